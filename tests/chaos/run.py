@@ -202,7 +202,7 @@ class _Run:
     def _reclaims(self) -> dict[str, int]:
         """How often something was given back, by reason, as the logs of both replicas have it."""
         lines = [line for replica in self._pair.replicas for line in replica.log()]
-        return dict(Counter(line["reason"] for line in lines if str(line.get("msg")).startswith("took back")))
+        return dict(Counter(line["reason"] for line in lines if str(line.get("msg")).startswith("reclaimed")))
 
     def _yielded(self) -> int:
         """How often the extender gave way to the other scheduler, as the logs of both replicas have it."""

@@ -20,7 +20,7 @@ from dra_extender.scheduling.claims.group_trials import GroupTrials
 from dra_extender.scheduling.claims.reserver import Reservations
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
-from dra_extender.scheduling.reclaim.controller import Reclaim
+from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.service.gc_policy import GcPolicy
 from dra_extender.service.policy_reloader import PolicyReloader
@@ -34,7 +34,7 @@ from tests.support.kube.recording import CountingObserver, RecordingSink
 # Where the work of each task is done.  A new task needs a place here, or the last test fails.
 OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.WAKE_UP: (Waker, "run"),
-    BackgroundTask.RECLAIM: (Reclaim, "run"),
+    BackgroundTask.RECLAIM: (ReclaimController, "run"),
     BackgroundTask.GROUP_CLAIMS: (PodGroupClaimController, "run"),
     BackgroundTask.GROUP_TRIALS: (GroupTrials, "run"),
     BackgroundTask.FOREIGN_ALLOCATIONS: (ForeignAllocations, "run"),

@@ -36,13 +36,13 @@ from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.scheduling.ports.shutdown import STOPPING, Shutdown
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.prioritize import Prioritize
-from dra_extender.scheduling.reclaim.controller import Reclaim
+from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimDependencies
 from dra_extender.scheduling.reclaim.observe import ReclaimFacts
 from dra_extender.scheduling.reclaim.rules import ReclaimReason
-from dra_extender.scheduling.reclaim.writer import ReclaimResult, ReclaimWriting
+from dra_extender.scheduling.reclaim.writer import ReclaimResult, ReclaimWriter
 from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
-from dra_extender.scheduling.requeue.waker import Waker
+from dra_extender.scheduling.requeue.waker import Waker, WakerDependencies
 from dra_extender.scheduling.search_time.time_slices import TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 
@@ -94,13 +94,32 @@ class Extender:
                 options=options,
             )
         )
-        self._wake_up = Waker(
-            ledger, self.refusals, self._filter, cluster.waker, metrics, cluster.clock, options, supervisor
+        self.waker = Waker(
+            WakerDependencies(
+                ledger=ledger,
+                unschedulable=self.refusals,
+                trial=self._filter,
+                scheduler=cluster.waker,
+                metrics=metrics,
+                clock=cluster.clock,
+                options=options,
+                supervisor=supervisor,
+            )
         )
         facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, options)
         claims = ClaimWriting(ledger, cluster.claims, metrics)
-        taking_back = ReclaimWriting(ledger, cluster, claims, facts, cool_downs, options.field_manager)
-        self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options, supervisor)
+        self.reclaim = ReclaimController(
+            ReclaimDependencies(
+                ledger=ledger,
+                bind=self._bind,
+                facts=facts,
+                writer=ReclaimWriter(ledger, cluster, claims, facts, cool_downs, options.field_manager),
+                metrics=metrics,
+                clock=cluster.clock,
+                options=options,
+                supervisor=supervisor,
+            )
+        )
         self.group_claims = PodGroupClaimController(ledger, cluster, claims, metrics, options, supervisor)
         self.group_trials = GroupTrials(ledger, cluster, claims, metrics, options)
         self._extended_resources = options.extended_resources
@@ -148,7 +167,7 @@ class Extender:
             self._guards.start()
         self._orphans.start()
         going_on = {
-            BackgroundTask.WAKE_UP: self._wake_up.run,
+            BackgroundTask.WAKE_UP: self.waker.run,
             BackgroundTask.RECLAIM: self.reclaim.run,
             BackgroundTask.GROUP_CLAIMS: self.group_claims.run,
             BackgroundTask.GROUP_TRIALS: self.group_trials.run,
@@ -232,15 +251,15 @@ class Extender:
 
     def _cooled_down(self, pod_uid: str) -> None:
         """Devices that a pod left alone are devices again, for a pod that could have used them."""
-        self._wake_up.reconsider(pod_uid, "cool_down")
+        self.waker.reconsider(pod_uid, "cool_down")
 
     def _member_assigned(self, pod_uid: str) -> None:
         """A member of a gang that may have been refused before has an assignment now."""
-        self._wake_up.reconsider(pod_uid, "gang")
+        self.waker.reconsider(pod_uid, "gang")
 
     def _holds_are_stale(self, pod_uid: str) -> None:
         """The holds that keep a refused pod out may be stale by now, and are revoked when it is asked about again."""
-        self._wake_up.reconsider(pod_uid, "holds")
+        self.waker.reconsider(pod_uid, "holds")
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping.reason is not None:

@@ -112,5 +112,5 @@ async def test_reclaim_leaves_a_claim_alone_whose_conditions_are_late_while_off(
         await world.cluster.watch.caught_up()
         known = world.ledger.claims.by_uid(world.claim("c1")["metadata"]["uid"])
         assert known is not None
-        found = world.extender.reclaim._facts.find(known.claim, frozenset())
-        assert found is None or "device" not in found.surplus.reason.value
+        found = world.extender.reclaim.facts.find(known.claim, frozenset())
+        assert found is None or "device" not in found.releasable.reason.value

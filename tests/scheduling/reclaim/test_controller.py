@@ -312,11 +312,11 @@ async def test_what_a_crash_left_of_an_allocation_is_removed(world: World) -> No
 async def test_a_hold_without_a_bind_ends_by_itself(world: World) -> None:
     await world.filter("p1", "n1", "n2")
     world.clock.seconds += OPTIONS.hold_seconds - 1
-    await world.extender.reclaim.look()
+    await world.extender.reclaim.check_suspects()
     assert len(world.ledger.holds) == 1
 
     world.clock.seconds += 2
-    await world.extender.reclaim.look()
+    await world.extender.reclaim.check_suspects()
 
     assert len(world.ledger.holds) == 0
     assert await reclaimed(world, "hold_expired") == 1
@@ -329,7 +329,7 @@ async def test_a_hold_that_a_filter_call_found_to_be_over_is_counted_too(world: 
     world.clock.seconds += OPTIONS.hold_seconds
     assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
 
-    await world.extender.reclaim.look()
+    await world.extender.reclaim.check_suspects()
 
     assert await reclaimed(world, "hold_expired") == 1
 

@@ -7,7 +7,7 @@ from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.reclaim.rules import ConsumerState, group_standing
+from dra_extender.scheduling.reclaim.rules import ConsumerState, group_state
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed, small_world
@@ -34,7 +34,7 @@ def member(name: str, *, node: str = "", phase: str = "Pending", deleting: bool 
 def test_a_group_is_idle_when_members_wait_and_none_is_bound_or_being_bound(
     members: list[Pod], busy: str, expected: ConsumerState
 ) -> None:
-    assert group_standing(members, lambda pod: pod.name == busy) is expected
+    assert group_state(members, lambda pod: pod.name == busy) is expected
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ class Play:
         await world.extender.reclaim.sweep()
         world.clock.seconds += seconds
         world.sync()
-        await world.extender.reclaim.look()
+        await world.extender.reclaim.check_suspects()
         world.sync()
 
     def _exists(self, number: int) -> bool:

@@ -66,7 +66,7 @@ async def test_a_bind_that_comes_while_its_claim_is_taken_back_ends_with_devices
     async with world.watching():
         await world.extender.reclaim.sweep()
         world.clock.seconds += GRACE
-        release = asyncio.create_task(world.extender.reclaim.look())
+        release = asyncio.create_task(world.extender.reclaim.check_suspects())
         await reached.wait()
         bind = asyncio.create_task(world.bind("p1", "n1"))
         await turns()

@@ -11,14 +11,14 @@ from dra_extender.model.resource_claim import FINALIZER, ClaimStatus, ConsumerRe
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.conditions import Readiness
 from dra_extender.scheduling.reclaim.rules import (
-    WORDS,
+    RELEASE_MESSAGES,
     ConsumerState,
     ReclaimReason,
     Releasable,
+    consumer_state,
+    find_releasable,
+    may_release,
     named_nodes,
-    permitted,
-    standing,
-    surplus,
 )
 
 ON_N1 = AllocationResult(node_selector=only_node("n1"))
@@ -58,14 +58,14 @@ def claim(*uids: str, allocated: bool = True, finalizer: bool = True, snapshot: 
     ],
 )
 def test_a_consumer_is_judged_by_its_pod(found: Pod | None, expected: ConsumerState) -> None:
-    assert standing(POD, found, ON_N1, busy=False) is expected
+    assert consumer_state(POD, found, ON_N1, busy=False) is expected
 
 
 def test_a_pod_that_is_being_bound_and_a_consumer_that_is_no_pod_use_the_claim() -> None:
     group = ConsumerReference(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="g")
 
-    assert standing(POD, pod(), ON_N1, busy=True) is ConsumerState.IN_USE
-    assert standing(group, None, ON_N1, busy=False) is ConsumerState.IN_USE
+    assert consumer_state(POD, pod(), ON_N1, busy=True) is ConsumerState.IN_USE
+    assert consumer_state(group, None, ON_N1, busy=False) is ConsumerState.IN_USE
 
 
 def test_a_node_that_lost_a_label_is_not_elsewhere() -> None:
@@ -74,13 +74,13 @@ def test_a_node_that_lost_a_label_is_not_elsewhere() -> None:
     allocation = AllocationResult(node_selector=NodeSelector(node_selector_terms=(labelled,)))
 
     assert named_nodes(allocation) is None
-    assert standing(POD, pod(node="n2"), allocation, busy=False) is ConsumerState.IN_USE
+    assert consumer_state(POD, pod(node="n2"), allocation, busy=False) is ConsumerState.IN_USE
     assert named_nodes(AllocationResult()) is None
     assert named_nodes(ON_N1) == frozenset({"n1"})
 
 
 @pytest.mark.parametrize(
-    ("standings", "expected"),
+    ("consumer_states", "expected"),
     [
         ({}, Releasable(ReclaimReason.UNRESERVED, release=True)),
         ({"a": ConsumerState.IN_USE}, None),
@@ -98,9 +98,9 @@ def test_a_node_that_lost_a_label_is_not_elsewhere() -> None:
     ],
 )
 def test_an_allocation_goes_when_nobody_uses_it_and_a_reservation_when_its_pod_does_not(
-    standings: dict[str, ConsumerState], expected: Releasable | None
+    consumer_states: dict[str, ConsumerState], expected: Releasable | None
 ) -> None:
-    assert surplus(claim(*standings), standings) == expected
+    assert find_releasable(claim(*consumer_states), consumer_states) == expected
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_an_allocation_goes_when_nobody_uses_it_and_a_reservation_when_its_pod_d
         ({"readiness": Readiness.FAILED}, ReclaimReason.DEVICE_FAILED),
         ({"readiness": Readiness.TIMED_OUT}, ReclaimReason.DEVICE_TIMED_OUT),
         ({"reachable": False}, ReclaimReason.NODE_GONE),
-        ({"tied_down": True}, ReclaimReason.NODE_UNFIT),
-        ({"tied_down": True, "readiness": Readiness.PENDING}, ReclaimReason.NODE_UNFIT),
+        ({"blocks_pod": True}, ReclaimReason.NODE_UNFIT),
+        ({"blocks_pod": True, "readiness": Readiness.PENDING}, ReclaimReason.NODE_UNFIT),
         ({"readiness": Readiness.READY}, ReclaimReason.POD_IDLE),
     ],
 )
@@ -119,23 +119,25 @@ def test_facts_about_devices_and_nodes_count_only_when_nobody_uses_the_allocatio
 ) -> None:
     idle, used = {"a": ConsumerState.IDLE}, {"a": ConsumerState.IN_USE}
 
-    found = surplus(claim("a"), idle, **facts)  # type: ignore[arg-type]
+    found = find_releasable(claim("a"), idle, **facts)  # type: ignore[arg-type]
     assert found == Releasable(reason, frozenset("a"), release=True)
     assert found.prompt is (reason is not ReclaimReason.POD_IDLE)
-    assert surplus(claim("a"), used, **facts) is None  # type: ignore[arg-type]
+    assert find_releasable(claim("a"), used, **facts) is None  # type: ignore[arg-type]
 
 
 def test_devices_that_are_being_made_ready_for_a_waiting_pod_are_left_to_it() -> None:
-    assert surplus(claim("a"), {"a": ConsumerState.IDLE}, readiness=Readiness.PENDING) is None
-    assert surplus(claim(), {}, readiness=Readiness.PENDING) == Releasable(ReclaimReason.UNRESERVED, release=True)
+    assert find_releasable(claim("a"), {"a": ConsumerState.IDLE}, readiness=Readiness.PENDING) is None
+    assert find_releasable(claim(), {}, readiness=Readiness.PENDING) == Releasable(
+        ReclaimReason.UNRESERVED, release=True
+    )
 
 
 def test_what_a_crash_left_of_an_allocation_is_half_written() -> None:
     half = Releasable(ReclaimReason.HALF_WRITTEN)
 
-    assert surplus(claim(allocated=False), {}) == half
-    assert surplus(claim(allocated=False, finalizer=False, snapshot=True), {}) == half
-    assert surplus(claim(allocated=False, finalizer=False), {}) is None
+    assert find_releasable(claim(allocated=False), {}) == half
+    assert find_releasable(claim(allocated=False, finalizer=False, snapshot=True), {}) == half
+    assert find_releasable(claim(allocated=False, finalizer=False), {}) is None
 
 
 OURS = Writers(
@@ -145,7 +147,7 @@ FOREIGN = Writers(allocation=frozenset({"kube-scheduler"}), reservations={"a": f
 
 
 @pytest.mark.parametrize(
-    ("standings", "reason", "release", "foreign_too"),
+    ("consumer_states", "reason", "release", "foreign_too"),
     [
         ({}, ReclaimReason.UNRESERVED, True, False),
         ({"a": ConsumerState.IDLE}, ReclaimReason.POD_IDLE, True, False),
@@ -158,22 +160,22 @@ FOREIGN = Writers(allocation=frozenset({"kube-scheduler"}), reservations={"a": f
     ],
 )
 def test_foreign_claims_are_touched_only_as_kube_controller_manager_would(
-    standings: dict[str, ConsumerState], reason: ReclaimReason, release: bool, foreign_too: bool
+    consumer_states: dict[str, ConsumerState], reason: ReclaimReason, release: bool, foreign_too: bool
 ) -> None:
-    uids = frozenset(uid for uid, found in standings.items() if found is not ConsumerState.IN_USE)
-    found, held = Releasable(reason, uids, release), claim(*standings)
+    uids = frozenset(uid for uid, found in consumer_states.items() if found is not ConsumerState.IN_USE)
+    found, held = Releasable(reason, uids, release), claim(*consumer_states)
 
-    assert permitted(found, held, standings, OURS, US)
-    assert permitted(found, held, standings, FOREIGN, US) is foreign_too
-    assert permitted(found, held, standings, Writers(), US) is foreign_too
+    assert may_release(found, held, consumer_states, OURS, US)
+    assert may_release(found, held, consumer_states, FOREIGN, US) is foreign_too
+    assert may_release(found, held, consumer_states, Writers(), US) is foreign_too
 
 
 def test_a_foreign_allocation_without_finalizer_stays_as_kube_controller_manager_lets_it() -> None:
     gone = {"a": ConsumerState.GONE}
     found = Releasable(ReclaimReason.POD_GONE, frozenset("a"), release=True)
 
-    assert not permitted(found, claim("a", finalizer=False), gone, FOREIGN, US)
-    assert permitted(found, claim("a", finalizer=False), gone, OURS, US)
+    assert not may_release(found, claim("a", finalizer=False), gone, FOREIGN, US)
+    assert may_release(found, claim("a", finalizer=False), gone, OURS, US)
 
 
 def test_a_reservation_of_another_scheduler_keeps_our_allocation() -> None:
@@ -181,16 +183,18 @@ def test_a_reservation_of_another_scheduler_keeps_our_allocation() -> None:
     shared = Writers(allocation=frozenset({US}), reservations={"a": frozenset({"kube-scheduler"})})
     idle = {"a": ConsumerState.IDLE}
 
-    assert not permitted(Releasable(ReclaimReason.POD_IDLE, frozenset("a"), release=True), claim("a"), idle, shared, US)
+    assert not may_release(
+        Releasable(ReclaimReason.POD_IDLE, frozenset("a"), release=True), claim("a"), idle, shared, US
+    )
 
 
 def test_only_our_own_preparation_is_removed() -> None:
     half = Releasable(ReclaimReason.HALF_WRITTEN)
     empty = claim(allocated=False)
 
-    assert permitted(half, empty, {}, Writers(finalizer=frozenset({US})), US)
-    assert permitted(half, empty, {}, Writers(snapshot=frozenset({US})), US)
-    assert not permitted(half, empty, {}, Writers(finalizer=frozenset({"kube-scheduler"})), US)
+    assert may_release(half, empty, {}, Writers(finalizer=frozenset({US})), US)
+    assert may_release(half, empty, {}, Writers(snapshot=frozenset({US})), US)
+    assert not may_release(half, empty, {}, Writers(finalizer=frozenset({"kube-scheduler"})), US)
 
 
 def test_the_document_names_every_reason() -> None:
@@ -198,7 +202,7 @@ def test_the_document_names_every_reason() -> None:
     rows = [line.split("`")[1] for line in document.splitlines() if line.startswith("| `")]
 
     assert rows == [str(each) for each in ReclaimReason]
-    assert set(WORDS) == set(ReclaimReason) - {ReclaimReason.HOLD_EXPIRED, ReclaimReason.HOLD_REVOKED}
+    assert set(RELEASE_MESSAGES) == set(ReclaimReason) - {ReclaimReason.HOLD_EXPIRED, ReclaimReason.HOLD_REVOKED}
 
 
 def test_writers_are_read_as_the_api_server_keeps_them() -> None:

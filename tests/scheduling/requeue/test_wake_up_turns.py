@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 from dra_extender.allocator.allocate import Allocation
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
@@ -33,7 +34,7 @@ class Waiting(Tenants):
         super().__init__(nodes=1, devices=1)
         self.looked: list[str] = []
         self.fitting: set[str] = set()
-        monkeypatch.setattr(self.extender._wake_up._trial, "may_fit", self._may_fit)
+        monkeypatch.setattr(Filter, "may_fit", lambda _, *args: self._may_fit(*args))
 
     def _may_fit(self, pod: Pod, _: Sequence[str], __: CallBudget) -> bool:
         self.looked.append(pod.key)
@@ -48,7 +49,7 @@ class Waiting(Tenants):
 
     async def look(self) -> None:
         """One look."""
-        await self.extender._wake_up.try_rejected()
+        await self.extender.waker.try_rejected()
 
 
 async def test_namespaces_take_turns_in_looks_however_many_pods_they_have_waiting(
@@ -93,15 +94,15 @@ async def test_a_pod_whose_search_ended_at_the_counted_limit_wakes_nobody(monkey
     answer = await world.ask(world.attacker(0), "hard")
     assert isinstance(answer, FilterResponse)
     assert "stopped at its limit" in answer.unresolvable["hard"]
-    await world.extender._wake_up.try_rejected()
+    await world.extender.waker.try_rejected()
     for number in range(3):
         relabelled(world, "hard", [(index + number) % VALUES for index in range(2 * VALUES)])
         before = searched(world)
-        await world.extender._wake_up.try_rejected()
+        await world.extender.waker.try_rejected()
         assert searched(world) > before
     assert world.cluster.waker.calls == 0
     relabelled(world, "hard", range(2 * VALUES))
-    await world.extender._wake_up.try_rejected()
+    await world.extender.waker.try_rejected()
     assert world.cluster.waker.calls == 1
 
 
@@ -114,15 +115,15 @@ async def test_a_search_that_is_not_finished_wakes_nobody_and_goes_on_in_the_nex
     world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5))
     attacker = world.attacker(0)
     assert isinstance(await world.ask(attacker, "hard"), FilterResponse)
-    await world.extender._wake_up.try_rejected()
+    await world.extender.waker.try_rejected()
     relabelled(world, "hard", [(index + 1) % VALUES for index in range(2 * VALUES)])
     for number in range(1, 11):
-        await world.extender._wake_up.try_rejected()
+        await world.extender.waker.try_rejected()
         assert resumed(world) >= number - 1
     assert resumed(world) >= 9
     assert world.cluster.waker.calls == 0
     relabelled(world, "hard", range(2 * VALUES))
-    await world.extender._wake_up.try_rejected()
+    await world.extender.waker.try_rejected()
     assert world.cluster.waker.calls == 1
 
 

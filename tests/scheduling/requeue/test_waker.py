@@ -8,7 +8,7 @@ import pytest
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.asked_nodes import AskedNodes
+from dra_extender.scheduling.requeue.unschedulable import AskedNodes
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World

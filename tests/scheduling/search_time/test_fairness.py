@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.explain.survey import RequestSurvey
 from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
-from dra_extender.scheduling.evaluation.result import RejectionGroup
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.model.reading import pod_from
@@ -200,14 +199,14 @@ async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
     world = Neighbours(Options(settle_wait_seconds=0.0))
     world.victim(0)
     allowed: list[int] = []
-    find = RejectionMessages._find
+    survey = NodeAllocator.survey
 
-    def slow(self: RejectionMessages, reason: RejectionGroup, demand: Demand, allowance: Budget) -> str:
-        allowed.append(allowance.left)
+    def slow(self: NodeAllocator, *args: Any, budget: Budget, **options: Any) -> Sequence[RequestSurvey]:
+        allowed.append(budget.left)
         world.clock.seconds += 0.01
-        return find(self, reason, demand, allowance)
+        return survey(self, *args, budget=budget, **options)
 
-    monkeypatch.setattr(RejectionMessages, "_find", slow)
+    monkeypatch.setattr(NodeAllocator, "survey", slow)
     for i in range(80):
         assert isinstance(await world.ask(world.picky(i), "easy"), FilterResponse)
     assert allowed[0] == EXPLANATION_COST

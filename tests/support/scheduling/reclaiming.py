@@ -42,7 +42,7 @@ async def pass_by(world: World, seconds: float) -> None:
     """Look at everything, let time pass, and look again."""
     await world.extender.reclaim.sweep()
     world.clock.seconds += seconds
-    await world.extender.reclaim.look()
+    await world.extender.reclaim.check_suspects()
     world.sync()
 
 

@@ -19,11 +19,11 @@ from dra_extender.scheduling.reclaim.rules import (
     ENDED,
     ConsumerState,
     Releasable,
-    gone_group_standing,
-    group_standing,
+    consumer_state,
+    deleted_group_state,
+    find_releasable,
+    group_state,
     named_nodes,
-    standing,
-    surplus,
 )
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 
@@ -32,84 +32,84 @@ RUNNING: Final = "Running"
 
 @dataclass(frozen=True, slots=True)
 class ReclaimableClaim:
-    """What a claim has too much, and what each of its consumers is (by UID).
+    """What a claim can do without, and the state of each of its consumers (by UID).
 
-    `state` is what must not change before it is taken back.  The version of the claim says too much: drivers report again and again
-    about its devices, and kube-controller-manager reserves a shared claim for a bound pod that is over, and takes that back, in
-    endless turns.  So consumers that are gone or over are no part of it.
+    `state` must stay the same until it is released.  The resourceVersion of the claim changes too often for that: drivers report
+    about its devices again and again, and kube-controller-manager reserves a shared claim for a bound pod that is over, and ends
+    that reservation, in endless turns.  So consumers that are gone or over are no part of `state`.
     """
 
-    surplus: Releasable
-    standings: Mapping[str, ConsumerState]
+    releasable: Releasable
+    consumer_states: Mapping[str, ConsumerState]
     state: tuple[object, ...]
 
 
 class ReclaimFacts:
-    """Gathers what the rules about one claim have to know from the ledger, from refusals and from the binds in progress."""
+    """Gathers what the rules read about one claim: from the ledger, from unschedulable pods and from the binds in progress."""
 
     def __init__(
-        self, ledger: Ledger, refusals: UnschedulablePods, running: Collection[str], clock: Clock, options: Options
+        self, ledger: Ledger, unschedulable: UnschedulablePods, binding: Collection[str], clock: Clock, options: Options
     ) -> None:
-        """`running`: UIDs of the pods that are being bound, as they are at the time of each question."""
+        """`binding`: a live view of the UIDs of the pods that are being bound."""
         self._ledger = ledger
-        self._refusals = refusals
-        self._running = running
+        self._unschedulable = unschedulable
+        self._binding = binding
         self._clock = clock
         self._options = options
 
     def find(
-        self, claim: ClaimHead, tied: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
+        self, claim: ClaimHead, blocking: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
     ) -> ReclaimableClaim | None:
-        """What can be taken back from the claim; None when it is as it should be.
+        """What the claim can do without; None when all of it is in use.
 
         Args:
-            claim: The claim as it is known, or as it was just read.
-            tied: UIDs of the claims that tie pods down, see `tied_down`.
+            claim: The claim as the watch delivered it, or as it was just read.
+            blocking: UIDs of the claims that block pods, see `blocking_claims`.
             live: Pods that were just read, by UID; None for one that does not exist.
         """
         allocation = claim.status.allocation
         if live is None and allocation is not None and self._run_all(claim):
             return None
         if allocation is None:
-            found = None if self._is_expected(claim) else surplus(claim, {})
-            return None if found is None else _finding(claim, found, {})
-        standings = self._standings(claim, allocation, live or {})
-        if ConsumerState.IN_USE in standings.values():
-            found = surplus(claim, standings)
+            found = None if self._is_expected(claim) else find_releasable(claim, {})
+            return None if found is None else _reclaimable(claim, found, {})
+        consumer_states = self._consumer_states(claim, allocation, live or {})
+        if ConsumerState.IN_USE in consumer_states.values():
+            found = find_releasable(claim, consumer_states)
         else:
-            found = surplus(
+            found = find_releasable(
                 claim,
-                standings,
+                consumer_states,
                 readiness=self._verdict(claim).readiness,
                 reachable=self._reachable(allocation),
-                tied_down=claim.metadata.uid in tied,
+                blocks_pod=claim.metadata.uid in blocking,
             )
-        return None if found is None else _finding(claim, found, standings)
+        return None if found is None else _reclaimable(claim, found, consumer_states)
 
-    def tied_down(self) -> AbstractSet[str]:
-        """UIDs of allocated claims because of which a waiting pod fits nowhere: filter refused it for that reason."""
-        tied: set[str] = set()
-        for refused in self._refusals.tied_down():
-            pod = self._ledger.pods.newest(refused)
-            if self._ledger.pods.gone(pod.uid) or pod.node_name or pod.uid in self._running:
+    def blocking_claims(self) -> AbstractSet[str]:
+        """UIDs of allocated claims that left a pending pod no node: filter rejected it on every one."""
+        blocking: set[str] = set()
+        for rejected in self._unschedulable.blocked_by_allocation():
+            pod = self._ledger.pods.newest(rejected)
+            if self._ledger.pods.gone(pod.uid) or pod.node_name or pod.uid in self._binding:
                 continue
             claims = [each.claim for each in self._claims_of(pod)]
-            tied.update(claim.metadata.uid for claim in claims if self._ties(claim, pod))
-        return tied
+            blocking.update(claim.metadata.uid for claim in claims if self._blocks(claim, pod))
+        return blocking
 
     def busy(self, claim_uid: str) -> bool:
         """Whether a bind in progress uses this claim."""
         record = self._ledger.claims.by_uid(claim_uid)
         if record is not None and record.pending is not None:
             return True
-        for uid in self._running:
+        for uid in self._binding:
             pod = self._ledger.pods.by_uid(uid)
             if pod is not None and any(each is record for each in self._claims_of(pod)):
                 return True
         return False
 
     def _is_expected(self, claim: ClaimHead) -> bool:
-        """Whether a claim without allocation is for extended resources of a pod that is being bound, or was told to use it."""
+        """Whether a claim without allocation is for extended resources of a pod that is being bound, or whose status names it."""
         uid = claim.extended_for
         pod = self._ledger.pods.by_uid(uid) if uid else None
         return bool(uid) and (
@@ -117,7 +117,7 @@ class ReclaimFacts:
         )
 
     def _claims_of(self, pod: Pod) -> Iterator[ClaimRecord]:
-        """The claims that the pod names or that were made for it, as far as they exist."""
+        """The claims that exist of those that the pod names and those that were created for it."""
         yield from self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
         generated = {each.name: each.resource_claim_name for each in pod.claim_statuses}
         for entry in pod.claims:
@@ -127,7 +127,7 @@ class ReclaimFacts:
                 yield record
 
     def _run_all(self, claim: ClaimHead) -> bool:
-        """Whether all consumers are pods that run: the common case, in which nothing else needs to be known."""
+        """Whether all consumers are running pods: the common case, which needs no further facts."""
         by_uid, consumers = self._ledger.pods.by_uid, claim.status.reserved_for
         for consumer in consumers:
             pod = by_uid(consumer.uid)
@@ -135,7 +135,7 @@ class ReclaimFacts:
                 return False
         return bool(consumers)
 
-    def _standings(
+    def _consumer_states(
         self, claim: ClaimHead, allocation: AllocationResult, live: Mapping[str, Pod | None]
     ) -> Mapping[str, ConsumerState]:
         found = {}
@@ -143,26 +143,24 @@ class ReclaimFacts:
             uid = consumer.uid
             members = self.members(claim.metadata.namespace, consumer)
             if members is None and is_group(consumer):
-                found[uid] = self._without_group(claim, consumer, live)
+                found[uid] = self._deleted_group_state(claim, consumer, live)
             elif members is None:
                 pod = live[uid] if uid in live else self._ledger.pods.by_uid(uid)
-                found[uid] = standing(consumer, pod, allocation, busy=self._busy(uid))
+                found[uid] = consumer_state(consumer, pod, allocation, busy=self._busy(uid))
             else:
                 known = (live.get(each.uid, each) for each in members)
-                found[uid] = group_standing(
-                    (each for each in known if each is not None), lambda pod: self._busy(pod.uid)
-                )
+                found[uid] = group_state((each for each in known if each is not None), lambda pod: self._busy(pod.uid))
         return found
 
-    def _without_group(
+    def _deleted_group_state(
         self, claim: ClaimHead, consumer: ConsumerReference, live: Mapping[str, Pod | None]
     ) -> ConsumerState:
-        """What a PodGroup is to the claim that does not exist any more; without the API, or the feature, nobody can tell."""
+        """The state of a consumer that is a deleted PodGroup; without the API or the feature, it counts as in use."""
         groups = self._ledger.pod_groups
         if not (groups.served and groups.have_claims):
             return ConsumerState.IN_USE
         known = (live.get(each.uid, each) for each in self.users(claim, consumer))
-        return gone_group_standing((each for each in known if each is not None), lambda pod: self._busy(pod.uid))
+        return deleted_group_state((each for each in known if each is not None), lambda pod: self._busy(pod.uid))
 
     def users(self, claim: ClaimHead, consumer: ConsumerReference) -> tuple[Pod, ...]:
         """The pods that name this PodGroup and this claim."""
@@ -171,7 +169,7 @@ class ReclaimFacts:
         return tuple(pod for pod in members if any(each.claim.metadata.uid == uid for each in self._claims_of(pod)))
 
     def members(self, namespace: str, consumer: ConsumerReference) -> tuple[Pod, ...] | None:
-        """The pods of a consumer that is a PodGroup which exists; None for any other consumer."""
+        """The pods of a consumer that is an existing PodGroup; None for any other consumer."""
         if not is_group(consumer):
             return None
         group = self._ledger.pod_groups.get(namespace, consumer.name)
@@ -180,10 +178,10 @@ class ReclaimFacts:
         return self._ledger.pods.members(namespace, consumer.name)
 
     def _busy(self, pod_uid: str) -> bool:
-        """Whether the pod is just being bound, or devices are held for it."""
-        return pod_uid in self._running or bool(self._ledger.holds.of_pod(pod_uid))
+        """Whether the pod is being bound, or devices are held for it."""
+        return pod_uid in self._binding or bool(self._ledger.holds.of_pod(pod_uid))
 
-    def troubled(self, claim: ClaimHead) -> frozenset[DeviceId]:
+    def unready_devices(self, claim: ClaimHead) -> frozenset[DeviceId]:
         """The devices that are not ready."""
         return frozenset(each.device for each in self._verdict(claim).troubles)
 
@@ -194,7 +192,7 @@ class ReclaimFacts:
         return judge(claim, now=now, waiting_since=now, timeout=self._options.binding_timeout_seconds)
 
     def _reachable(self, allocation: AllocationResult) -> bool:
-        """Whether some node can use it; a selector that cannot be judged may select any."""
+        """Whether some node can use it; a selector that cannot be evaluated may select any."""
         names = named_nodes(allocation)
         if names is not None:
             return any(name in self._ledger.nodes for name in names)
@@ -203,8 +201,8 @@ class ReclaimFacts:
         except ModelError:
             return True
 
-    def _ties(self, claim: ClaimHead, pod: Pod) -> bool:
-        """Whether the claim leaves the pod some nodes only, and not the one to which it is nominated."""
+    def _blocks(self, claim: ClaimHead, pod: Pod) -> bool:
+        """Whether the claim restricts the pod to some nodes, and its nominated node is not among them."""
         allocation = claim.status.allocation
         if allocation is None or (allocation.node_selector is None and allocation.skipping_device is None):
             return False
@@ -215,11 +213,11 @@ class ReclaimFacts:
             return False
 
 
-def _finding(claim: ClaimHead, found: Releasable, standings: Mapping[str, ConsumerState]) -> ReclaimableClaim:
+def _reclaimable(claim: ClaimHead, found: Releasable, consumer_states: Mapping[str, ConsumerState]) -> ReclaimableClaim:
     metadata = claim.metadata
-    lasting = frozenset(uid for uid in found.consumers if standings[uid] not in ENDED)
+    lasting = frozenset(uid for uid in found.consumers if consumer_states[uid] not in ENDED)
     snapshot = metadata.annotations.get(SNAPSHOT_ANNOTATION)
-    # That of a claim without an allocation is known to be there, and no more (app/dra_extender/ledger/state/kept_claims.py).
-    ours = (FINALIZER in metadata.finalizers, "" if snapshot and claim.status.allocation is None else snapshot)
-    state = (metadata.uid, claim.status.allocation, ours, found.reason, found.release, lasting)
-    return ReclaimableClaim(found, standings, state)
+    # The ledger drops the content of the snapshot of a claim without allocation (app/dra_extender/ledger/state/kept_claims.py).
+    marks = (FINALIZER in metadata.finalizers, "" if snapshot and claim.status.allocation is None else snapshot)
+    state = (metadata.uid, claim.status.allocation, marks, found.reason, found.release, lasting)
+    return ReclaimableClaim(found, consumer_states, state)

@@ -1,7 +1,7 @@
-"""Which claim holds devices that nobody uses, and why: the rules, without any I/O.
+"""Which claim has devices that no pod uses, and why: the rules, without any I/O.
 
-kube-scheduler never tells an extender that a pod failed after it was offered a node, so what the in-tree plugin gives back in
-Unreserve and PostFilter is found here by looking at claims and pods.
+kube-scheduler does not report to an extender that a pod failed after filter.  What the in-tree plugin releases in Unreserve and
+PostFilter, these rules find in the stored claims and pods.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ from dra_extender.scheduling.claims.conditions import Readiness
 
 
 class ReclaimReason(StrEnum):
-    """Why something is taken back; also the label of its metric."""
+    """Why something is released; also the label of its metric."""
 
     HOLD_EXPIRED = "hold_expired"
     HOLD_REVOKED = "hold_revoked"
@@ -36,7 +36,7 @@ class ReclaimReason(StrEnum):
     NODE_GONE = "node_gone"
 
 
-WORDS: Final[Mapping[ReclaimReason, str]] = {
+RELEASE_MESSAGES: Final[Mapping[ReclaimReason, str]] = {
     ReclaimReason.HALF_WRITTEN: "it was prepared for an allocation that never came",
     ReclaimReason.UNRESERVED: "it was allocated and reserved for nobody",
     ReclaimReason.GROUP_GONE: "the PodGroup it was reserved for is gone",
@@ -52,7 +52,7 @@ WORDS: Final[Mapping[ReclaimReason, str]] = {
 
 
 class ConsumerState(StrEnum):
-    """What a consumer in `reservedFor` still is to the claim."""
+    """Whether and how a consumer in `reservedFor` uses the claim."""
 
     IN_USE = "in use"
     GROUP_GONE = "group gone"
@@ -63,9 +63,9 @@ class ConsumerState(StrEnum):
 
 
 ENDED: Final = frozenset({ConsumerState.GROUP_GONE, ConsumerState.GONE, ConsumerState.OVER})
-"""Consumers that anybody may take off."""
+"""Consumers whose reservation any controller may remove."""
 
-_BY_STANDING: Final = (
+_REASON_BY_STATE: Final = (
     (ConsumerState.IDLE, ReclaimReason.POD_IDLE),
     (ConsumerState.ELSEWHERE, ReclaimReason.POD_ELSEWHERE),
     (ConsumerState.OVER, ReclaimReason.POD_OVER),
@@ -84,10 +84,7 @@ _PROMPT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Releasable:
-    """What can be taken back from one claim: the reservations of `consumers` (UIDs) and, with `release`, the allocation.
-
-    `prompt` tells that the facts speak for themselves; otherwise whoever is responsible is given time first.
-    """
+    """What one claim can do without: the reservations of `consumers` (UIDs) and, with `release`, the allocation."""
 
     reason: ReclaimReason
     consumers: frozenset[str] = frozenset()
@@ -95,20 +92,20 @@ class Releasable:
 
     @property
     def prompt(self) -> bool:
-        """Whether a moment of waiting is enough."""
+        """Whether the short grace applies (`reclaim_unfit_seconds`): no other controller or bind will mend this claim."""
         return self.reason in _PROMPT
 
 
-def standing(
+def consumer_state(
     consumer: ConsumerReference, pod: Pod | None, allocation: AllocationResult, *, busy: bool
 ) -> ConsumerState:
-    """What the consumer is to a claim with this allocation.
+    """The state of a consumer that is a pod; a consumer of another kind uses the claim.
 
     Args:
         consumer: The entry in `reservedFor`.
         pod: The pod with the consumer's UID, None if there is none.
-        allocation: What the claim has.
-        busy: Whether we are just binding the pod, or hold devices for it.
+        allocation: The allocation of the claim.
+        busy: Whether this process is binding the pod, or holds devices for it.
     """
     if consumer.resource != "pods" or consumer.api_group or busy:
         return ConsumerState.IN_USE
@@ -118,103 +115,102 @@ def standing(
         return ConsumerState.OVER
     if not pod.node_name:
         return ConsumerState.IDLE
-    names = named_nodes(allocation)
     started = pod.phase not in ("", "Pending")
-    return (
-        ConsumerState.ELSEWHERE
-        if names is not None and pod.node_name not in names and not started
-        else ConsumerState.IN_USE
-    )
+    names = named_nodes(allocation)
+    if started or names is None or pod.node_name in names:
+        return ConsumerState.IN_USE
+    return ConsumerState.ELSEWHERE
 
 
-def group_standing(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
-    """What a PodGroup that exists is to a claim: idle when some members wait, and none is bound, is being bound or has holds.
+def group_state(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
+    """The state of a PodGroup that exists: idle when a member is pending, and none is bound, is being bound or has holds.
 
-    Without any member that waits it is kube-controller-manager's to end the reservation.
+    Without a pending member, kube-controller-manager ends the reservation.
     """
-    waits = False
+    pending = False
     for pod in members:
         if busy(pod) or (pod.node_name and not pod.finished):
             return ConsumerState.IN_USE
-        waits = waits or not (pod.finished or pod.deleting)
-    return ConsumerState.IDLE if waits else ConsumerState.IN_USE
+        pending = pending or not (pod.finished or pod.deleting)
+    return ConsumerState.IDLE if pending else ConsumerState.IN_USE
 
 
-def gone_group_standing(users: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
-    """What a PodGroup that is gone is to a claim: gone, once none of the pods that named both is bound or being bound.
+def deleted_group_state(users: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
+    """The state of a deleted PodGroup: gone, once none of the pods that named it and the claim is bound or being bound.
 
-    The protection finalizer of PodGroups sees to that as a rule, but may have been taken off by hand.
+    The protection finalizer usually ensures this, but an administrator may have removed it.
     """
     if any(busy(pod) or (pod.node_name and not pod.finished) for pod in users):
         return ConsumerState.IN_USE
     return ConsumerState.GROUP_GONE
 
 
-def surplus(
+def find_releasable(
     claim: ClaimHead,
-    standings: Mapping[str, ConsumerState],
+    consumer_states: Mapping[str, ConsumerState],
     *,
     readiness: Readiness | None = None,
     reachable: bool = True,
-    tied_down: bool = False,
+    blocks_pod: bool = False,
 ) -> Releasable | None:
-    """What can be taken back from the claim; None when it is as it should be.
+    """What the claim can do without; None when all of it is in use.
 
     Args:
-        claim: The claim; no bind of ours is at work on it.
-        standings: What each consumer is, by UID.
+        claim: The claim; no bind of this process works on it.
+        consumer_states: The state of each consumer, by UID.
         readiness: The state of its binding conditions; None without any.
         reachable: Whether there is a node on which the allocation can be used.
-        tied_down: Whether a pod that waits fits nowhere because this claim is allocated for other nodes.
+        blocks_pod: Whether a pending pod fits nowhere because this claim is allocated for other nodes.
     """
     if claim.status.allocation is None:
-        return Releasable(ReclaimReason.HALF_WRITTEN) if _prepared(claim) and not claim.status.reserved_for else None
-    found = set(standings.values())
-    if ConsumerState.IN_USE in found:
-        return _of_some(standings)
-    everybody = frozenset(standings)
-    if tied_down:
-        return Releasable(ReclaimReason.NODE_UNFIT, everybody, release=True)
+        half_written = _is_prepared(claim) and not claim.status.reserved_for
+        return Releasable(ReclaimReason.HALF_WRITTEN) if half_written else None
+    states = set(consumer_states.values())
+    if ConsumerState.IN_USE in states:
+        return _unused_reservations(consumer_states)
+    consumers = frozenset(consumer_states)
+    if blocks_pod:
+        return Releasable(ReclaimReason.NODE_UNFIT, consumers, release=True)
     if readiness in _BY_READINESS:
-        return Releasable(_BY_READINESS[readiness], everybody, release=True)
+        return Releasable(_BY_READINESS[readiness], consumers, release=True)
     if not reachable:
-        return Releasable(ReclaimReason.NODE_GONE, everybody, release=True)
-    if not found:
+        return Releasable(ReclaimReason.NODE_GONE, consumers, release=True)
+    if not states:
         return Releasable(ReclaimReason.UNRESERVED, release=True)
-    if readiness is Readiness.PENDING and ConsumerState.IDLE in found:
-        return None  # The devices are still being made ready for it; in the end they are, fail, or are late.
-    return Releasable(_first(found), everybody, release=True)
+    if readiness is Readiness.PENDING and ConsumerState.IDLE in states:
+        return None  # Drivers are still preparing the devices, which will become ready, fail, or time out.
+    return Releasable(_main_reason(states), consumers, release=True)
 
 
-def _of_some(standings: Mapping[str, ConsumerState]) -> Releasable | None:
-    """Reservations that go while others stay; that of a pod bound elsewhere would be renewed by kube-controller-manager."""
-    for kind, reason in _BY_STANDING:
-        uids = frozenset(uid for uid, found in standings.items() if found is kind)
-        if uids and kind is not ConsumerState.ELSEWHERE:
+def _unused_reservations(consumer_states: Mapping[str, ConsumerState]) -> Releasable | None:
+    """Reservations that go while others stay.  That of a pod bound elsewhere stays: kube-controller-manager would renew it."""
+    for state, reason in _REASON_BY_STATE:
+        uids = frozenset(uid for uid, found in consumer_states.items() if found is state)
+        if uids and state is not ConsumerState.ELSEWHERE:
             return Releasable(reason, uids)
     return None
 
 
-def _first(found: Collection[ConsumerState]) -> ReclaimReason:
-    return next(reason for kind, reason in _BY_STANDING if kind in found)
+def _main_reason(states: Collection[ConsumerState]) -> ReclaimReason:
+    return next(reason for state, reason in _REASON_BY_STATE if state in states)
 
 
-def permitted(
-    found: Releasable, claim: ClaimHead, standings: Mapping[str, ConsumerState], who: Writers, us: str
+def may_release(
+    releasable: Releasable, claim: ClaimHead, consumer_states: Mapping[str, ConsumerState], writers: Writers, us: str
 ) -> bool:
-    """Whether this is ours to take back.
+    """Whether this process may release it: `us`, its field manager, wrote it.
 
-    Ours is what our field manager wrote.  What another scheduler allocated or reserved is left alone, except by the rule that
-    kube-controller-manager applies to every claim: a consumer that is gone or over loses its reservation, and a claim with the
-    finalizer loses its allocation with the last one.
+    What another scheduler allocated or reserved stays.  The exception is the rule that kube-controller-manager applies to every
+    claim: a consumer that is gone or over loses its reservation, and a claim with the finalizer loses its allocation with the
+    last one.
     """
-    if found.reason is ReclaimReason.HALF_WRITTEN:
-        return us in who.snapshot or us in who.finalizer or us in who.extended
-    kinds = {standings[uid] for uid in found.consumers}
-    if kinds and kinds <= ENDED and (not found.release or FINALIZER in claim.metadata.finalizers):
+    if releasable.reason is ReclaimReason.HALF_WRITTEN:
+        return us in writers.snapshot or us in writers.finalizer or us in writers.extended
+    states = {consumer_states[uid] for uid in releasable.consumers}
+    if states and states <= ENDED and (not releasable.release or FINALIZER in claim.metadata.finalizers):
         return True
-    idle_are_ours = all(us in who.reserved(uid) for uid in found.consumers if standings[uid] is ConsumerState.IDLE)
-    return idle_are_ours and (not found.release or us in who.allocation)
+    idle = [uid for uid in releasable.consumers if consumer_states[uid] is ConsumerState.IDLE]
+    return all(us in writers.reserved(uid) for uid in idle) and (not releasable.release or us in writers.allocation)
 
 
 def named_nodes(allocation: AllocationResult) -> frozenset[str] | None:
@@ -237,7 +233,8 @@ def _names_in(term: NodeSelectorTerm) -> frozenset[str] | None:
     return None if term.match_expressions or term.match_fields else frozenset()
 
 
-def _prepared(claim: ClaimHead) -> bool:
+def _is_prepared(claim: ClaimHead) -> bool:
+    """Whether the claim has what a scheduler writes before an allocation."""
     metadata = claim.metadata
     return metadata.deletion_timestamp is None and (
         SNAPSHOT_ANNOTATION in metadata.annotations or FINALIZER in metadata.finalizers or bool(claim.extended_for)

@@ -12,80 +12,80 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 from dra_extender.scheduling.search_time.deadline import CallBudget
 
-_REMEMBERED: Final = 200
+_MOST_CACHED: Final = 200
 _MOST_SELECTORS: Final = 2
 _MOST_DEVICES: Final = 128
 _MOST_EXPLAINED: Final = 4
-_SMALLER: Final = 10
+_OVERDRAWN_DIVISOR: Final = 10
 
 
 class RejectionMessages:
-    """Writes the message of a rejection; the same state gives the same message.
+    """Renders the message of a rejection; the same state gives the same message.
 
-    Where no device matches, it says what the selectors compared, which searches do not find out for themselves.  That takes
-    EXPLANATION_COST of a budget at most for all reasons of a refusal together, and a tenth of it for a namespace that has taken
-    more than its share of time; the message says where it was cut.  The remaining time of the call does not matter.
+    Where no device matches, the message says what the selectors compared: searches do not find that out.  All reasons of a
+    rejection together cost at most EXPLANATION_COST, and a tenth of it for a namespace whose share of time is overdrawn; the
+    message says where it was cut.  The remaining time of the call does not matter.
     """
 
-    def __init__(self, ledger: Ledger, searching: NodeAllocator) -> None:
+    def __init__(self, ledger: Ledger, allocator: NodeAllocator) -> None:
         self._ledger = ledger
-        self._searching = searching
-        self._unmet: LruCache[tuple[bytes, str, int, str, str, int], str] = LruCache(_REMEMBERED)
+        self._allocator = allocator
+        self._unmet: LruCache[tuple[bytes, str, int, str, str, int], str] = LruCache(_MOST_CACHED)
 
-    def __call__(self, attempt: FilterResult, budget: CallBudget | None = None) -> str:
+    def render(self, result: FilterResult, budget: CallBudget | None = None) -> str:
         """E.g. `3 of 3 nodes: claim gpu: request gpu: matching devices are in use: gpu-0 (on node-1)`.
 
         The cost is charged to `budget`.
         """
-        reasons = attempt.why()
+        reasons = result.why()
         total = sum(each.nodes for each in reasons)
-        allowed = EXPLANATION_COST // (_SMALLER if budget is not None and budget.overdrawn else 1)
-        share = allowed // max(1, min(_MOST_EXPLAINED, sum(map(_is_unmet, reasons))))
-        told = []
+        allowed = EXPLANATION_COST // (_OVERDRAWN_DIVISOR if budget is not None and budget.overdrawn else 1)
+        share = allowed // max(1, min(_MOST_EXPLAINED, sum(map(_has_no_match, reasons))))
+        parts = []
         explained = 0
         for each in reasons:
-            demand = attempt.demand if explained < _MOST_EXPLAINED else None
-            explained += _is_unmet(each)
-            told.append(f"{each.nodes} of {total} nodes: {self._words(each, demand, share, budget)}")
-        return "; ".join(told)
+            demand = result.demand if explained < _MOST_EXPLAINED else None
+            explained += _has_no_match(each)
+            parts.append(f"{each.nodes} of {total} nodes: {self._reason(each, demand, share, budget)}")
+        return "; ".join(parts)
 
-    def _words(self, reason: RejectionGroup, demand: Demand | None, share: int, budget: Budget | None) -> str:
+    def _reason(self, reason: RejectionGroup, demand: Demand | None, share: int, budget: Budget | None) -> str:
         rejection = reason.rejection
         text = rejection.text
-        if _is_unmet(reason) and demand is not None:
-            unmet = self._selectors(reason, demand, share, budget)
+        if _has_no_match(reason) and demand is not None:
+            unmet = self._unmet_selectors(reason, demand, share, budget)
             text = f"{text}: {unmet}" if unmet else text
         return f"{text} (on {reason.example})" if rejection.detail else text
 
-    def _selectors(self, reason: RejectionGroup, demand: Demand, share: int, budget: Budget | None) -> str:
-        """What was false on most devices of the example, e.g. `2 devices: device.attributes[...].model is "A", wanted "B"`."""
+    def _unmet_selectors(self, reason: RejectionGroup, demand: Demand, share: int, budget: Budget | None) -> str:
+        """What was false on most devices of the example node, e.g. `2 devices: device.attributes[...].model is "A", wanted "B"`."""
         name, rejection = reason.example, reason.rejection
         key = (demand.signature, name, self._ledger.state.of(name), rejection.claim, rejection.request, share)
         found = self._unmet.get(key)
         if found is None:
             allowance = Budget(share, strict=True)
-            found = self._unmet[key] = self._find(reason, demand, allowance)
+            found = self._unmet[key] = self._survey(reason, demand, allowance)
             if budget is not None:
                 budget.spend(share - allowance.left)
         return found
 
-    def _find(self, reason: RejectionGroup, demand: Demand, allowance: Budget) -> str:
+    def _survey(self, reason: RejectionGroup, demand: Demand, allowance: Budget) -> str:
         node = self._ledger.nodes.get(reason.example)
         if node is None:
             return ""
         rejection = reason.rejection
         usage, only = self._ledger.usage(), (rejection.claim, rejection.request)
-        surveyed = self._searching.survey(demand, node, usage, budget=allowance, only=only, most=_MOST_DEVICES)
-        words = [
+        surveyed = self._allocator.survey(demand, node, usage, budget=allowance, only=only, most=_MOST_DEVICES)
+        unmet = [
             f"{refused.devices} {'device' if refused.devices == 1 else 'devices'}: {refused.detail}"
             for request in surveyed
             for refused in request.refused
             if refused.code is Code.NO_MATCH and refused.detail
         ]
         skipped = sum(request.skipped for request in surveyed)
-        told = [*words[:_MOST_SELECTORS], *([f"{skipped} devices were not looked at"] if skipped else [])]
-        return ", ".join(told) or (CUT if allowance.left <= 0 else "")
+        parts = [*unmet[:_MOST_SELECTORS], *([f"{skipped} devices were not looked at"] if skipped else [])]
+        return ", ".join(parts) or (CUT if allowance.left <= 0 else "")
 
 
-def _is_unmet(reason: RejectionGroup) -> bool:
+def _has_no_match(reason: RejectionGroup) -> bool:
     return reason.rejection.code is Code.NO_MATCH

@@ -1,5 +1,7 @@
+"""The pods that filter rejected, and which change may make each of them schedulable (kube-scheduler: queueing hints)."""
+
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -8,13 +10,12 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.cluster import Clock, Events
-from dra_extender.scheduling.requeue.asked_nodes import AskedNodes
 from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 REASON = "DevicesUnavailable"
-_ABOUT_CLAIMS = frozenset(
+_HELPED_BY_CLAIMS: Final = frozenset(
     {
         Code.CLAIM_NOT_CREATED,
         Code.CLAIM_MISSING,
@@ -30,10 +31,38 @@ _ABOUT_CLAIMS = frozenset(
 )
 
 _DELIVERY_SECONDS: Final = 60.0
-"""A pod that the watch has not delivered by then was deleted in a gap of the watch, after it was read from the API server."""
+"""A pod that the watch has not delivered by then was deleted while the watch was interrupted, after this process read it."""
 
-_BY_ALLOCATION = frozenset({Code.CLAIM_ON_OTHER_NODE, Code.CLAIM_NODE_OPERATIONS})
-_BY_HOLDS = frozenset({Code.CLAIM_HELD_ELSEWHERE, Code.GANG})
+_BLOCKED_BY_ALLOCATION: Final = frozenset({Code.CLAIM_ON_OTHER_NODE, Code.CLAIM_NODE_OPERATIONS})
+_HELPED_BY_HOLDS: Final = frozenset({Code.CLAIM_HELD_ELSEWHERE, Code.GANG})
+
+
+class AskedNodes:
+    """The nodes that kube-scheduler offered for a pod: `names`, or all but these with `all_but`, once it has shrunk."""
+
+    __slots__ = ("_asked", "_known", "all_but", "names")
+
+    def __init__(self, asked: Mapping[str, object], known: Mapping[str, object]) -> None:
+        """The keys of `asked`; `known` are all existing nodes."""
+        self._asked: Mapping[str, object] | None = asked
+        self._known = known
+        self.names = frozenset[str]()
+        self.all_but = False
+
+    def shrink(self) -> None:
+        """Keep the names, or those of the other nodes, whichever are fewer; nodes that were created since are not among them."""
+        asked, known = self._asked, self._known
+        if asked is None:
+            return
+        self.all_but = len(asked) * 2 >= len(known)
+        self.names = frozenset(known.keys() - asked.keys()) if self.all_but else frozenset(asked)
+        self._asked, self._known = None, {}
+
+    def among(self, nodes: Iterable[str]) -> Sequence[str]:
+        """Those of these nodes that kube-scheduler offered."""
+        self.shrink()
+        names, all_but = self.names, self.all_but
+        return [node for node in nodes if (node in names) is not all_but]
 
 
 class SeenChanges(NamedTuple):
@@ -49,15 +78,17 @@ class SeenChanges(NamedTuple):
 class UnschedulablePod:
     """A pod that was rejected on these nodes, and how many changes of each kind had been `seen` at that moment.
 
-    `recorded`: when that was (monotonic).
+    `helped_by_holds`, `helped_by_claims`: whether the end of a hold, or a change of a claim, may make it schedulable.
+    `blocked_by_allocation`: whether a claim that is allocated for other nodes is among the reasons.
+    `recorded`: the time of the rejection (monotonic).
     """
 
     pod: Pod
     nodes: AskedNodes
     seen: SeenChanges
-    by_holds: bool
-    about_claims: bool
-    by_allocation: bool
+    helped_by_holds: bool
+    helped_by_claims: bool
+    blocked_by_allocation: bool
     recorded: float
 
     def queueing_hint(self, now: SeenChanges) -> str | None:
@@ -67,64 +98,66 @@ class UnschedulablePod:
             return "devices"
         if now.classes != then.classes:
             return "classes"
-        if self.by_holds and now.holds != then.holds:
+        if self.helped_by_holds and now.holds != then.holds:
             return "holds"
-        return "claims" if self.about_claims and now.claims != then.claims else None
+        return "claims" if self.helped_by_claims and now.claims != then.claims else None
 
     def concerns_all_nodes(self, now: SeenChanges) -> bool:
         """Whether the change may make the pod fit on nodes that have not changed themselves."""
-        return self.by_holds or self.about_claims or self.by_allocation or now.classes != self.seen.classes
+        if self.helped_by_holds or self.helped_by_claims or self.blocked_by_allocation:
+            return True
+        return now.classes != self.seen.classes
 
 
 class UnschedulablePods:
-    """The pods that were rejected and have not been placed since, with the changes that may make each of them schedulable."""
+    """The pods that filter rejected and has not offered a node since."""
 
     def __init__(
-        self, ledger: Ledger, words: RejectionMessages, events: Events, metrics: Metrics, clock: Clock
+        self, ledger: Ledger, messages: RejectionMessages, events: Events, metrics: Metrics, clock: Clock
     ) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._words = words
+        self._messages = messages
         self._events = events
         self._metrics = metrics
-        self._refused: dict[str, UnschedulablePod] = {}
+        self._rejected: dict[str, UnschedulablePod] = {}
 
     def __len__(self) -> int:
-        return len(self._refused)
+        return len(self._rejected)
 
     def __contains__(self, pod_uid: str) -> bool:
-        return pod_uid in self._refused
+        return pod_uid in self._rejected
 
-    def record(self, pod: Pod, attempt: FilterResult, budget: CallBudget | None = None) -> None:
+    def record(self, pod: Pod, result: FilterResult, budget: CallBudget | None = None) -> None:
         """Record the rejection, and publish an Event on the pod with all details.
 
-        A claim that is not generated from its template yet causes no Event: that happens to every such pod for a moment.
-        The explanation is charged to `budget`.
+        A claim that its template has not been instantiated for yet causes no Event: every such pod is in that state for a moment.
+        The cost of the message is charged to `budget`.
         """
-        reasons = attempt.why()
+        reasons = result.why()
         codes = {each.rejection.code for each in reasons}
-        asked = AskedNodes(attempt.texts, self._ledger.nodes)
-        # There may be thousands of nodes, and only the waker reads them, after the answer.
+        asked = AskedNodes(result.texts, self._ledger.nodes)
+        # There may be thousands of nodes, and only the waker reads them, after the response.
         asyncio.get_running_loop().call_soon(asked.shrink)
-        self._refused[pod.uid] = UnschedulablePod(
+        self._rejected[pod.uid] = UnschedulablePod(
             pod=pod,
             nodes=asked,
             seen=self.changes(),
-            by_holds=attempt.unsettled or bool(attempt.behind) or not codes.isdisjoint(_BY_HOLDS),
-            about_claims=not codes.isdisjoint(_ABOUT_CLAIMS),
-            by_allocation=not codes.isdisjoint(_BY_ALLOCATION),
+            helped_by_holds=result.unsettled or bool(result.behind) or not codes.isdisjoint(_HELPED_BY_HOLDS),
+            helped_by_claims=not codes.isdisjoint(_HELPED_BY_CLAIMS),
+            blocked_by_allocation=not codes.isdisjoint(_BLOCKED_BY_ALLOCATION),
             recorded=self._clock.monotonic(),
         )
         for each in reasons:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
-        self._metrics.waiting(len(self._refused))
+        self._metrics.waiting(len(self._rejected))
         if codes - {Code.CLAIM_NOT_CREATED}:
-            self._events.about_pod(pod, warning=True, reason=REASON, message=self._words(attempt, budget))
+            self._events.about_pod(pod, warning=True, reason=REASON, message=self._messages.render(result, budget))
 
     def forget(self, pod_uid: str) -> None:
         """The pod was offered a node, was bound, or is gone."""
-        if self._refused.pop(pod_uid, None) is not None:
-            self._metrics.waiting(len(self._refused))
+        if self._rejected.pop(pod_uid, None) is not None:
+            self._metrics.waiting(len(self._rejected))
 
     def changes(self) -> SeenChanges:
         """How many changes of each kind there are by now."""
@@ -134,34 +167,34 @@ class UnschedulablePods:
     def any_queueing_hint(self) -> str | None:
         """A kind of change that may make some rejected pod schedulable; None if there is none."""
         now = self.changes()
-        return next((help_ for each in self._refused.values() if (help_ := each.queueing_hint(now))), None)
+        return next((hint for each in self._rejected.values() if (hint := each.queueing_hint(now))), None)
 
     def all(self) -> tuple[UnschedulablePod, ...]:
-        """Every pod that was rejected and has not been placed since."""
-        return tuple(self._refused.values())
+        """Every rejected pod."""
+        return tuple(self._rejected.values())
 
-    def tied_down(self) -> tuple[Pod, ...]:
-        """Pods that fit nowhere where a claim allocated for other nodes is among the reasons."""
-        return tuple(each.pod for each in self._refused.values() if each.by_allocation)
+    def blocked_by_allocation(self) -> tuple[Pod, ...]:
+        """Pods that were rejected because a claim is allocated for other nodes, perhaps among other reasons."""
+        return tuple(each.pod for each in self._rejected.values() if each.blocked_by_allocation)
 
-    def advance(self, seen: SeenChanges, besides: Container[str] = ()) -> None:
-        """Changes up to this seen need no further thought: kube-scheduler has been told of them, or they help nobody.
+    def advance(self, seen: SeenChanges, deferred: Container[str] = ()) -> None:
+        """Changes up to `seen` give no queueing hint any more, except to pods with the `deferred` UIDs.
 
-        Pods with the UIDs `besides` have still to be looked at.
+        kube-scheduler was woken for these changes, or no pod fits after them.
         """
-        for uid, each in self._refused.items():
-            if uid in besides:
+        for uid, each in self._rejected.items():
+            if uid in deferred:
                 continue
             latest = SeenChanges(*map(max, each.seen, seen))
             if latest != each.seen:
-                self._refused[uid] = replace(each, seen=latest)
+                self._rejected[uid] = replace(each, seen=latest)
 
     def forget_resolved(self) -> None:
         """Forget pods that are bound, finished, being deleted or deleted, and pods that the watch does not deliver."""
-        known, latest = self._ledger.pods, self._clock.monotonic() - _DELIVERY_SECONDS
-        for uid, each in list(self._refused.items()):
-            pod = known.by_uid(uid)
-            if known.gone(uid) or (each.recorded <= latest if pod is None else not is_pending(pod)):
+        pods, latest = self._ledger.pods, self._clock.monotonic() - _DELIVERY_SECONDS
+        for uid, each in list(self._rejected.items()):
+            pod = pods.by_uid(uid)
+            if pods.gone(uid) or (each.recorded <= latest if pod is None else not is_pending(pod)):
                 self.forget(uid)
 
 

@@ -1,7 +1,10 @@
+"""Wakes kube-scheduler when a change makes a rejected pod schedulable."""
+
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
@@ -22,7 +25,7 @@ from dra_extender.telemetry.metrics import Metrics, SearchLane
 
 
 class PlacementTrial(Protocol):
-    """Finds out whether a rejected pod would be placed now."""
+    """Answers whether a rejected pod would be placed now."""
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
         """Whether the pod might fit on one of these nodes.
@@ -36,6 +39,20 @@ class PlacementTrial(Protocol):
     async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> None:
         """Read these claims; raises RetryableError if that is impossible."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class WakerDependencies:
+    """What the waker works with; `scheduler` is the port that wakes kube-scheduler."""
+
+    ledger: Ledger
+    unschedulable: UnschedulablePods
+    trial: PlacementTrial
+    scheduler: SchedulerWaker
+    metrics: Metrics
+    clock: Clock
+    options: Options
+    supervisor: Supervisor
 
 
 _SLICE_SECONDS: Final = 0.02
@@ -58,77 +75,67 @@ class Waker:
     per second.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        refusals: UnschedulablePods,
-        trial: PlacementTrial,
-        waker: SchedulerWaker,
-        metrics: Metrics,
-        clock: Clock,
-        options: Options,
-        supervisor: Supervisor,
-    ) -> None:
-        self._ledger = ledger
-        self._refusals = refusals
-        self._trial = trial
-        self._waker = waker
-        self._metrics = metrics
-        self._clock = clock
-        self._options = options
-        self._supervisor = supervisor
+    def __init__(self, uses: WakerDependencies) -> None:
+        self._ledger = uses.ledger
+        self._unschedulable = uses.unschedulable
+        self._trial = uses.trial
+        self._scheduler = uses.scheduler
+        self._metrics = uses.metrics
+        self._clock = uses.clock
+        self._options = uses.options
+        self._supervisor = uses.supervisor
         self._pending_reason: str | None = None
         self._reconsidered: dict[str, str] = {}
         self._reconsider_now = Notifier()
         self._seen: tuple[NodeVersions, NodeVersions] | None = None
-        # Pods that changes may help which could not be looked at yet, and those of them whose search was begun.
+        # Pods with a queueing hint that were not tried to the end yet, and those of them whose search was begun.
         self._deferred: set[str] = set()
         self._begun: set[str] = set()
         self._last_namespace = ""
-        # When each pod was looked at last, as a count of looks.
+        # The number of the last trial of each pod.
         self._last_tried: dict[str, int] = {}
         self._trials = 0
 
     async def run(self) -> None:
         """Watch for queueing hints until cancelled.
 
-        Pods that an earlier process or leader rejected are woken once at the start.
+        At the start it wakes kube-scheduler once for pods that an earlier process or leader rejected.
         """
         if any(pod.needs_devices and is_pending(pod) for pod in self._ledger.pods.all()):
             self._pending_reason = "start"
         least = self._options.wake_interval_seconds
         pause = least
         while True:
-            if not self._due():
+            if not self._has_hint():
                 pause = least
                 signals = (self._ledger.hinted, self._ledger.holds.changed, self._reconsider_now)
                 await wait_for_any(signals, _LAPSE_SECONDS)
                 continue
             await asyncio.sleep(self._options.wake_delay_seconds)
-            if self._due():
+            if self._has_hint():
                 took = await self.try_rejected()
                 await asyncio.sleep(max(pause, _PAUSE_PER_TURN * took))
                 pause = min(2 * pause, max(least, _LONGEST_PAUSE))
 
     def reconsider(self, pod_uid: str, reason: str) -> None:
-        """Try this pod soon if it was rejected: something changed for it alone; `reason` says what."""
-        if pod_uid in self._refusals:
+        """Try this pod soon if it was rejected: something changed for it alone; `reason` names the change."""
+        if pod_uid in self._unschedulable:
             self._reconsidered[pod_uid] = reason
             self._reconsider_now.fire()
 
-    def _due(self) -> bool:
+    def _has_hint(self) -> bool:
         """Whether something has changed for some rejected pod since its rejection."""
         self._ledger.holds.expire(self._clock.monotonic())
-        self._refusals.forget_resolved()
+        self._unschedulable.forget_resolved()
         return (
             self._pending_reason is not None
             or bool(self._reconsidered)
-            or self._refusals.any_queueing_hint() is not None
+            or self._unschedulable.any_queueing_hint() is not None
         )
 
     async def try_rejected(self) -> float:
         """Wake kube-scheduler if the changes make some rejected pod schedulable; returns the seconds that finding out took."""
-        mark, changed = self._refusals.changes(), self._changed_nodes()
+        mark, changed = self._unschedulable.changes(), self._changed_nodes()
         reconsidered, self._reconsidered = self._reconsidered, {}
         took, reason = 0.0, self._pending_reason
         if reason is None:
@@ -136,7 +143,7 @@ class Waker:
         if reason is not None:
             # All of them are woken.
             self._deferred.clear()
-        self._refusals.advance(mark, self._deferred)
+        self._unschedulable.advance(mark, self._deferred)
         self._pending_reason = None if reason is None or await self._wake(reason) else reason
         return took
 
@@ -148,43 +155,51 @@ class Waker:
         Pods that are not tried when the time is over, and those whose search is not finished, are tried in a later turn; neither
         is a reason to wake kube-scheduler.
         """
-        now, took, reads = self._refusals.changes(), 0.0, 0
-        left, self._deferred = self._deferred, set()
-        for rejected in self._ordered(self._refusals.all()):
+        now, turn = self._unschedulable.changes(), _Turn()
+        before, self._deferred = self._deferred, set()
+        for rejected in self._ordered(self._unschedulable.all()):
             uid = rejected.pod.uid
             own = reconsidered.get(uid)
             reason = own or rejected.queueing_hint(now)
-            if reason is None or uid not in self._refusals:
+            if reason is None or uid not in self._unschedulable:
                 continue
-            if took >= _TURN_SECONDS:
+            if turn.seconds >= _TURN_SECONDS:
                 self._defer(uid, own)
                 continue
-            self._last_namespace = rejected.pod.namespace
-            self._trials += 1
-            self._last_tried[uid] = self._trials
-            whole = own is not None or changed is None or uid in left or rejected.concerns_all_nodes(now)
-            budget = CallBudget(self._clock, _TURN_SECONDS)
-            budget.open_slice(_SLICE_SECONDS)
-            fits = self._fits(rejected, None if whole else changed, budget)
-            used = budget.lap()
-            took += used
-            self._metrics.searched(SearchLane.WAKE_UP, used)
-            if isinstance(fits, SpecNotKeptError):
-                self._defer(uid, own)
-                reads += 1
-                if reads <= _READS_PER_TURN:
-                    with suppress(RetryableError):
-                        await self._trial.read(fits, budget)
-            elif fits:
-                return took, reason
-            elif fits is None:
-                self._begun.add(uid)
-                self._defer(uid, own)
-            else:
-                self._begun.discard(uid)
+            any_node = own is not None or changed is None or uid in before or rejected.concerns_all_nodes(now)
+            if await self._try(rejected, None if any_node else changed, own, turn):
+                return turn.seconds, reason
             await asyncio.sleep(0)
         self._begun &= self._deferred
-        return took, None
+        return turn.seconds, None
+
+    async def _try(
+        self, rejected: UnschedulablePod, changed: frozenset[str] | None, own: str | None, turn: "_Turn"
+    ) -> bool:
+        """Whether the pod fits now on one of the `changed` nodes (None: on any); it is deferred if that is not known yet."""
+        uid = rejected.pod.uid
+        self._last_namespace = rejected.pod.namespace
+        self._trials += 1
+        self._last_tried[uid] = self._trials
+        budget = CallBudget(self._clock, _TURN_SECONDS)
+        budget.open_slice(_SLICE_SECONDS)
+        fits = self._fits(rejected, changed, budget)
+        used = budget.lap()
+        turn.seconds += used
+        self._metrics.searched(SearchLane.WAKE_UP, used)
+        if isinstance(fits, SpecNotKeptError):
+            self._defer(uid, own)
+            turn.reads += 1
+            if turn.reads <= _READS_PER_TURN:
+                with suppress(RetryableError):
+                    await self._trial.read(fits, budget)
+            return False
+        if fits is None:
+            self._begun.add(uid)
+            self._defer(uid, own)
+        elif not fits:
+            self._begun.discard(uid)
+        return bool(fits)
 
     def _defer(self, uid: str, own: str | None) -> None:
         """Try this pod later."""
@@ -192,7 +207,7 @@ class Waker:
         if own is not None:
             self._reconsidered.setdefault(uid, own)
 
-    def _ordered(self, refused: Sequence[UnschedulablePod]) -> Sequence[UnschedulablePod]:
+    def _ordered(self, rejected: Sequence[UnschedulablePod]) -> Sequence[UnschedulablePod]:
         """The pods in the order in which they are tried: one of each namespace in turn, after the namespace tried last.
 
         Pods whose search was begun come last.  In a namespace, the pod tried longest ago is first, so that a stream of changes
@@ -200,13 +215,13 @@ class Waker:
         """
         places: Counter[str] = Counter()
         keys: dict[str, tuple[bool, int, bool, str]] = {}
-        looked = self._last_tried = {each.pod.uid: self._last_tried.get(each.pod.uid, 0) for each in refused}
-        for each in sorted(refused, key=lambda each: looked[each.pod.uid]):
+        tried = self._last_tried = {each.pod.uid: self._last_tried.get(each.pod.uid, 0) for each in rejected}
+        for each in sorted(rejected, key=lambda each: tried[each.pod.uid]):
             namespace = each.pod.namespace
             begun = each.pod.uid in self._begun
             keys[each.pod.uid] = (begun, places[namespace], namespace <= self._last_namespace, namespace)
             places[namespace] += 1
-        return sorted(refused, key=lambda each: keys[each.pod.uid])
+        return sorted(rejected, key=lambda each: keys[each.pod.uid])
 
     def _fits(
         self, rejected: UnschedulablePod, changed: frozenset[str] | None, budget: CallBudget
@@ -236,9 +251,17 @@ class Waker:
     async def _wake(self, reason: str) -> bool:
         """Wake kube-scheduler; returns whether that succeeded."""
         try:
-            await self._waker.wake()
+            await self._scheduler.wake()
         except ClusterError as problem:
-            _LOG.warning("kube-scheduler could not be woken", problem=str(problem), waiting=len(self._refusals))
+            _LOG.warning("kube-scheduler could not be woken", problem=str(problem), waiting=len(self._unschedulable))
             return False
         self._metrics.woke(reason)
         return True
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one turn of trials has taken: seconds of search, and reads of claims."""
+
+    seconds: float = 0.0
+    reads: int = 0
