@@ -19,16 +19,35 @@ LEFT: Final = Path(__file__).with_name("vocabulary_left.txt")
 
 IDENTIFIERS: Final[Mapping[str, str]] = {
     "alike": "symmetry class, equivalent",
+    "anybody": "the actor's name",
+    "aside": "locked, reserved",
+    "asking": "requester, calling pod",
     "board": "partial assignment",
     "calm": "error-safe",
     "choosy": "with compatibility rules",
+    "cool_down": "backoff",
+    "cool_downs": "backoff",
+    "enough": "insufficient, max_feasible, the amount",
+    "everybody": "the actor's name",
+    "give_back": "release",
+    "given_back": "released",
+    "giving_back": "releasing",
+    "heard": "received",
     "helpful": "queueing hint",
     "hopeless": "infeasible",
+    "hung_up": "disconnected",
     "judging": "evaluating",
+    "left_over": "existing, remaining",
     "likeness": "equivalence",
+    "making": "creating, creation",
     "merits": "score terms",
+    "mine": "own",
+    "nobody": "none, no consumer",
     "nudge": "recheck",
     "outlook": "pruning index",
+    "patience": "timeout",
+    "promise": "deferred hold",
+    "promised": "deferred",
     "remembered": "cached",
     "rival": "competing",
     "rivals": "competing",
@@ -36,35 +55,78 @@ IDENTIFIERS: Final[Mapping[str, str]] = {
     "seat": "assignment",
     "seated": "assigned",
     "seats": "assignments",
+    "settle": "narrow, end pending, resolve",
+    "settled": "narrowed, ended, resolved",
     "somebody": "the actor's name",
     "standing": "verdict, state",
     "standings": "verdicts, states",
+    "surplus": "releasable",
+    "take_back": "release, withdraw",
+    "taken_back": "released, withdrawn",
+    "tell": "notify, announce, report, publish",
+    "telling": "notification, announcement, report",
+    "theirs": "other",
     "told": "notified, announced, recorded",
+    "took": "allocated, acquired",
+    "trouble": "problem",
+    "troubles": "problems",
+    "turned_away": "rejected",
     "twin": "placement template",
     "twins": "placement templates",
+    "unsettled": "multi-node, pending",
+    "usual": "fast path, default",
     "vain": "dead ends",
     "whoever": "the actor's name",
     "wish": "bound",
     "wishes": "bounds",
     "words": "message",
 }
-"""Parts of names: `is_hopeless` and `HopelessBranch` both have the part hopeless."""
+"""Words in names, in a row where there are several: `is_hopeless` and `HopelessBranch` both have the word hopeless."""
 
 PHRASES: Final[Mapping[str, str]] = {
+    "alike": "equal, equivalent, both",
+    "anybody": "the actor's name",
     "are told": "learn, record, report",
-    "gives back": "releases",
-    "given back": "released",
+    "cool-down": "backoff",
+    "cool-downs": "backoff",
+    "everybody": "the actor's name, all",
+    "for whom": "whose, for which consumer",
+    "gave back": "released, returned",
+    "give back": "release, return",
+    "given back": "released, returned",
+    "gives back": "releases, returns",
+    "hangs up": "disconnects",
     "hopeless": "infeasible",
-    "in words": "as a sentence, as a message",
+    "hung up": "disconnected",
     "in vain": "without result",
+    "in words": "as a sentence, as a message",
     "is told": "learns, records, reports",
     "judging": "evaluating",
+    "kep has it": "in the KEP, by the KEP",
+    "leave alone": "skip, do not choose",
+    "leaves alone": "skips, does not choose",
+    "left alone": "skipped, in backoff",
+    "left over": "remaining, existing",
     "likeness": "equivalence",
     "nudge": "recheck",
     "of which": "a sentence of its own",
     "outlook": "pruning index",
     "rooms": "packages",
+    "set aside": "locked, reserved",
+    "settle": "narrow, end, resolve",
+    "settled": "narrowed, ended, resolved",
+    "settles": "narrows, ends, resolves",
     "somebody": "the actor's name",
+    "take back": "release, withdraw",
+    "taken back": "released, withdrawn",
+    "takes back": "releases, withdraws",
+    "to whom": "to which ...",
+    "told": "reported, recorded, announced, distinguished",
+    "took back": "released, withdrew",
+    "turned away": "rejected",
+    "unsettled": "multi-node, pending",
+    "upstream has it": "as in upstream",
+    "whoever": "the actor's name, a caller that",
 }
 """Whole words in docstrings, comments, help texts and documents."""
 
@@ -72,7 +134,9 @@ HELP: Final = ("cli/", "config/settings.py", "telemetry/catalog.py")
 """Modules whose texts users read as help; texts of refusals and Events in other modules follow later."""
 
 _PART: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_PHRASE: Final = re.compile(r"\b(?:" + "|".join(PHRASES).replace(" ", r"\s+(?:#\s*)?") + r")\b", re.IGNORECASE)
+_PHRASE: Final = re.compile(
+    r"\b(?:" + "|".join(sorted(PHRASES, key=len, reverse=True)).replace(" ", r"\s+(?:#\s*)?") + r")\b", re.IGNORECASE
+)
 _BEFORE_DOCSTRING: Final = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
 _SETTINGS: Final = frozenset(
     name for field in Settings.model_fields.values() for name in getattr(field.annotation, "model_fields", ())
@@ -109,9 +173,10 @@ def _in_code(path: Path) -> Iterator[VocabularyFinding]:
     for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
         line = token.start[0]
         if token.type == tokenize.NAME and token.string not in _SETTINGS:
-            for part in map(str.lower, _PART.findall(token.string)):
-                if part in IDENTIFIERS:
-                    yield VocabularyFinding(_name(path), line, token.string, IDENTIFIERS[part])
+            parts = f"_{'_'.join(_PART.findall(token.string))}_".lower()
+            for words, instead in IDENTIFIERS.items():
+                if f"_{words}_" in parts:
+                    yield VocabularyFinding(_name(path), line, token.string, instead)
         is_docstring = token.type == tokenize.STRING and before in _BEFORE_DOCSTRING
         is_help = token.type == tokenize.STRING and relative.startswith(HELP)
         if token.type == tokenize.COMMENT or is_docstring or is_help:
