@@ -97,7 +97,7 @@ async def test_a_late_member_that_another_one_tells_of_the_claim_ends_the_work()
     (claim,) = world.made("gpu")
     world.member("late", GPU)
     world.extender.group_claims.sweep()
-    await world.extender.group_claims.look()
+    await world.extender.group_claims.reconcile_due()
 
     def tell(pod: Json) -> None:
         pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
@@ -114,7 +114,7 @@ async def test_a_member_that_the_leader_before_us_told_last_is_no_sign_of_anothe
     world.member("late", GPU)
     world.restart()
     world.extender.group_claims.sweep()
-    await world.extender.group_claims.look()
+    await world.extender.group_claims.reconcile_due()
 
     def tell(pod: Json) -> None:
         pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
@@ -216,7 +216,7 @@ async def test_our_claim_stays_if_the_other_one_uses_it(used: str) -> None:
         statuses = [{"name": "gpu", "resourceClaimName": ours}]
         world.edit_group(lambda group: group.setdefault("status", {}).update(resourceClaimStatuses=statuses))
         with pytest.raises(ConflictError, match="in use"):
-            await world.extender.group_claims.writing.withdraw(record.claim)
+            await world.extender.group_claims.writer.withdraw(record.claim)
     else:
         with pytest.raises(ConflictError, match="version"):
             await world.cluster.claims.delete("default", ours, record.claim.metadata.uid, "1")

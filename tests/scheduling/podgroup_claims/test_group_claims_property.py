@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
-from dra_extender.scheduling.podgroup_claims.controller import SETTLE_SECONDS
+from dra_extender.scheduling.podgroup_claims.controller import PUBLISH_DELAY_SECONDS
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.templates import from_template
 from hypothesis import given, settings
@@ -170,7 +170,7 @@ async def race(start: float, lag: float, delay: float, seed: int) -> None:
     start=st.one_of(st.integers(0, 48), st.integers(int(GRACE * 4), int(GRACE * 4) + 6)).map(
         lambda quarters: quarters / 4
     ),
-    lag=st.integers(0, int(SETTLE_SECONDS * 4) - 1).map(lambda quarters: quarters / 4),
+    lag=st.integers(0, int(PUBLISH_DELAY_SECONDS * 4) - 1).map(lambda quarters: quarters / 4),
     delay=st.integers(0, 8).map(lambda quarters: quarters / 4),
     seed=st.integers(0, 1000),
 )

@@ -94,7 +94,7 @@ class MakingWorld(GroupWorld):
             if meanwhile is not None:
                 meanwhile()
             self.sync()
-            await self.extender.group_claims.look()
+            await self.extender.group_claims.reconcile_due()
             self.clock.seconds += step
         self.sync()
 

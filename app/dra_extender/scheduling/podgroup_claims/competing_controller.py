@@ -1,3 +1,5 @@
+"""Signs of another controller that creates the claims of PodGroups."""
+
 from collections.abc import Iterable, Iterator
 
 from dra_extender.ledger.ledger import Ledger
@@ -8,14 +10,14 @@ from dra_extender.scheduling.podgroup_claims.plan import ReconcilePlan, owner_of
 
 
 class CompetingController:
-    """Notices that somebody else makes the claims of PodGroups: kube-controller-manager with its gate, as a rule.
+    """Detects another controller that creates the claims of PodGroups, usually kube-controller-manager with its gate on.
 
-    Evidence is only what happens while we look, and what no user can write: the status of a PodGroup comes to name a claim that is
-    made for one of its entries and does not bear the name that ours has, or a member that came while we looked is told of its
-    group's claim; and not by us.  What was there before says nothing, for the gate may have been switched off meanwhile.
+    Evidence is only what happens during our term, and what no user can write: another writer records in the status of a PodGroup a
+    claim that was created for one of its entries under another name than ours, or records the group's claim in the status of a
+    member that was created during our term.  Older objects are no evidence: the gate may have been on before.
 
-    A claim alone is no evidence, for whoever may write claims can make one that says of itself that it is for a PodGroup.  It is a
-    suspicion about this one group, which is left alone while the claim is there.
+    A claim alone is no evidence: a user who may write claims can create one with the annotations of a PodGroup's claim.  It is a
+    suspicion about this group, which the service leaves alone while the claim exists.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -23,12 +25,12 @@ class CompetingController:
         self._before: frozenset[str] = frozenset()
         self._early: set[str] = set()
         self._waiting: set[str] = set()
-        self._told_by_us: set[str] = set()
-        # Claims that a PodGroup's status named before, or names because we wrote so: UID of the group, name of the claim.
+        self._published_by_us: set[str] = set()
+        # Claims that a PodGroup's status named before our term, or names because we wrote it: UID of the group, name of the claim.
         self._known_records: set[tuple[str, str]] = set()
 
     def begin(self) -> None:
-        """From now on what appears is evidence."""
+        """Our term begins: what appears from now on is evidence."""
         self._before = frozenset(
             record.claim.metadata.uid
             for record in self._ledger.claims.records()
@@ -36,47 +38,48 @@ class CompetingController:
         )
         self._early = {pod.uid for pod in self._ledger.pods.all() if pod.pod_group is not None}
         self._waiting.clear()
-        self._told_by_us.clear()
+        self._published_by_us.clear()
         self._known_records = {
             (group.metadata.uid, name) for group in self._ledger.pod_groups.all() for name in _recorded(group)
         }
 
-    def recording(self, group: PodGroup, claims: Iterable[str]) -> None:
-        """We are about to enter these claims in the status of the group."""
+    def will_record(self, group: PodGroup, claims: Iterable[str]) -> None:
+        """This service is about to record these claims in the status of the group."""
         self._known_records.update((group.metadata.uid, name) for name in claims)
 
-    def telling(self, pod_uid: str) -> None:
-        """We are about to tell this pod of its claims."""
-        self._told_by_us.add(pod_uid)
+    def will_publish(self, pod_uid: str) -> None:
+        """This service is about to record claims in the status of this pod."""
+        self._published_by_us.add(pod_uid)
 
     def prune(self) -> None:
         """Forget pods and PodGroups that are gone."""
-        gone = {uid for uid in self._early | self._waiting | self._told_by_us if self._ledger.pods.by_uid(uid) is None}
-        for known in (self._early, self._waiting, self._told_by_us):
+        known_uids = self._early | self._waiting | self._published_by_us
+        gone = {uid for uid in known_uids if self._ledger.pods.by_uid(uid) is None}
+        for known in (self._early, self._waiting, self._published_by_us):
             known.difference_update(gone)
         groups = {each.metadata.uid for each in self._ledger.pod_groups.all()}
         self._known_records = {each for each in self._known_records if each[0] in groups}
 
-    def evidence(self, group: PodGroup, work: ReconcilePlan) -> str | None:
-        """What says that somebody else is at work on this group; None while nothing does."""
+    def evidence(self, group: PodGroup, plan: ReconcilePlan) -> str | None:
+        """What another controller wrote for this group, as a part of a sentence; None without evidence."""
         recorded = _recorded(group)
-        for entry, claim in self._strange(group):
+        for entry, claim in self._foreign(group):
             if claim.name in recorded and (group.metadata.uid, claim.name) not in self._known_records:
-                return _said(entry, claim, group)
-        told = (self._waiting & work.told) - self._told_by_us - self._early
-        self._waiting -= work.told
-        self._waiting |= work.waiting
-        if told:
-            pod = self._ledger.pods.by_uid(min(told))
-            return f"the status of pod {pod.key if pod else min(told)}, a member of PodGroup {group.metadata.name}"
+                return _describe(entry, claim, group)
+        by_others = (self._waiting & plan.served) - self._published_by_us - self._early
+        self._waiting -= plan.served
+        self._waiting |= plan.waiting
+        if by_others:
+            pod = self._ledger.pods.by_uid(min(by_others))
+            return f"the status of pod {pod.key if pod else min(by_others)}, a member of PodGroup {group.metadata.name}"
         return None
 
     def suspicion(self, group: PodGroup) -> str | None:
-        """The claim for which this group is left alone; None if there is none."""
-        return next((_said(entry, claim, group) for entry, claim in self._strange(group)), None)
+        """The claim because of which the service leaves this group alone; None if there is none."""
+        return next((_describe(entry, claim, group) for entry, claim in self._foreign(group)), None)
 
-    def _strange(self, group: PodGroup) -> Iterator[tuple[str, ObjectMeta]]:
-        """The claims that appeared for entries of this group and do not bear the name that ours have, each with its entry."""
+    def _foreign(self, group: PodGroup) -> Iterator[tuple[str, ObjectMeta]]:
+        """The claims that appeared during our term for entries of this group under other names than ours, each with its entry."""
         owner = owner_of_group(group, "")
         for entry in group.spec.resource_claims:
             ours = generated_name(owner, entry.name)
@@ -91,5 +94,5 @@ def _recorded(group: PodGroup) -> frozenset[str]:
     return frozenset(each.resource_claim_name or "" for each in group.status.resource_claim_statuses)
 
 
-def _said(entry: str, claim: ObjectMeta, group: PodGroup) -> str:
+def _describe(entry: str, claim: ObjectMeta, group: PodGroup) -> str:
     return f"claim {claim.namespace}/{claim.name} for entry {entry} of PodGroup {group.metadata.name}"

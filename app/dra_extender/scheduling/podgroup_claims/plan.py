@@ -1,12 +1,13 @@
-"""What is left to be done for the claims that PodGroups have from templates: the rules, without any I/O (KEP-5729).
+"""What a PodGroup lacks of the claims that it has from templates: the rules, without any I/O (KEP-5729).
 
-As the resourceclaim controller of kube-controller-manager 1.37 has it: one claim for each template entry of the group, controlled
-by it and recorded in its status, and the same name in the status of each member whose entry equals the group's.  As the KEP's
-drafts have it, the status of a member also names the claim of a drafted entry that stands for one of the group's by name.
+As in the resourceclaim controller of kube-controller-manager 1.37: one claim for each template entry of the group, controlled by
+the group and recorded in its status; the status of each member whose entry equals the group's has the same name.  As in the KEP's
+drafts: the status of a member also names the claim of a drafted entry that refers to an entry of the group by name.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
@@ -14,10 +15,13 @@ from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
 from dra_extender.model.templated_claim import Owner, generated_name
 
+MEMBERS_PER_TURN: Final = 100
+"""So many members are planned between two pauses: about a millisecond of work."""
+
 
 @dataclass(frozen=True, slots=True)
 class CreateClaim:
-    """A claim that has to be made from this template, for this entry of its owner."""
+    """A claim to be created from this template, for this entry of its owner."""
 
     owner: Owner
     entry: str
@@ -26,7 +30,7 @@ class CreateClaim:
 
 @dataclass(frozen=True, slots=True)
 class PublishClaims:
-    """A member that has to be told of claims ({entry: claim}): all that it still lacks."""
+    """All claims ({entry: claim}) that the status of a member lacks."""
 
     pod: Pod
     claims: Mapping[str, str]
@@ -36,23 +40,23 @@ class PublishClaims:
 class ReconcilePlan:
     """What a PodGroup lacks: claims, entries of its status ({entry: claim}), and entries in the status of its members.
 
-    `waiting` are the UIDs of members that have not been told of all claims of the group yet, `told` of those that have.
+    `waiting`: UIDs of the members whose status lacks a claim of the group.  `served`: those whose status has them all.
     """
 
-    makings: tuple[CreateClaim, ...] = ()
+    create: tuple[CreateClaim, ...] = ()
     record: Mapping[str, str] | None = None
-    tellings: tuple[PublishClaims, ...] = ()
+    publish: tuple[PublishClaims, ...] = ()
     waiting: frozenset[str] = frozenset()
-    told: frozenset[str] = frozenset()
+    served: frozenset[str] = frozenset()
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is lacking."""
-        return not (self.makings or self.record or self.tellings or self.waiting)
+        """Whether the group lacks nothing."""
+        return not (self.create or self.record or self.publish or self.waiting)
 
 
 def has_claims(group: PodGroup) -> bool:
-    """Whether the group has claims, of which something may have to be made or recorded."""
+    """Whether the group has entries for claims."""
     return bool(group.spec.resource_claims)
 
 
@@ -62,7 +66,7 @@ def is_kept_by_protection(group: PodGroup) -> bool:
 
 
 def is_active(pod: Pod) -> bool:
-    """Whether the pod keeps its PodGroup from going away, as upstream has it: it has not ended."""
+    """Whether the pod keeps upstream's finalizer on its PodGroup: it has not finished."""
     return not pod.finished
 
 
@@ -77,53 +81,100 @@ def owner_of_pod(pod: Pod) -> Owner:
     return Owner("v1", "Pod", pod.namespace, pod.name, pod.uid)
 
 
-def work_for(group: PodGroup, ledger: Ledger, api_version: str) -> ReconcilePlan:
-    """What the group lacks as far as is known; nothing while it is being deleted."""
+async def plan_reconcile(
+    group: PodGroup, ledger: Ledger, api_version: str, pause: Callable[[], Awaitable[object]]
+) -> ReconcilePlan:
+    """What the group lacks according to the ledger; nothing while it is being deleted.
+
+    Awaits `pause` after each MEMBERS_PER_TURN members, so that a large group does not keep the event loop from other tasks.  Each
+    write checks the live object, so a change during a pause costs a further plan and nothing else.
+    """
     if group.metadata.deletion_timestamp is not None:
         return ReconcilePlan()
     owner = owner_of_group(group, api_version)
-    makings: list[CreateClaim] = []
+    create: list[CreateClaim] = []
     record: dict[str, str] = {}
-    known: dict[str, str] = {}
+    claims = {each.name: each.resource_claim_name for each in group.spec.resource_claims if each.resource_claim_name}
     for entry in group.spec.resource_claims:
-        state = _state(group, entry, ledger)
-        if isinstance(state, _Lacking):
-            makings.append(CreateClaim(owner, entry.name, state.template))
+        state = _claim_of_entry(group, entry, ledger)
+        if isinstance(state, _MissingClaim):
+            create.append(CreateClaim(owner, entry.name, state.template))
         elif state is not None:
-            name, recorded = state
-            (known if recorded else record)[entry.name] = name
+            name, is_recorded = state
+            (claims if is_recorded else record)[entry.name] = name
     templated = {each.name: each for each in group.spec.resource_claims if each.resource_claim_template_name}
-    known |= {each.name: each.resource_claim_name for each in group.spec.resource_claims if each.resource_claim_name}
-    pods = ledger.pods.members(*group.metadata.key) if has_claims(group) else ()
-    members = [_member(pod, templated, known, ledger) for pod in pods if _counts(pod)]
+    entries = _GroupEntries(templated, claims)
+    members = []
+    for count, pod in enumerate(
+        filter(_is_served, ledger.pods.members(*group.metadata.key) if has_claims(group) else ())
+    ):
+        if count and not count % MEMBERS_PER_TURN:
+            await pause()
+        members.append(_plan_member(pod, entries, ledger))
     return ReconcilePlan(
-        makings=(*makings, *(making for each in members for making in each.makings)),
+        create=(*create, *(each for member in members for each in member.create)),
         record=record or None,
-        tellings=tuple(each.telling for each in members if each.telling is not None),
+        publish=tuple(each.publish for each in members if each.publish is not None),
         waiting=frozenset(each.uid for each in members if each.waits),
-        told=frozenset(each.uid for each in members if not each.waits),
+        served=frozenset(each.uid for each in members if not each.waits),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Lacking:
+class _MissingClaim:
+    """The claim of a template entry does not exist."""
+
     template: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _GroupEntries:
+    """The entries of a group: those with `templated` claims, and the `claims` that members may be given, by entry."""
+
+    templated: Mapping[str, PodResourceClaim]
+    claims: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _MemberPlan:
+    """What one member lacks; `waits`: its status lacks a claim of the group."""
+
     uid: str
     waits: bool
-    makings: tuple[CreateClaim, ...]
-    telling: PublishClaims | None
+    create: tuple[CreateClaim, ...]
+    publish: PublishClaims | None
 
 
-def _counts(pod: Pod) -> bool:
+class _MemberStatus(NamedTuple):
+    """The claims that the status of a member records, by entry; None where the entry needs no claim."""
+
+    namespace: str
+    recorded: Mapping[str, str | None]
+    ledger: Ledger
+
+    def records(self, entry: str) -> bool:
+        """Whether the status says that the entry needs no claim, or names one that exists."""
+        if entry not in self.recorded:
+            return False
+        name = self.recorded[entry]
+        return not name or self.ledger.claims.by_key(self.namespace, name) is not None
+
+    def publishes(self, entry: str, theirs: str, group: _GroupEntries) -> bool:
+        """Whether the status has the claim of the group's entry `theirs`, as far as that claim is known."""
+        if theirs not in group.templated:
+            return self.recorded.get(entry) == group.claims[theirs]
+        return self.records(entry) if theirs in group.claims else entry in self.recorded
+
+
+def _is_served(pod: Pod) -> bool:
+    """Whether the pod is a member whose status has to name its claims."""
     return not (pod.finished or pod.deleting) and bool(pod.claims)
 
 
-def _state(group: PodGroup, entry: PodResourceClaim, ledger: Ledger) -> tuple[str, bool] | _Lacking | None:
-    """The claim of a template entry and whether it is recorded; None if there is nothing to be made for the entry."""
+def _claim_of_entry(
+    group: PodGroup, entry: PodResourceClaim, ledger: Ledger
+) -> tuple[str, bool] | _MissingClaim | None:
+    """The claim of a template entry, and whether the group's status records it; None if the entry needs no claim."""
     if not entry.resource_claim_template_name:
         return None
     recorded = {each.name: each.resource_claim_name for each in group.status.resource_claim_statuses}
@@ -134,19 +185,19 @@ def _state(group: PodGroup, entry: PodResourceClaim, ledger: Ledger) -> tuple[st
         stored = ledger.claims.by_key(group.metadata.namespace, name)
         if stored is not None and _controlled_by(stored, group.metadata.uid):
             return name, True
-    made = oldest(ledger, group.metadata.namespace, group.metadata.uid, entry.name)
-    return _Lacking(entry.resource_claim_template_name) if made is None else (made, False)
+    oldest = _oldest_claim(ledger, group.metadata.namespace, group.metadata.uid, entry.name)
+    return _MissingClaim(entry.resource_claim_template_name) if oldest is None else (oldest, False)
 
 
-def oldest(ledger: Ledger, namespace: str, owner_uid: str, entry: str) -> str | None:
-    """Name of the claim that was made for an entry and is not being deleted, of several the oldest."""
-    made = [each.claim.metadata for each in ledger.claims.made_for(namespace, owner_uid, entry)]
-    standing = [each for each in made if each.deletion_timestamp is None]
-    return min(((each.creation_timestamp or "", each.name) for each in standing), default=("", None))[1]
+def _oldest_claim(ledger: Ledger, namespace: str, owner_uid: str, entry: str) -> str | None:
+    """Name of the oldest claim that was created for an entry and is not being deleted."""
+    created = [each.claim.metadata for each in ledger.claims.made_for(namespace, owner_uid, entry)]
+    living = [each for each in created if each.deletion_timestamp is None]
+    return min(((each.creation_timestamp or "", each.name) for each in living), default=("", None))[1]
 
 
 def unrecorded(group: PodGroup, ledger: Ledger) -> Iterator[ClaimRecord]:
-    """The claims under names that we give, of which the group's status does not tell."""
+    """The claims that this service created for the group, by their names, and that the group's status does not record."""
     recorded = {each.resource_claim_name for each in group.status.resource_claim_statuses}
     owner = owner_of_group(group, "")
     for entry in group.spec.resource_claims:
@@ -161,67 +212,46 @@ def _controlled_by(record: ClaimRecord, uid: str) -> bool:
     return controller is not None and controller.uid == uid
 
 
-def _member(pod: Pod, templated: Mapping[str, PodResourceClaim], known: Mapping[str, str], ledger: Ledger) -> _Member:
-    """What a member lacks, `templated` being the group's entries with templates, and `known` the claims of all its entries.
+def _plan_member(pod: Pod, group: _GroupEntries, ledger: Ledger) -> _MemberPlan:
+    """What a member lacks.
 
-    A member with a claim of the group is served as a whole and at once: the resourceclaim controller of
-    kube-controller-manager gives up on such a pod at the group's claim while its gate is off, and records no other, either.
+    A member with a claim of the group gets all its claims published at once, its own included: the resourceclaim controller of
+    kube-controller-manager stops at the group's claim while its gate is off, and records none of the pod's claims.
     """
-    recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
-    claims: dict[str, str] = {}
-    makings: list[CreateClaim] = []
-    waits = missing = False
-    matched = dict(_matched(pod, templated, known))
-    for entry, theirs in matched.items():
-        name = known.get(theirs)
-        if theirs not in templated and recorded.get(entry) == name:
+    status = _MemberStatus(pod.namespace, {each.name: each.resource_claim_name for each in pod.claim_statuses}, ledger)
+    matched = dict(_matched_entries(pod, group))
+    lacking = {entry: theirs for entry, theirs in matched.items() if not status.publishes(entry, theirs, group)}
+    claims = {entry: group.claims[theirs] for entry, theirs in lacking.items() if theirs in group.claims}
+    is_complete = len(claims) == len(lacking)
+    create: list[CreateClaim] = []
+    for own in _own_entries(pod, matched):
+        if status.records(own.name):
             continue
-        if (
-            theirs in templated
-            and entry in recorded
-            and (not recorded[entry] or _exists(pod, recorded[entry], ledger) or name is None)
-        ):
-            continue
-        waits = True
+        name = _oldest_claim(ledger, pod.namespace, pod.uid, own.name)
         if name is None:
-            missing = True
+            create.append(CreateClaim(owner_of_pod(pod), own.name, own.resource_claim_template_name or ""))
         else:
-            claims[entry] = name
-    for own in _own(pod, matched):
-        if own.name in recorded and (not recorded[own.name] or _exists(pod, recorded[own.name], ledger)):
-            continue
-        made = oldest(ledger, pod.namespace, pod.uid, own.name)
-        if made is None:
-            makings.append(CreateClaim(owner_of_pod(pod), own.name, own.resource_claim_template_name or ""))
-        else:
-            claims[own.name] = made
-    complete = bool(claims) and not makings and not missing
-    return _Member(pod.uid, waits, tuple(makings), PublishClaims(pod, claims) if complete else None)
+            claims[own.name] = name
+    publish = PublishClaims(pod, claims) if claims and is_complete and not create else None
+    return _MemberPlan(pod.uid, bool(lacking), tuple(create), publish)
 
 
-def _exists(pod: Pod, name: str | None, ledger: Ledger) -> bool:
-    return bool(name) and ledger.claims.by_key(pod.namespace, name or "") is not None
+def _matched_entries(pod: Pod, group: _GroupEntries) -> Iterator[tuple[str, str]]:
+    """The pod's entries whose claim is the group's: the pod's name for the entry, and the group's.
 
-
-def _matched(
-    pod: Pod, templated: Mapping[str, PodResourceClaim], known: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Entries whose claim is to be recorded because it is the group's: the pod's name for it and the group's.
-
-    Those for a claim from a template, and drafted ones for a claim by name.
+    These are entries equal to a template entry of the group, and drafted ones that refer to an entry of the group.
     """
     for entry in pod.claims:
         drafted = entry.pod_group_resource_claim
         if drafted:
-            if (drafted in templated or drafted in known) and not (
-                entry.resource_claim_name or entry.resource_claim_template_name
-            ):
+            is_plain = not (entry.resource_claim_name or entry.resource_claim_template_name)
+            if is_plain and (drafted in group.templated or drafted in group.claims):
                 yield entry.name, drafted
-        elif templated.get(entry.name) == entry:
+        elif group.templated.get(entry.name) == entry:
             yield entry.name, entry.name
 
 
-def _own(pod: Pod, matched: Mapping[str, str]) -> Iterator[PodResourceClaim]:
-    """Template entries of the pod's own, if it has one of the group's beside them."""
+def _own_entries(pod: Pod, matched: Mapping[str, str]) -> Iterator[PodResourceClaim]:
+    """The pod's own template entries, if it also has one of the group's."""
     if matched:
         yield from (each for each in pod.claims if each.resource_claim_template_name and each.name not in matched)

@@ -1,3 +1,5 @@
+"""The writes of the controller of PodGroup claims."""
+
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -16,47 +18,49 @@ from dra_extender.scheduling.ports.cluster import Cluster, ConflictError, NotFou
 _LOG = structlog.get_logger(__name__)
 
 
-class GroupClaimWriting:
-    """The writes by which claims of PodGroups are made and made known, each idempotent and resumable from stored objects alone.
+class PodGroupClaimWriter:
+    """Creates, records and publishes claims of PodGroups; each write is idempotent and resumable from stored objects alone.
 
-    Each looks at the live object first or is guarded by its version, and raises ClusterError: Conflict means that something has
-    changed (look again), Refused carries a sentence for people.
+    Each write reads the live object first or is guarded by its resourceVersion, and raises ClusterError: a ConflictError means that
+    an object changed (plan again), the text of a RequestRejectedError is for users.
     """
 
-    def __init__(self, ledger: Ledger, cluster: Cluster, writing: ClaimWriting) -> None:
+    def __init__(self, ledger: Ledger, cluster: Cluster, claim_writer: ClaimWriting) -> None:
         self._ledger = ledger
         self._cluster = cluster
-        self._writing = writing
+        self._claim_writer = claim_writer
 
-    async def make(self, making: CreateClaim) -> ClaimRecord:
-        """Make the claim, or take over the one that an earlier attempt has made: its name tells."""
-        owner = making.owner
-        where = f"{owner.namespace}/{generated_name(owner, making.entry)}"
-        await self._check_owner(making)
+    async def create(self, wanted: CreateClaim) -> ClaimRecord:
+        """Create the claim, or adopt the claim of its name that an earlier attempt created."""
+        owner = wanted.owner
+        where = f"{owner.namespace}/{generated_name(owner, wanted.entry)}"
+        await self._check_owner(wanted)
         try:
-            template = read_template(await self._cluster.claim_templates.read(owner.namespace, making.template))
-            body = claim_from(template, owner, making.entry)
+            template = read_template(await self._cluster.claim_templates.read(owner.namespace, wanted.template))
+            body = claim_from(template, owner, wanted.entry)
         except NotFoundError as gone:
             raise RequestRejectedError(
-                f"entry {making.entry} of {owner.kind} {owner.namespace}/{owner.name}: there is no ResourceClaimTemplate "
-                f"{making.template}"
+                f"entry {wanted.entry} of {owner.kind} {owner.namespace}/{owner.name}: there is no ResourceClaimTemplate "
+                f"{wanted.template}"
             ) from gone
         except ModelError as problem:
             raise RequestRejectedError(
-                f"ResourceClaimTemplate {owner.namespace}/{making.template}: {problem}"
+                f"ResourceClaimTemplate {owner.namespace}/{wanted.template}: {problem}"
             ) from problem
         try:
-            made = await self._writing.create(owner.namespace, body)
+            created = await self._claim_writer.create(owner.namespace, body)
         except ConflictError:
-            return await self._existing(making)
+            return await self._adopt(wanted)
         except ModelError as problem:
             raise RequestRejectedError(f"claim {where}: {problem}") from problem
-        _LOG.info("made a claim from a template", claim=where, owner=f"{owner.kind} {owner.name}", entry=making.entry)
-        return made
+        _LOG.info(
+            "created a claim from a template", claim=where, owner=f"{owner.kind} {owner.name}", entry=wanted.entry
+        )
+        return created
 
-    async def _check_owner(self, making: CreateClaim) -> None:
-        """Nothing is made for an owner that is gone or going, or that has a claim of which we have not heard yet."""
-        owner = making.owner
+    async def _check_owner(self, wanted: CreateClaim) -> None:
+        """Raise ConflictError if the owner is deleted or being deleted, or has a claim that the watch has not delivered yet."""
+        owner = wanted.owner
         if owner.kind == POD_GROUP_KIND:
             group = await self._cluster.pod_groups.read(owner.namespace, owner.name)
             uid, deleting = group.metadata.uid, group.metadata.deletion_timestamp is not None
@@ -67,11 +71,11 @@ class GroupClaimWriting:
         if uid != owner.uid or deleting:
             raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} is gone or being deleted")
         for each in statuses:
-            if each.name == making.entry and await self._is_there(owner.namespace, each.resource_claim_name, owner.uid):
+            if each.name == wanted.entry and await self._exists(owner.namespace, each.resource_claim_name, owner.uid):
                 raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} has claim {each.resource_claim_name}")
 
-    async def _is_there(self, namespace: str, name: str | None, owner_uid: str) -> bool:
-        """Whether the recorded claim exists and is the owner's; no name means that none is needed."""
+    async def _exists(self, namespace: str, name: str | None, owner_uid: str) -> bool:
+        """Whether the recorded claim exists and is the owner's; True without a name: the entry needs no claim."""
         if not name:
             return True
         try:
@@ -81,16 +85,16 @@ class GroupClaimWriting:
         controller = claim.metadata.controller
         return controller is not None and controller.uid == owner_uid
 
-    async def _existing(self, making: CreateClaim) -> ClaimRecord:
-        """The claim of our name; the watch may not have brought it yet."""
-        owner = making.owner
-        name = generated_name(owner, making.entry)
+    async def _adopt(self, wanted: CreateClaim) -> ClaimRecord:
+        """The existing claim of our name, which the watch may not have delivered yet."""
+        owner = wanted.owner
+        name = generated_name(owner, wanted.entry)
         raw = await self._cluster.claims.read(owner.namespace, name)
         try:
             claim = read_claim(raw)
-            if generated_for(claim) != (owner.uid, making.entry):
+            if generated_for(claim) != (owner.uid, wanted.entry):
                 raise RequestRejectedError(
-                    f"claim {owner.namespace}/{name} was not made for entry {making.entry} of {owner.kind} {owner.name}, whose "
+                    f"claim {owner.namespace}/{name} was not made for entry {wanted.entry} of {owner.kind} {owner.name}, whose "
                     "claim would have that name: delete it"
                 )
             if claim.metadata.deletion_timestamp is not None:
@@ -100,16 +104,16 @@ class GroupClaimWriting:
             raise RequestRejectedError(f"claim {owner.namespace}/{name}: {problem}") from problem
 
     async def record(self, group: PodGroup, claims: Mapping[str, str]) -> None:
-        """Enter the claims in the group's status, if it is as known."""
+        """Record the claims in the group's status, if its resourceVersion is still that of `group`."""
         await self._cluster.pod_groups.record_claims(group, claims)
 
-    async def tell(self, telling: PublishClaims) -> None:
-        """Enter the claims in the pod's status, if it is as known."""
-        pod = telling.pod
-        await self._cluster.pods.record_claims(pod.namespace, pod.name, pod.uid, pod.resource_version, telling.claims)
+    async def publish(self, wanted: PublishClaims) -> None:
+        """Record the claims in the pod's status, if its resourceVersion is still that of the plan."""
+        pod = wanted.pod
+        await self._cluster.pods.record_claims(pod.namespace, pod.name, pod.uid, pod.resource_version, wanted.claims)
 
     async def withdraw(self, claim: ClaimHead) -> None:
-        """Delete a claim that nobody has been told of and nobody has to do with; Conflict if that is not so any more."""
+        """Delete a claim that no status records and that is not allocated; raises ConflictError for any other one."""
         meta = claim.metadata
         where, owner = "/".join(meta.key), meta.controller
         live = read_claim(await self._cluster.claims.read(*meta.key))
@@ -118,10 +122,10 @@ class GroupClaimWriting:
         if live.metadata.uid != meta.uid or live.status.allocation is not None or meta.name in recorded:
             raise ConflictError(f"claim {where} is in use")
         await self._cluster.claims.delete(*meta.key, meta.uid, live.metadata.resource_version)
-        _LOG.info("withdrew a claim, for another one was made beside it", claim=where)
+        _LOG.info("withdrew a claim: another controller created one for the same entry", claim=where)
 
     async def unprotect(self, group: PodGroup) -> None:
-        """Let a PodGroup go that is being deleted and has no active pods (upstream's podgroup-protection controller)."""
+        """Remove the finalizer of a PodGroup that is being deleted and has no active pods (upstream: podgroup-protection)."""
         live = await self._cluster.pod_groups.read(*group.metadata.key)
         if live.metadata.uid != group.metadata.uid or not is_kept_by_protection(live):
             raise ConflictError(f"PodGroup {'/'.join(group.metadata.key)} has changed")
@@ -129,4 +133,4 @@ class GroupClaimWriting:
             if is_active(pod):
                 raise ConflictError(f"pod {pod.key} is active")
         await self._cluster.pod_groups.unprotect(live, PROTECTION_FINALIZER)
-        _LOG.info("let a PodGroup go that has no active pods", pod_group="/".join(group.metadata.key))
+        _LOG.info("removed the finalizer of a PodGroup without active pods", pod_group="/".join(group.metadata.key))

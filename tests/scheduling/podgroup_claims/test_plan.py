@@ -1,0 +1,79 @@
+"""Planning for a large group leaves the event loop to other tasks, and what happens meanwhile is respected."""
+
+import asyncio
+
+from dra_extender.scheduling.podgroup_claims.plan import MEMBERS_PER_TURN, plan_reconcile
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.controllers.templates import from_template
+
+from tests.support.scheduling.grouped import GROUP
+from tests.support.scheduling.making_groups import GPU, MakingWorld
+
+BATCHES = 3
+
+
+def large_world() -> MakingWorld:
+    """A group with two members more than two batches."""
+    world = MakingWorld()
+    world.group(GPU)
+    for number in range((BATCHES - 1) * MEMBERS_PER_TURN + 2):
+        world.member(f"p{number}", GPU)
+    world.sync()
+    return world
+
+
+async def test_a_plan_pauses_between_two_batches_of_members() -> None:
+    world = large_world()
+    group = world.ledger.pod_groups.get("default", GROUP)
+    assert group is not None
+    pauses = 0
+
+    async def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    plan = await plan_reconcile(group, world.ledger, "", pause)
+
+    assert pauses == BATCHES - 1
+    assert len(plan.waiting) == (BATCHES - 1) * MEMBERS_PER_TURN + 2
+
+
+async def test_other_tasks_get_a_turn_after_each_batch() -> None:
+    world = large_world()
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    world.extender.group_claims.begin()
+    world.extender.group_claims.sweep()
+    await world.extender.group_claims.reconcile_due()
+    counting.cancel()
+
+    assert turns >= BATCHES - 1
+
+
+async def test_a_stop_during_a_plan_ends_the_work_without_a_further_write() -> None:
+    """A claim that another controller created would make this one withdraw its own."""
+    world = large_world()
+    store = world.cluster.store
+    while not world.made("gpu"):
+        await world.work(seconds=0.25, step=0.25)
+    (ours,) = world.made("gpu")
+    from_template(store, store.get(Key(StoredKind.POD_GROUP, "default", GROUP)), "gpu", "template")
+    world.sync()
+    controller = world.extender.group_claims
+    controller.sweep()
+    reconciling = asyncio.create_task(controller.reconcile_due())
+    await asyncio.sleep(0)
+    assert not reconciling.done()
+    before = store.version
+    await controller.stop()
+    await reconciling
+
+    assert store.version == before
+    assert ours in world.made("gpu")
