@@ -119,9 +119,9 @@ async def _growth(growth: Growth, rounds: int) -> Row:
 def _checked(ours: Ours, theirs: GoTime, cluster: Cluster, *, fits: bool | None = None) -> OurTime:
     """Our time; an answer that is not upstream's, or not the right one where upstream has none, is no measurement."""
     mine = ours.ask()
-    if not theirs.stopped and decisions(mine.attempt, cluster.names) != theirs.decisions:
+    if not theirs.stopped and decisions(mine.evaluation, cluster.names) != theirs.decisions:
         raise BenchError("our decisions are not upstream's")
-    if fits is not None and bool(mine.attempt.fits) != fits:
+    if fits is not None and bool(mine.evaluation.fits) != fits:
         raise BenchError(f"a pod that {'fits' if fits else 'does not fit'} was judged otherwise")
     return mine
 

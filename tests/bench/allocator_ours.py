@@ -17,7 +17,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.result import Evaluation
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
@@ -34,7 +34,7 @@ class OurTime(NamedTuple):
 
     seconds: float
     processor: float
-    attempt: FilterResult
+    evaluation: Evaluation
 
 
 class Ours:
@@ -64,7 +64,7 @@ class Ours:
     def start(self) -> None:
         """As after a start: the ledger has all objects, and nobody has asked anything yet."""
         self._programs = ProgramCache(emulate=Options().selector_libraries)
-        self._likeness = NodeEquivalence(self._ledger, Features())
+        self._equivalence = NodeEquivalence(self._ledger, Features())
         self._begin()
 
     def forget(self) -> None:
@@ -72,22 +72,23 @@ class Ours:
 
         Compiled expressions are there, too, as upstream keeps them between the rounds.
         """
-        self._likeness = NodeEquivalence(self._ledger, Features())
+        self._equivalence = NodeEquivalence(self._ledger, Features())
         for node in self._ledger.nodes.values():
-            self._likeness.kind(node)
+            inventory = self._equivalence.inventory(node)
+            if inventory is not None:
+                self._equivalence.class_of(node, inventory, None)
         self._begin()
 
     def _begin(self) -> None:
         self._searching = NodeAllocator(self._ledger, Features(), Options(), self._programs)
-        self._judging = NodeEvaluator(self._ledger, self._searching, Metrics(), _REMEMBERED, self._likeness)
+        self._evaluator = NodeEvaluator(self._ledger, self._searching, Metrics(), _REMEMBERED, self._equivalence)
 
     def ask(self) -> "OurTime":
         """One pod over all nodes."""
         gc.collect()
-        attempt = FilterResult()
         begin, begin_processor = perf_counter(), process_time()
-        self._judging.evaluate_nodes(self._demand(), self._names, len(self._names) + 1, lambda: False, attempt)
-        return OurTime(perf_counter() - begin, process_time() - begin_processor, attempt)
+        evaluation = self._evaluator.evaluate_nodes(self._demand(), self._names, len(self._names) + 1, lambda: False)
+        return OurTime(perf_counter() - begin, process_time() - begin_processor, evaluation)
 
     def after_a_change(self) -> float:
         """Seconds for one pod, after somebody took the last device of some node, or gave it back."""
@@ -123,14 +124,14 @@ class Ours:
         return demand
 
 
-def decisions(attempt: FilterResult, names: Sequence[str]) -> str:
+def decisions(evaluation: Evaluation, names: Sequence[str]) -> str:
     """A digest of every device that was found on every node."""
     digest = hashlib.sha256()
     for name in names:
-        outcome = attempt.fits.get(name)
-        if outcome is None or outcome.placement is None:
+        result = evaluation.fits.get(name)
+        if result is None or result.placement is None:
             continue
-        for claim in outcome.placement.claims:
+        for claim in result.placement.claims:
             for each in claim.allocation.devices.results:
                 digest.update(f"{name} {each.driver}/{each.pool}/{each.device}\n".encode())
     return digest.hexdigest()

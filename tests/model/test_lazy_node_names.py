@@ -4,7 +4,7 @@ from itertools import islice
 import msgspec
 import pytest
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.lazy_node_names import NodeNames, turned
+from dra_extender.model.lazy_node_names import NodeNames, rotated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,14 +28,14 @@ def test_they_are_what_was_sent(names: list[str]) -> None:
 @given(lists, st.integers(0, 2**32))
 def test_turning_leaves_nothing_out_and_keeps_the_order(names: list[str], number: int) -> None:
     for given_names in (names, names_of(names)):
-        found = list(turned(given_names, number))
+        found = list(rotated(given_names, number))
         assert any(found == names[start:] + names[:start] for start in range(len(names)))
 
 
 @given(st.integers(0, 2**32))
 def test_long_lists_are_decoded_piece_by_piece(number: int) -> None:
     names = [f"gpu-pool-a-{index:05}" for index in range(2_000)]
-    found = list(turned(names_of(names), number))
+    found = list(rotated(names_of(names), number))
     start = names.index(found[0])
     assert found == names[start:] + names[:start]
 
@@ -52,7 +52,7 @@ def test_anything_unusual_is_left_to_others(sent: str) -> None:
 def test_spaces_between_names_do_no_harm(names: list[str]) -> None:
     read = NodeNames.read(json.dumps(names, ensure_ascii=False).encode())
     assert read is not None
-    assert sorted(read.turned(7)) == sorted(names)
+    assert sorted(read.rotated(7)) == sorted(names)
 
 
 def test_what_is_too_long_for_a_name_is_refused_when_it_is_looked_at() -> None:
@@ -61,17 +61,17 @@ def test_what_is_too_long_for_a_name_is_refused_when_it_is_looked_at() -> None:
     with pytest.raises(ModelError, match="names of nodes"):
         list(read)
     with pytest.raises(ModelError, match="names of nodes"):
-        list(read.turned(3))
+        list(read.rotated(3))
 
 
 def test_no_names_turn_into_none() -> None:
-    assert list(turned((), 5)) == []
+    assert list(rotated((), 5)) == []
 
 
 def taken(read: NodeNames, number: int, count: int | None) -> list[str] | None:
-    """The first of the turned names; None if they are left to others."""
+    """The first of the rotated names; None if they are left to others."""
     try:
-        return list(islice(read.turned(number), count))
+        return list(islice(read.rotated(number), count))
     except ModelError:
         return None
 
@@ -157,4 +157,4 @@ def test_names_are_read_as_they_are_or_left_to_others(written: tuple[list[str], 
 def test_usual_names_are_never_left_to_others() -> None:
     for number in range(300):
         names = [f"node-{index}.example.com" for index in range(number % 60 + 1)]
-        assert sorted(names_of(names).turned(number)) == sorted(names)
+        assert sorted(names_of(names).rotated(number)) == sorted(names)

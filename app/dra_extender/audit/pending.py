@@ -65,7 +65,7 @@ def _fits(claims: Sequence[FoundClaim], node: Node, ledger: Ledger, searching: N
     demand = searching.demand(claims)
     if isinstance(demand, Rejection):
         return False
-    return isinstance(searching.on_node(demand, node, ledger.claims.usage, lambda: False), Placement)
+    return isinstance(searching.search(demand, node, ledger.claims.usage, lambda: False), Placement)
 
 
 def _usable(found: FoundClaim, node: str, labels: dict[str, str]) -> bool:

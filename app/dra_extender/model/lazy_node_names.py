@@ -47,7 +47,7 @@ class NodeNames(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
 
-    def turned(self, number: int) -> Iterable[str]:
+    def rotated(self, number: int) -> Iterable[str]:
         """All names, beginning somewhere; where, depends on the number alone."""
         raw = self._raw
         border = self._border(1 + number % len(raw), len(raw))
@@ -81,10 +81,10 @@ class NodeNames(Sequence[str]):
         return self._decoded
 
 
-def turned(names: Sequence[str], number: int) -> Iterable[str]:
+def rotated(names: Sequence[str], number: int) -> Iterable[str]:
     """All names, beginning at a place that the number decides."""
     if isinstance(names, NodeNames):
-        return names.turned(number)
+        return names.rotated(number)
     start = number % len(names) if names else 0
     return chain(islice(names, start, None), islice(names, start))
 

@@ -20,7 +20,7 @@ from dra_extender.scheduling.claims.orphan_reports import OrphanReports
 from dra_extender.scheduling.claims.short_claims import ShortClaims
 from dra_extender.scheduling.claims.snapshot_reports import SnapshotReports
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence

@@ -1,7 +1,9 @@
+"""The flow of a filter call: on which nodes the pod fits, and what is held there."""
+
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.result import SearchPaused
@@ -9,25 +11,30 @@ from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.allocation import DeviceHolding, Placement
-from dra_extender.model.lazy_node_names import turned
+from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.group_entries import fully_reserved
-from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, not_ready, sort_claims
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.preconditions import (
+    ClaimsByState,
+    excluded,
+    not_ready,
+    sort_claims,
+    useless_on,
+)
 from dra_extender.scheduling.claims.short_claims import ShortClaims
-from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff, search_around
+from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.evaluation.node_backoff import BACKED_OFF
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
-from dra_extender.scheduling.evaluation.result import FilterResult, refused_everywhere
+from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.extended_resources.need import (
     ExtendedClaimNeed,
     ExtendedNeed,
     NodesByNeed,
+    existing_claim,
     extended_need,
-    left_over,
 )
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.node_offers import NodeOffers
@@ -35,9 +42,9 @@ from dra_extender.scheduling.permit.members import gang_of
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
-_UNSETTLED = Rejection(code=Code.UNSETTLED)
+_NARROWING: Final = Rejection(code=Code.UNSETTLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +62,25 @@ class FilterDependencies:
 
 
 class _Query(NamedTuple):
-    """What a pod needs of a node: its claims by state, its extended resources, and what its open claims ask for (None: nothing)."""
+    """What a pod needs: its claims by state, its extended resources, and the demand of its open claims (None: no open claim)."""
 
     claims: ClaimsByState
     need: ExtendedNeed | None
     demand: Demand | None
 
 
-class Filter:
-    """Which nodes suit a pod's devices, and what is held there until the bind names one of them.
+class _Adoption(NamedTuple):
+    """An allocated claim for the pod's extended resources, and claims and need of the pod if it uses that claim."""
 
-    Repeatable: a call leaves nothing behind but holds, and a further call of the same pod replaces them.
+    existing: FoundClaim
+    claims: ClaimsByState
+    need: ExtendedNeed
+
+
+class Filter:
+    """Finds the nodes on which a pod fits, and holds devices there until the bind names one of them.
+
+    A call changes nothing but holds, and a further call for the same pod replaces them.
     """
 
     def __init__(self, uses: FilterDependencies) -> None:
@@ -84,7 +99,7 @@ class Filter:
         self._offers = NodeOffers(uses.ledger, self._fairness, self._clock, prefetch, uses.options)
 
     async def run(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
-        """The nodes on which the pod fits (at most `offered_nodes` where something must be held), and why the others do not.
+        """The nodes on which the pod fits, at most `offered_nodes` if devices are held there, and why the others do not fit.
 
         Raises:
             RetryableError: the searches did not end within the pod's time, or the pod may be offered no node at present.
@@ -101,26 +116,27 @@ class Filter:
         return FilterResponse(self._offers.hold(pod, result), {}, result.texts)
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
-        """Whether a call for this refused pod and these nodes might end with a node now; nothing is held for it.
+        """Whether a filter call for this rejected pod and these nodes may find a node now; nothing is held for it.
 
-        True also where only a call that holds devices could find out.
+        True also if only a call that holds devices could find out.
 
         Raises:
             SearchPaused: the slice is over; results are kept for the next one.
-            SpecNotKeptError: claims have to be read first.
+            SpecNotKeptError: specs of claims have to be read first.
         """
         gang = gang_of(pod, self._ledger)
         if gang is not None:
-            return self._gangs.may_fit(pod, gang, _without(nodes, self._device_backoff.nodes.of(pod.uid)), budget)
+            candidates = _without(nodes, self._device_backoff.nodes.of(pod.uid))
+            return self._gangs.may_fit(pod, gang, candidates, budget)
         result = self._evaluate_once(self._ledger.pods.newest(pod), nodes, budget)
-        return bool(result.fits) or result.unsettled or bool(result.revocable)
+        return bool(result.fits) or result.narrowing or bool(result.revocable)
 
     async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> None:
-        """Read the claims without which `may_fit` cannot answer; raises RetryableError if that is impossible."""
+        """Read the claims that `may_fit` lacks; raises RetryableError if that is impossible."""
         await self._short.read(missing, budget)
 
     def _resolve(self, pod: Pod) -> Pod:
-        """The pod as the watch knows it; a pod that is neither bound nor being bound uses no device yet."""
+        """The newest state of the pod.  It uses no devices if it is neither bound nor being bound."""
         pods = self._ledger.pods
         pod = pods.newest(pod)
         if not (pod.node_name or pods.is_being_bound(pod.uid)):
@@ -128,10 +144,10 @@ class Filter:
         return pod
 
     async def _evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Evaluate the nodes; wait for holds that are about to narrow to one node, and revoke stale ones that are in the way."""
+        """Evaluate the nodes; wait for holds that are about to narrow to one node, and revoke stale holds that stand in the way."""
         start = budget.slice_start
         result = await self._evaluate_in_slices(pod, nodes, budget)
-        while not result.fits and result.unsettled and not result.revocable:
+        while not result.fits and result.narrowing and not result.revocable:
             left = start + self._options.settle_wait_seconds - self._clock.monotonic()
             if left <= 0 or not await self._ledger.holds.changed.wait(left):
                 break
@@ -142,9 +158,10 @@ class Filter:
         return result
 
     async def _evaluate_in_slices(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Evaluate the nodes in as many slices of time as the pod gets; without a further slice, with what is known by then.
+        """Evaluate the nodes in as many slices of time as the pod gets.
 
-        Each slice evaluates everything anew against the present state: results of earlier slices are cached.
+        Each slice evaluates all nodes against the present state, with the cached results of earlier slices.  After the last slice,
+        no search goes on.
         """
         while True:
             try:
@@ -160,14 +177,14 @@ class Filter:
             return result
 
     def _evaluate_once(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Evaluate the nodes for the pod, as a member of its gang if it has one; nodes in backoff are rejected unseen."""
-        ledger, backed_off = self._ledger, self._device_backoff.nodes.of(pod.uid)
-        candidates = _without(nodes, backed_off)
-        if backed_off and not candidates:
+        """Evaluate the nodes for the pod, as a member of its gang if it has one, without nodes in backoff."""
+        ledger, in_backoff = self._ledger, self._device_backoff.nodes.of(pod.uid)
+        candidates = _without(nodes, in_backoff)
+        if in_backoff and not candidates:
             result = FilterResult()
         else:
             ledger.holds.expire(self._clock.monotonic())
-            gang = gang_of(pod, ledger)
+            gang = None if pod.pod_group is None else gang_of(pod, ledger)
             planned = None if gang is None else self._gangs.offer(pod, gang, candidates, budget)
             if planned is not None and (planned.fits or Code.GANG not in planned.codes):
                 result = planned
@@ -175,8 +192,8 @@ class Filter:
                 # A member that would not even fit alone is rejected with more reasons than the gang's.
                 alone = self._evaluate_alone(pod, candidates, budget)
                 result = planned if planned is not None and alone.fits else alone
-        for name in backed_off.intersection(nodes) if backed_off else ():
-            result.refuse(name, BACKED_OFF)
+        for name in in_backoff.intersection(nodes) if in_backoff else ():
+            result.reject(name, NODE_IN_BACKOFF)
         return result
 
     def _evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
@@ -184,21 +201,45 @@ class Filter:
         self._ledger.holds.release_pod(pod.uid)
         query = self._build_query(pod, budget)
         if isinstance(query, Rejection):
-            result = refused_everywhere(nodes, query)
+            result = rejected_everywhere(nodes, query)
             result.limited = query.code is Code.SEARCH_LIMIT
             return result
-        existing = None if query.need is None else left_over(pod, self._ledger)
+        existing = None if query.need is None else existing_claim(pod, self._ledger)
         if query.need is None or existing is None:
             return self._evaluate_query(pod, query, nodes, budget)
-        # An earlier bind wrote this claim: the pod goes where the claim can be used, or everything is decided anew without it.
-        adopting = query._replace(claims=query.claims.with_allocated(existing), need=query.need.met_by(existing))
+        claims, need = query.claims.with_allocated(existing), query.need.met_by(existing)
+        return self._evaluate_adopting(pod, query, _Adoption(existing, claims, need), nodes, budget)
+
+    def _evaluate_adopting(
+        self, pod: Pod, query: _Query, adoption: _Adoption, nodes: Sequence[str], budget: CallBudget
+    ) -> FilterResult:
+        """Evaluate the nodes for a pod whose extended resources have an allocated claim from an earlier bind.
+
+        The pod goes to a node on which that claim can be used.  If none fits, the other nodes are evaluated for a new claim; a node
+        that does not fit with the existing claim does not fit with a new one, which needs more devices.
+        """
+        adopting = query._replace(claims=adoption.claims, need=adoption.need)
         adopted = self._evaluate_query(pod, adopting, nodes, budget)
         if adopted.fits:
             return adopted
-        anew = self._evaluate_query(pod, query, nodes, budget)
-        if anew.fits or anew.unsettled:
-            return anew
-        return refused_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
+        usable = {name for name in nodes if self._can_adopt(adoption, name)}
+        anew = self._evaluate_query(pod, query, [name for name in nodes if name not in usable], budget)
+        anew.narrowing |= adopted.narrowing
+        if not (anew.fits or anew.narrowing):
+            return rejected_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=adoption.existing.label))
+        anew.behind += adopted.behind
+        anew.revocable = anew.revocable or adopted.revocable
+        for name in usable:
+            text = adopted.texts[name]
+            anew.reject(name, adopted.reasons[text][1], text)
+        return anew
+
+    def _can_adopt(self, adoption: _Adoption, name: str) -> bool:
+        """Whether the existing claim can be used on this node."""
+        node = self._ledger.nodes.get(name)
+        if node is None or isinstance(adoption.need.on(node), Rejection):
+            return False
+        return useless_on(node, adoption.existing, self._ledger) is None
 
     def _build_query(self, pod: Pod, budget: CallBudget) -> _Query | Rejection:
         """What the pod needs, or the precondition that fails on every node."""
@@ -212,12 +253,14 @@ class Filter:
             rejection = not_ready(found, pod, ledger, now, options.binding_timeout_seconds)
         if rejection is not None:
             return rejection
-        claims, need = sort_claims(found, ledger), extended_need(pod, ledger)
+        claims, need = sort_claims(found, ledger), None
+        if pod.extended_resources or pod.extended_claim:
+            need = extended_need(pod, ledger)
         demand = self._allocator.demand(claims.open, budget) if claims.open else None
         return demand if isinstance(demand, Rejection) else _Query(claims, need, demand)
 
     def _evaluate_query(self, pod: Pod, query: _Query, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Where everything that is open fits; nodes that serve extended resources in different ways have different demands."""
+        """Evaluate the demand of everything that is open; groups of nodes may need different claims for extended resources."""
         claims, need = query.claims, query.need
         result = FilterResult(open=claims.open, held=claims.held)
         groups: Sequence[NodesByNeed] = (NodesByNeed(None, nodes),)
@@ -233,7 +276,7 @@ class Filter:
             if isinstance(demand, Rejection):
                 result.limited |= demand.code is Code.SEARCH_LIMIT
                 for name in names:
-                    result.refuse(name, demand)
+                    result.reject(name, demand)
                 continue
             result.open, result.demand = max(result.open, wanted, key=len), demand
             self._evaluate_nodes(demand, names, pod.uid, result, budget)
@@ -242,43 +285,49 @@ class Filter:
     def _allowed(
         self, pod: Pod, nodes: Sequence[str], claims: ClaimsByState, need: ExtendedNeed | None, result: FilterResult
     ) -> Sequence[NodesByNeed]:
-        """Known nodes that neither decided claims nor extended resources exclude, by what they leave to device classes."""
+        """Reject the nodes that decided claims or extended resources exclude; returns the others by the claim they need."""
         ledger = self._ledger
         allowed: dict[int, tuple[ExtendedClaimNeed | None, list[str]]] = {}
         for name in nodes:
             node = ledger.nodes.get(name)
             if node is None:
-                result.refuse(name, NODE_UNKNOWN)
+                result.reject(name, NODE_UNKNOWN)
                 continue
             special = None if need is None else need.on(node)
             if isinstance(special, Rejection):
-                result.refuse(name, special)
+                result.reject(name, special)
                 continue
-            refusal = excluded(pod, node, claims, ledger)
-            if refusal is None:
+            rejection = excluded(pod, node, claims, ledger)
+            if rejection is None:
                 allowed.setdefault(id(special), (special, []))[1].append(name)
             else:
-                result.refuse(name, refusal)
+                result.reject(name, rejection)
         return tuple(NodesByNeed(*each) for each in allowed.values())
 
     def _evaluate_nodes(
         self, demand: Demand, nodes: Sequence[str], uid: str, result: FilterResult, budget: CallBudget
     ) -> None:
-        """Evaluate the nodes, beginning at a place that depends on the pod."""
-        in_order, max_feasible = turned(nodes, zlib.crc32(uid.encode())), self._options.offered_nodes
-        cooling = self._device_backoff.of(uid)
-        if cooling:
-            ask = self._allocator.asking(demand, budget)
-            search_around(cooling, self._ledger, ask, tuple(in_order), max_feasible, result)
-            return
-        held = self._evaluator.evaluate_nodes(demand, in_order, max_feasible, budget, result)
-        if not result.fits:
-            self._look_behind_holds(demand, held, in_order, budget, result)
+        """Evaluate the nodes, beginning at a place that depends on the pod, and add what is found to the result."""
+        in_order, max_feasible = (
+            rotated(nodes, zlib.crc32(uid.encode())),
+            self._options.offered_nodes - len(result.fits),
+        )
+        in_backoff = self._device_backoff.of(uid)
+        if in_backoff:
+            evaluation = self._evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget)
+        else:
+            evaluation = self._evaluator.evaluate_nodes(demand, in_order, max_feasible, budget)
+        result.fits.update(evaluation.fits)
+        result.limited |= evaluation.limited
+        if evaluation.rejected.nodes:
+            result.reject_batch(evaluation.rejected)
+        if not (result.fits or in_backoff):
+            self._look_behind_holds(demand, evaluation.under_holds, nodes, budget, result)
 
     def _look_behind_holds(
         self, demand: Demand, held: Sequence[str], nodes: Iterable[str], budget: CallBudget, result: FilterResult
     ) -> None:
-        """Find out whether only holds that may end stand in the way, which of them are about to settle, and which are stale."""
+        """Find out whether the pod would fit without holds that may end, and which of them are narrowing or stale."""
         ledger, views = self._ledger, self._fairness.stale.views()
         if views.is_empty:
             return
@@ -286,9 +335,10 @@ class Filter:
         def fitting(names: Iterable[str], usage: Usage, under: Hashable) -> Iterator[tuple[str, Placement]]:
             for name in names:
                 node = ledger.nodes.get(name)
-                answer = None if node is None else self._allocator.once(demand, node, usage, budget, under)
-                if isinstance(answer, Placement):
-                    yield name, answer
+                if node is not None:
+                    answer = self._allocator.search_in_call(demand, node, usage, budget, under)
+                    if isinstance(answer, Placement):
+                        yield name, answer
 
         concerned = held if not views.freed else self._reaching(views.freed, held, nodes)
         behind = dict(fitting(concerned, views.without_loose(ledger), ("loose", views.loose, views.freed)))
@@ -297,12 +347,12 @@ class Filter:
             stale = ("stale", views.stale, views.freed)
             first = next(fitting(behind, views.without_stale(ledger), stale), None)
             result.revocable = () if first is None else first[1].claims
-        going: Iterable[str] = behind
+        narrowing: Iterable[str] = behind
         if views.multi_node != views.loose:
-            going = dict(fitting(behind, views.without_multi_node(ledger), ("unsettled", views.multi_node)))
-        for name in going:
-            result.unsettled = True
-            result.refuse(name, _UNSETTLED)
+            narrowing = dict(fitting(behind, views.without_multi_node(ledger), ("narrowing", views.multi_node)))
+        for name in narrowing:
+            result.narrowing = True
+            result.reject(name, _NARROWING)
 
     def _reaching(self, freed: Iterable[DeviceHolding], held: Sequence[str], nodes: Iterable[str]) -> Iterable[str]:
         """The nodes under holds, and those that reach the pools in which something would be freed."""
@@ -316,7 +366,7 @@ class Filter:
         return [*held, *(name for name in nodes if name in reached)]
 
     def _reject(self, pod: Pod, result: FilterResult, budget: CallBudget) -> FilterResponse:
-        """Record the rejection for requeue, and publish it as an Event; its time is charged to the namespace.
+        """Record the rejection for requeue and publish it as an Event; the namespace is charged for the time.
 
         Raises:
             RetryableError: some node was not searched to the end.
@@ -330,14 +380,14 @@ class Filter:
         return FilterResponse((), {}, result.texts)
 
 
-def _without(nodes: Sequence[str], backed_off: frozenset[str]) -> Sequence[str]:
-    return [name for name in nodes if name not in backed_off] if backed_off else nodes
+def _without(nodes: Sequence[str], in_backoff: frozenset[str]) -> Sequence[str]:
+    return [name for name in nodes if name not in in_backoff] if in_backoff else nodes
 
 
 def _unfinished(result: FilterResult) -> str:
-    """Why nothing is known about some node: the namespace has no time left, or what a call may spend is used up.
+    """Why nothing is known about some node: the namespace has no time left, or the call's budget is spent.
 
-    The same text for each call, however many nodes: kube-scheduler writes a new one into the pod before it goes on to the next pod.
+    The text does not depend on the number of nodes: kube-scheduler writes each new text into the pod before it goes on.
     """
     limited = [each for each in result.why() if each.rejection.code is Code.SEARCH_LIMIT]
     return min((each.rejection.text for each in limited), default=Code.SEARCH_LIMIT)

@@ -7,10 +7,9 @@ from dra_extender.ledger.holds.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.fresh_shares import new_share_id, with_fresh_shares
+from dra_extender.scheduling.evaluation.placement_template import new_share_id, with_fresh_shares
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
-from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.scheduling.evaluation.result_cache import NodeResult
+from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.scoring import ratings, total
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.ports.cluster import Clock
@@ -71,11 +70,13 @@ class NodeOffers:
         names, count = list(fits), self._options.offered_nodes
         if len(names) > count:
             held = [hold for each in result.held if (hold := self._ledger.holds.get(each.record.claim.metadata.uid))]
-            merits = {
-                name: total((*node_result.merits, *(hold.merits[name] for hold in held if name in hold.merits)))
+            score_terms = {
+                name: total(
+                    (*node_result.score_terms, *(hold.score_terms[name] for hold in held if name in hold.score_terms))
+                )
                 for name, node_result in fits.items()
             }
-            rated = ratings(merits, self._options.weights)
+            rated = ratings(score_terms, self._options.weights)
             names.sort(key=rated.__getitem__, reverse=True)
         return {name: fits[name] for name in self._fairness.among(pod, names, fits, count)}
 
@@ -103,7 +104,9 @@ def _place_holds(
                 claim_uid=claim.record.claim.metadata.uid,
                 placements=placements,
                 versions={name: offered[name].state for name in placements},
-                merits={name: offered[name].merits[index] for name in placements if offered[name].merits},
+                score_terms={
+                    name: offered[name].score_terms[index] for name in placements if offered[name].score_terms
+                },
                 expires=times.expires,
                 pods={pod.uid},
                 namespace=pod.namespace,

@@ -19,8 +19,7 @@ from dra_extender.scheduling.extended_resources.need import ExtendedNeed, extend
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP
+from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP, CallBudget
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})
@@ -110,7 +109,7 @@ class Preempt:
     def _fits_without(self, demand: Demand, node: Node, uids: Sequence[str], budget: CallBudget) -> bool:
         gone = [holding for record in self._freed(uids) for holding in record.counted]
         usage = Reduced(self._ledger.claims.usage, gone)
-        answer = self._allocator.once(demand, node, usage, budget, ("without", *uids))
+        answer = self._allocator.search_in_call(demand, node, usage, budget, ("without", *uids))
         return not isinstance(answer, NoFit)
 
     def _freed(self, uids: Sequence[str]) -> list[ClaimRecord]:

@@ -18,9 +18,9 @@ class Prioritize:
     def run(self, pod_uid: str, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """(node, 0 to 10) for each node."""
         holds = self._ledger.holds.of_pod(pod_uid)
-        if not any(hold.merits for hold in holds):
+        if not any(hold.score_terms for hold in holds):
             return [(node, 0) for node in nodes]
         held = [node for node in nodes if all(node in hold.placements for hold in holds)]
-        merits = {node: total(hold.merits.get(node, _NONE) for hold in holds) for node in held}
-        rated = ratings(merits, self._weights)
+        score_terms = {node: total(hold.score_terms.get(node, _NONE) for hold in holds) for node in held}
+        rated = ratings(score_terms, self._weights)
         return [(node, round(rated.get(node, 0.0))) for node in nodes]

@@ -172,9 +172,9 @@ class Metrics:
         """The same is allocated to two claims, the other one by this writer (see `Overlap`)."""
         self._overlaps.of(kind, outcome, writer).inc()
 
-    def search(self, remembered: bool, steps: int) -> None:
-        """`remembered`: this many answers about nodes came from memory; else one node was searched in this many steps."""
-        if remembered:
+    def search(self, cached: bool, steps: int) -> None:
+        """`cached`: this many results of nodes were cached; else one node was searched in this many steps."""
+        if cached:
             self._from_memory.inc(steps)
         else:
             self._from_search.inc()

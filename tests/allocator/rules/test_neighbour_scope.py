@@ -16,7 +16,7 @@ from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage
+from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -14,7 +14,7 @@ from dra_extender.scheduling.claims.lookup import MOST_CLAIMS, FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.permit.members import MOST_PARTS
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind

@@ -11,7 +11,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.binding import conflict_release as overlap_release
 from dra_extender.scheduling.binding import decision as bind_decision
 from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, AllocationConflict
-from dra_extender.scheduling.evaluation.node_backoff import NodeBackoff
+from dra_extender.scheduling.evaluation.backoff import NodeBackoff
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from structlog.testing import capture_logs
@@ -97,19 +97,19 @@ async def test_undone_twice_within_ten_minutes_counts_for_each_pod_and_node_alon
     back_off.undone("p1", "n1")
     assert (back_off.of("p1"), back_off.of("p2")) == (frozenset({"n1"}), frozenset())
     clock.seconds += 59.0
-    back_off._check("p1", "n1")
+    back_off.check("p1", "n1")
     assert (back_off.of("p1"), ended) == (frozenset({"n1"}), [])
     clock.seconds += 2.0
-    back_off._check("p1", "n1")
+    back_off.check("p1", "n1")
     assert (back_off.of("p1"), ended) == (frozenset(), ["p1"])
     back_off.undone("p1", "n1")
     assert back_off.of("p1") == {"n1"}
     clock.seconds += 61.0
-    back_off._check("p1", "n1")
+    back_off.check("p1", "n1")
     clock.seconds += 600.0
     for pod, node in (("p1", "n1"), ("p1", "n2"), ("p2", "n1")):
-        back_off._check(pod, node)
-    assert not back_off._nodes
+        back_off.check(pod, node)
+    assert not back_off.pods
 
 
 async def test_bound_pod_is_forgotten() -> None:

@@ -19,7 +19,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.result import Evaluation
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json
 from dra_extender.telemetry.metrics import Metrics
@@ -218,7 +218,7 @@ class Scene:
             self.ledger.holds.place(Hold(claim, placements, dict.fromkeys(placements, 0), 100.0, {claim}))
 
     def search(self, demand: Demand, node: str) -> Placement | NoFit:
-        return self.searching.on_node(demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False)
+        return self.searching.search(demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False)
 
     def in_flight(self, node: str, requests: int) -> None:
         """A claim gets its devices on the node, and the write of it is under way."""
@@ -229,29 +229,34 @@ class Scene:
         self.feed("resourceclaims", f"flying-{node}", spec={"devices": {}})
         self.ledger.begin_pending(f"flying-{node}", answer.claims[0])
 
-    def kinds(self, *nodes: str) -> list[Hashable]:
-        likeness = NodeEquivalence(self.ledger, Features())
-        return [likeness.kind(self.ledger.nodes[node], READS) for node in nodes]
+    def classes(self, *nodes: str) -> list[Hashable]:
+        equivalence = NodeEquivalence(self.ledger, Features())
+        return [self.class_of(equivalence, node) for node in nodes]
+
+    def class_of(self, equivalence: NodeEquivalence, name: str, reads: frozenset[str] | None = READS) -> Hashable:
+        node = self.ledger.nodes[name]
+        inventory = equivalence.inventory(node)
+        return None if inventory is None else equivalence.class_of(node, inventory, reads)
 
     def compare(self, turn: int = 0) -> None:
-        """Some demands on every node, remembered and searched; all of them within three turns."""
+        """Some demands on every node, cached and searched; all of them within three turns."""
         for requests in range(turn % 3, len(REQUESTS), 3):
             for constraints in range(len(CONSTRAINTS)):
                 demand = self.demand(requests, constraints)
                 assert demand is not None
                 for node in NODES:
-                    attempt = FilterResult()
-                    self.evaluator.evaluate_nodes(demand, [node], 2, lambda: False, attempt)
+                    evaluation = self.evaluator.evaluate_nodes(demand, [node], 2, lambda: False)
                     searched = self.search(demand, node)
-                    assert told(attempt, node) == plain(searched), (requests, constraints, node)
+                    assert result_of(evaluation, node) == plain(searched), (requests, constraints, node)
 
 
-def told(attempt: FilterResult, node: str) -> Any:
-    outcome = attempt.fits.get(node)
-    if outcome is not None:
-        assert outcome.placement is not None
-        return plain(outcome.placement)
-    return attempt.reasons[attempt.texts[node]][1]
+def result_of(evaluation: Evaluation, node: str) -> Any:
+    result = evaluation.fits.get(node)
+    if result is not None:
+        assert result.placement is not None
+        return plain(result.placement)
+    assert node in evaluation.rejected.nodes
+    return evaluation.rejected.rejection_of(node)
 
 
 def plain(answer: Placement | NoFit) -> Any:
@@ -268,7 +273,7 @@ def plain(answer: Placement | NoFit) -> Any:
 
 @given(operations)
 @settings(deadline=None, max_examples=80)
-def test_answers_for_nodes_alike_are_those_of_a_search(sequence: list[tuple[Any, ...]]) -> None:
+def test_results_for_equivalent_nodes_are_those_of_a_search(sequence: list[tuple[Any, ...]]) -> None:
     scene = Scene()
     for turn in range(3):
         scene.compare(turn)
@@ -277,19 +282,18 @@ def test_answers_for_nodes_alike_are_those_of_a_search(sequence: list[tuple[Any,
         scene.compare(turn)
 
 
-def test_nodes_that_are_equal_but_for_names_are_alike() -> None:
-    kinds = Scene().kinds(*NODES)
-    assert kinds[0] is not None
-    assert kinds == [kinds[0]] * len(NODES)
+def test_nodes_that_are_equal_but_for_names_are_equivalent() -> None:
+    classes = Scene().classes(*NODES)
+    assert classes[0] is not None
+    assert classes == [classes[0]] * len(NODES)
 
 
-def test_nodes_that_differ_in_what_nobody_reads_are_alike_for_those_who_do_not() -> None:
+def test_nodes_that_differ_in_unread_attributes_are_equivalent() -> None:
     scene = Scene()
-    likeness = NodeEquivalence(scene.ledger, Features())
-    first, second = scene.ledger.nodes["n0"], scene.ledger.nodes["n1"]
-    assert likeness.kind(first, READS) == likeness.kind(second, READS)
-    assert likeness.kind(first) != likeness.kind(second)
-    assert likeness.kind(first, READS | {f"{DRIVER}/serial"}) != likeness.kind(second, READS | {f"{DRIVER}/serial"})
+    equivalence = NodeEquivalence(scene.ledger, Features())
+    for reads, equal in ((READS, True), (None, False), (READS | {f"{DRIVER}/serial"}, False)):
+        first, second = (scene.class_of(equivalence, name, reads) for name in ("n0", "n1"))
+        assert (first == second) is equal
 
 
 @pytest.mark.parametrize("value", [{"version": "1.0.0-x."}, {}, {"version": "1.0.0"}])
@@ -300,15 +304,15 @@ def test_an_attribute_that_may_be_defective_counts_though_nobody_reads_it(value:
     for each in devices:
         each["attributes"]["serial"] = value
     scene.feed("resourceslices", "n0-own", spec={"driver": DRIVER, "pool": pool, **PLACES["n0"], "devices": devices})
-    first, second = scene.kinds("n0", "n1")
+    first, second = scene.classes("n0", "n1")
     assert first != second
 
 
-def test_a_node_whose_device_is_taken_is_like_others_where_the_same_one_is() -> None:
+def test_nodes_with_the_same_device_taken_are_equivalent() -> None:
     scene = Scene()
     scene.apply(("take", "n0", 0))
     scene.apply(("take", "n1", 0))
-    first, second, third = scene.kinds("n0", "n1", "n2")
+    first, second, third = scene.classes("n0", "n1", "n2")
     assert first == second
     assert first != third
 
@@ -352,43 +356,41 @@ def _frozen(scene: Scene) -> None:
     [_other_driver, _old_generation, _without_operations, _features, _reach, _frozen],
     ids=lambda it: it.__name__,
 )
-def test_nodes_that_differ_in_what_a_search_reads_are_not_alike(change: Callable[[Scene], None]) -> None:
+def test_nodes_that_differ_in_what_a_search_reads_are_not_equivalent(change: Callable[[Scene], None]) -> None:
     scene = Scene()
-    assert scene.kinds("n0") == scene.kinds("n1")
+    assert scene.classes("n0") == scene.classes("n1")
     change(scene)
-    first, second = scene.kinds("n0", "n1")
+    first, second = scene.classes("n0", "n1")
     assert first is None or first != second
 
 
-def test_a_pool_of_several_nodes_that_changes_makes_other_kinds() -> None:
+def test_a_pool_of_several_nodes_that_changes_makes_another_class() -> None:
     scene = Scene()
     scene.apply(("slice", "all", "own", 0, 1))
-    likeness = NodeEquivalence(scene.ledger, Features())
-    before = likeness.kind(scene.ledger.nodes["n0"], READS)
+    equivalence = NodeEquivalence(scene.ledger, Features())
+    before = scene.class_of(equivalence, "n0")
     scene.apply(("slice", "all", "own", 1, 1))
-    changed = likeness.kind(scene.ledger.nodes["n0"], READS)
+    changed = scene.class_of(equivalence, "n0")
     scene.apply(("take", "n2", 0))
-    taken = likeness.kind(scene.ledger.nodes["n0"], READS)
+    taken = scene.class_of(equivalence, "n0")
     assert len({before, changed, taken}) == 3
 
 
-def test_devices_that_judge_their_neighbours_make_a_node_like_no_other() -> None:
+def test_a_node_with_compatible_only_with_is_equivalent_to_no_other() -> None:
     scene = Scene()
     scene.apply(("slice", "n0", "own", 4, 1))
-    assert scene.kinds("n0") == [None]
+    assert scene.classes("n0") == [None]
 
 
-def test_the_answer_for_a_node_alike_names_its_own_pool_and_node() -> None:
+def test_the_result_for_an_equivalent_node_names_its_own_pool_and_node() -> None:
     scene = Scene()
     demand = scene.demand(0, 0)
     assert demand is not None
-    attempt = FilterResult()
-    scene.evaluator.evaluate_nodes(demand, NODES, len(NODES), lambda: False, attempt)
+    evaluation = scene.evaluator.evaluate_nodes(demand, NODES, len(NODES), lambda: False)
     for node in NODES:
-        outcome = attempt.fits[node]
-        assert outcome is not None
-        assert outcome.placement is not None
-        claim = outcome.placement.claims[0]
+        placement = evaluation.fits[node].placement
+        assert placement is not None
+        claim = placement.claims[0]
         assert [each.pool for each in claim.allocation.devices.results] == [f"pool-{node}"]
         assert [each.pool for each in claim.holdings] == [f"pool-{node}"]
         assert claim.allocation.node_selector == only_node(node)
@@ -401,14 +403,14 @@ def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
     demand = scene.demand(0, 0)
     assert demand is not None
     searched: list[str] = []
-    search = scene.searching.on_node
+    search = scene.searching.search
 
     def counting(demand: Demand, node: Any, usage: Any, deadline: Any, under: Any = None) -> Placement | NoFit:
         searched.append(node.name)
         return search(demand, node, usage, deadline, under)
 
-    scene.searching.on_node = counting  # type: ignore[method-assign]
-    scene.evaluator.evaluate_nodes(demand, NODES, len(NODES) + 1, lambda: False, FilterResult())
+    scene.searching.search = counting  # type: ignore[method-assign]
+    scene.evaluator.evaluate_nodes(demand, NODES, len(NODES) + 1, lambda: False)
     assert searched == ["n0"]
 
 
@@ -416,31 +418,31 @@ def test_a_device_that_is_held_counts_like_one_that_is_allocated() -> None:
     scene = Scene()
     scene.in_flight("n0", 0)
     scene.hold(["n1"], 0)
-    first, second = scene.ledger.nodes["n0"], scene.ledger.nodes["n1"]
-    likeness = NodeEquivalence(scene.ledger, Features())
-    inventory = likeness.inventory(second)
+    node, equivalence = scene.ledger.nodes["n1"], NodeEquivalence(scene.ledger, Features())
+    inventory = equivalence.inventory(node)
     assert inventory is not None
-    assert likeness.class_under(second, inventory, READS, scene.ledger.usage()) == likeness.kind(first, READS)
+    under_holds = equivalence.class_under(node, inventory, READS, scene.ledger.usage())
+    assert under_holds == scene.class_of(equivalence, "n0")
 
 
-def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_like_no_other() -> None:
+def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_equivalent_to_no_other() -> None:
     scene = Scene()
     scene.apply(("slice", "all", "own", 0, 1))
-    node, likeness = scene.ledger.nodes["n0"], NodeEquivalence(scene.ledger, Features())
-    inventory = likeness.inventory(node)
+    node, equivalence = scene.ledger.nodes["n0"], NodeEquivalence(scene.ledger, Features())
+    inventory = equivalence.inventory(node)
     assert inventory is not None
-    assert likeness.class_under(node, inventory, READS, scene.ledger.usage()) is None
+    assert equivalence.class_under(node, inventory, READS, scene.ledger.usage()) is None
 
 
-def test_a_node_that_shares_a_pool_in_part_is_like_no_other() -> None:
+def test_a_node_that_shares_a_pool_in_part_is_equivalent_to_no_other() -> None:
     scene = Scene()
     scene.apply(("slice", "n0", "common", 0, 1))
-    assert scene.kinds("n0") != [None]
+    assert scene.classes("n0") != [None]
     scene.apply(("slice", "n1", "common", 1, 1))
-    assert scene.kinds("n0", "n1") == [None, None]
+    assert scene.classes("n0", "n1") == [None, None]
 
 
-def test_devices_that_choose_nodes_make_a_node_like_no_other() -> None:
+def test_devices_that_choose_nodes_make_a_node_equivalent_to_no_other() -> None:
     scene = Scene()
     scene.apply(("slice", "choosy", "own", 7, 1))
-    assert scene.kinds("n0") == [None]
+    assert scene.classes("n0") == [None]

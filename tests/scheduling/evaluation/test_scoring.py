@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 EQUAL = Weights(1, 1, 1)
-merits = st.builds(
+score_terms = st.builds(
     ScoreTerms,
     alternatives=st.integers(0, 24),
     waits=st.booleans(),
     counter_sets=st.just(4),
     joined=st.integers(0, 4),
 )
-clusters = st.dictionaries(st.sampled_from("abcdef"), merits, min_size=1)
+clusters = st.dictionaries(st.sampled_from("abcdef"), score_terms, min_size=1)
 weights = st.builds(Weights, st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
 
 

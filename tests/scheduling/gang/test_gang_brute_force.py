@@ -18,7 +18,7 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage
+from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.search import GangSearch
 from dra_extender.scheduling.permit.members import GangMember

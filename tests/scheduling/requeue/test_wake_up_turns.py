@@ -9,7 +9,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.fairness.test_hold_fairness import Tenants

@@ -28,7 +28,7 @@ _MOST_PARTIAL: Final = 8
 class Hold:
     """One claim's hold: placements by node with the node version each was decided at, pods, and when it lapses (monotonic).
 
-    `merits`: the score terms of the placements, where there are any.  A nominated hold ends at `latest`, any other one when it
+    `score_terms`: the score terms of the placements, where there are any.  A nominated hold ends at `latest`, any other one when it
     `expires`.  `since`: when it was placed (monotonic).  Holds of the same `unit` (UID of a pod or a PodGroup)
     are revoked together.
     """
@@ -38,7 +38,7 @@ class Hold:
     versions: dict[str, int]
     expires: float
     pods: set[str] = field(default_factory=set)
-    merits: Mapping[str, ScoreTerms] = field(default_factory=dict)
+    score_terms: Mapping[str, ScoreTerms] = field(default_factory=dict)
     nominated: bool = False
     namespace: str = ""
     unit: str = ""

@@ -27,7 +27,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names
 from dra_extender.scheduling.claims.releaser import ClaimReleaser
 from dra_extender.scheduling.claims.reserver import Reservations
 from dra_extender.scheduling.claims.writer import ClaimWriting, OutcomeUnknownError, is_kept
-from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.permit.members import gang_of
 from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError

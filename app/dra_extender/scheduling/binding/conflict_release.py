@@ -13,7 +13,7 @@ from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.releaser import ClaimReleasedError, ClaimReleaser
-from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import YieldPolicy

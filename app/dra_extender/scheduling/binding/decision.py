@@ -17,13 +17,12 @@ from dra_extender.scheduling.claims.group_entries import fully_reserved
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, sort_claims
 from dra_extender.scheduling.claims.short_claims import ShortClaims
-from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage, DeviceBackoff
+from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP
+from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP, CallBudget
 
 _Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
 
@@ -82,7 +81,7 @@ class BindDecision:
     @property
     def judge(self) -> IsTrue | None:
         """See `NodeAllocator`."""
-        return self._searching.judge
+        return self._searching.compatibility_check
 
     def pools_of(self, node_name: str) -> NodePools | None:
         """The pools of this node as searches see them; None if that is not known."""
@@ -148,7 +147,7 @@ class BindDecision:
         """What these placements would break beside what is allocated: they would be undone after they are written."""
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pools_of(self._ledger.slices, self.pools_of(node_name))
-        return broken(holdings, self._ledger.claims.usage, pool_of, self._searching.judge)
+        return broken(holdings, self._ledger.claims.usage, pool_of, self._searching.compatibility_check)
 
     def _held(self, undecided: tuple[FoundClaim, ...], node: str) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
         """The held placements, if each claim has one here and nothing that was read to decide it has changed since."""
@@ -170,7 +169,7 @@ class BindDecision:
         if isinstance(demand, Rejection):
             raise RetryableError(demand.text)
         usage = BackoffUsage(self._ledger.usage(), self._cool_downs.of(pod.uid))
-        answer = self._searching.once(demand, node, usage, budget, self._cool_downs.of(pod.uid))
+        answer = self._searching.search_in_call(demand, node, usage, budget, self._cool_downs.of(pod.uid))
         if isinstance(answer, NoFit):
             raise RetryableError(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
         return list(zip(undecided, answer.claims, strict=True))

@@ -7,8 +7,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Claims, ClusterError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.scheduling.search_time.time_slices import TimeSlices
+from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 
 READS: Final = 16

@@ -1,9 +1,11 @@
+"""Asks the allocator about one node; what depends on slices and claims alone is prepared once."""
+
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.allocate import Allocation
-from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.explain.survey import RequestSurvey, survey
@@ -25,15 +27,15 @@ from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.runtime.caches import FairCache
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.fresh_shares import new_share_id
+from dra_extender.scheduling.evaluation.placement_template import new_share_id
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.scheduling.search_time.paused_searches import PausedSearches
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 MOST_CLAIM_BYTES: Final = 8 * 2**20
 """Bytes that the claims of one pod may have together, as the API server sends them."""
 _FIXED_BYTES = 20 * 2**20
-"""Regular expressions, and programs that quick answers fall back to: they are not shared out here."""
+"""For regular expressions, and for programs that the fast path falls back to; the rest is divided into shares."""
 _SHARES = 11
 _OF_PROGRAMS = 4
 _OF_DEMANDS = 2
@@ -49,14 +51,14 @@ _SLACK = 2
 
 
 class _Begun(NamedTuple):
-    """How far a call has got with what a pod asks for, from one slice to the next."""
+    """The decoded claims and prepared demands of an unfinished call, kept from one slice to the next."""
 
     claims: list[NamedClaim]
     prepared: dict[int, ClaimDemand]
 
 
 class NodeAllocator:
-    """Asks the allocator about one node, with everything that depends on slices and claims alone prepared once."""
+    """Turns claims into a demand, and asks the allocator about it on one node."""
 
     def __init__(
         self,
@@ -89,49 +91,57 @@ class NodeAllocator:
     def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection:
         """What these claims ask for, or why no node can serve them (missing class, invalid selector, ...).
 
-        Compiling their expressions is charged to `budget`.  When that is spent, the answer is a SEARCH_LIMIT that is not
-        remembered; what was compiled by then is, so that another call gets further.
+        Compiling their expressions is charged to `budget`.  When that is spent, the result is a SEARCH_LIMIT that is not cached.
+        What was compiled by then is cached, so that another call gets further.
 
         Raises:
-            SpecNotKeptError: claims have to be read before; asked again then, it answers.
+            SpecNotKeptError: specs of claims have to be read first.
         """
         key = self._key(claims)
         known = self._demands.get(key)
         if known is not None:
             return known
         answers = budget.answers if isinstance(budget, CallBudget) else {}
-        # It may be too large to be kept for longer than the call.
+        # A demand that is too large for the cache is kept with the call.
         known = answers.get(key)
-        if known is None:
-            missing = self._unread(claims)
-            if missing:
-                raise SpecNotKeptError(missing)
-            begun = answers.setdefault(("begun", key), _Begun([], {}))
-            known = _decode(claims, begun.claims, budget)
-            if known is not None:
-                return known
-            known = prepare(
-                begun.claims,
-                self._ledger.classes,
-                self._programs,
-                self.features,
-                self._verdicts,
-                budget,
-                begun.prepared,
-            )
-            if isinstance(known, Demand):
-                known = self._invalid_selector(known) or known
-            elif known.code is Code.SEARCH_LIMIT:
-                return known
-            size = known.size if isinstance(known, Demand) else _REJECTION_BYTES + 2 * len(known.detail)
-            self._demands.put(key, known, size, claims[0].record.claim.metadata.namespace if claims else "")
-            answers.pop(("begun", key), None)
-            if key not in self._demands:
-                answers[key] = known
-        return known
+        return self._prepare(key, claims, answers, budget) if known is None else known
+
+    def _prepare(
+        self,
+        key: tuple[object, ...],
+        claims: Sequence[FoundClaim],
+        answers: dict[Hashable, Any],
+        budget: Budget | None,
+    ) -> Demand | Rejection:
+        missing = self._unread(claims)
+        if missing:
+            raise SpecNotKeptError(missing)
+        begun = answers.setdefault(("begun", key), _Begun([], {}))
+        undecoded = _decode(claims, begun.claims, budget)
+        if undecoded is not None:
+            return undecoded
+        demand = prepare(
+            begun.claims,
+            self._ledger.classes,
+            self._programs,
+            self.features,
+            self._verdicts,
+            budget,
+            begun.prepared,
+        )
+        if isinstance(demand, Demand):
+            demand = _invalid_selector(demand) or demand
+        elif demand.code is Code.SEARCH_LIMIT:
+            return demand
+        size = demand.size if isinstance(demand, Demand) else _REJECTION_BYTES + 2 * len(demand.detail)
+        self._demands.put(key, demand, size, claims[0].record.claim.metadata.namespace if claims else "")
+        answers.pop(("begun", key), None)
+        if key not in self._demands:
+            answers[key] = demand
+        return demand
 
     def count_devices_beside_counters(self, *, counted: bool) -> None:
-        """Whether devices that a slice has beside its counter sets count from now on; before the first question."""
+        """Set whether devices that a slice has beside its counter sets count; called before the first search."""
         if counted != self._rules.devices_beside_counters:
             self._rules = replace(self._rules, devices_beside_counters=counted)
             self._pools.clear()
@@ -148,37 +158,17 @@ class NodeAllocator:
 
     @property
     def held(self) -> int:
-        """The bytes that are kept of expressions, demands and verdicts, by estimate."""
+        """The estimated bytes of cached expressions, demands and verdicts."""
         return self._programs.held + self._demands.held + self._verdicts.held
 
-    def _invalid_selector(self, demand: Demand) -> Rejection | None:
-        """An expression that does not compile rules the pod out everywhere, whichever devices happen to be free."""
-        for claim in demand.claims:
-            for request in claim.requests:
-                for option in request.options:
-                    for derived in option.derived.values():
-                        if isinstance(derived.program, CelCompileError):
-                            return derived.problem()
-                    for expression, program in zip(
-                        option.selectors.expressions, option.selectors.programs, strict=True
-                    ):
-                        if isinstance(program, CelCompileError):
-                            return Rejection(
-                                code=Code.SELECTOR_INVALID,
-                                claim=claim.label,
-                                request=option.name,
-                                detail=f"{quoted(expression)}: {program}",
-                            )
-        return None
-
-    def on_node(
+    def search(
         self, demand: Demand, node: Node, usage: Usage, deadline: Callable[[], bool], under: Hashable = None
     ) -> Placement | NoFit:
-        """The allocator's answer for this node under this usage.
+        """Search this node under this usage, or go on with a search that was paused.
 
         Raises:
-            SearchPaused: The deadline raised it.  The search is kept if `under` is given, which is equal for nothing but the
-                same usage and devices of the node; it goes on when the same is asked again.
+            SearchPaused: the deadline raised it.  The search is kept if `under` is given, and goes on when it is asked for again.
+                `under` is equal only for the same usage and the same devices of the node.
         """
         if type(deadline) is CallBudget and deadline.closed:
             return _NOT_SEARCHED
@@ -200,19 +190,21 @@ class NodeAllocator:
                 self._paused.keep(question, under, search)
             raise
 
-    def once(self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, under: Hashable) -> Placement | NoFit:
-        """As `on_node`, for a question that is asked again in each slice of a call: its answer is kept with the budget."""
+    def search_in_call(
+        self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, under: Hashable
+    ) -> Placement | NoFit:
+        """As `search`; the result is kept with the budget, because each slice of a call searches the same nodes again."""
         versions = (under, self._ledger.state.of(node.name), self._ledger.held.of(node.name))
         key = (demand.signature, node.name, versions)
         known: Placement | NoFit | None = budget.answers.get(key)
         if known is None:
-            known = self.on_node(demand, node, usage, budget, versions)
+            known = self.search(demand, node, usage, budget, versions)
             if not budget.closed:
                 budget.answers[key] = known
         return known
 
     def is_paused(self, demand: Demand, node: str) -> bool:
-        """Whether the search on this node was paused and there are few of the kind, so that other nodes may come first."""
+        """Whether the search on this node was paused and few of its demand are, so that other nodes come first."""
         paused = self._paused
         return bool(paused) and (demand.signature, node) in paused and paused.of(demand.signature) < _MAX_PAUSED
 
@@ -226,9 +218,9 @@ class NodeAllocator:
         only: tuple[str, str] | None = None,
         most: int | None = None,
     ) -> tuple[RequestSurvey, ...]:
-        """How many devices of the node each request finds, and what keeps how many of them away; nothing if it cannot be read.
+        """By request, how many devices of the node match, and what excludes the others; empty if the node cannot be read.
 
-        Only the claim and request given by `only`, and only the first `most` devices, all charged to `budget`.
+        `only` selects one claim and request; at most `most` devices are looked at.  The work is charged to `budget`.
         """
         try:
             return survey(demand, node, self._pools_of(node), usage, deadline=budget, only=only, most=most)
@@ -236,8 +228,8 @@ class NodeAllocator:
             return ()
 
     @property
-    def judge(self) -> IsTrue | None:
-        """Says whether `compatibleOnlyWith` is true for a device; None while compatibility does not count."""
+    def compatibility_check(self) -> IsTrue | None:
+        """Evaluates `compatibleOnlyWith` for a device; None while the feature is off."""
         return self._is_true if self.features.compatibility_groups else None
 
     def _is_true(self, expression: str, site: DeviceLocation) -> bool:
@@ -246,15 +238,6 @@ class NodeAllocator:
             return row.matches(site.published, site.position, None)
         except (SelectorError, SelectionTimeoutError):
             return False
-
-    def asking(self, demand: Demand, budget: CallBudget) -> Callable[[Node, Usage, Hashable], Placement | Rejection]:
-        """`once` for this demand, with the first reason where it does not fit."""
-
-        def ask(node: Node, usage: Usage, under: Hashable) -> Placement | Rejection:
-            answer = self.once(demand, node, usage, budget, under)
-            return answer if isinstance(answer, Placement) else answer.rejections[0]
-
-        return ask
 
     def pools_of(self, node: Node) -> NodePools | None:
         """The pools of the node as searches see them; None if they cannot be read."""
@@ -277,8 +260,30 @@ class NodeAllocator:
         return pools
 
 
+def _invalid_selector(demand: Demand) -> Rejection | None:
+    """The first expression that does not compile: it rejects the pod everywhere, whichever devices are free."""
+    found = (
+        _invalid_expression(claim.label, option)
+        for claim in demand.claims
+        for request in claim.requests
+        for option in request.options
+    )
+    return next((each for each in found if each is not None), None)
+
+
+def _invalid_expression(claim: str, option: SearchableRequest) -> Rejection | None:
+    for derived in option.derived.values():
+        if isinstance(derived.program, CelCompileError):
+            return derived.problem()
+    for expression, program in zip(option.selectors.expressions, option.selectors.programs, strict=True):
+        if isinstance(program, CelCompileError):
+            detail = f"{quoted(expression)}: {program}"
+            return Rejection(code=Code.SELECTOR_INVALID, claim=claim, request=option.name, detail=detail)
+    return None
+
+
 def _decode(claims: Sequence[FoundClaim], into: list[NamedClaim], budget: Budget | None) -> Rejection | None:
-    """Have the specs of all claims `into` the list, one after the other; why that is impossible, if it is."""
+    """Decode the specs of the claims that the list lacks, and append them; returns why that is impossible, if it is."""
     size = sum(len(each.record.raw) for each in claims)
     if size > MOST_CLAIM_BYTES:
         return Rejection(code=Code.TOO_MUCH, detail=f"claims have {size} bytes, {MOST_CLAIM_BYTES} are looked at")

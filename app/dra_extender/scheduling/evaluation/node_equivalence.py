@@ -1,34 +1,41 @@
-"""Which nodes are alike: equal in everything that a search reads, but for the names of nodes, slices and local pools.
+"""Which nodes are equivalent: equal in everything that a search reads, but for the names of nodes, slices and local pools.
 
-The first solution on a node is then the first solution on any node like it, at the same places.  A node that cannot be compared
-this way is like no other: one with a pool that other nodes see in part, with devices that select nodes one by one, or with devices
-that judge their neighbours.  Pools for several nodes are the same pools for all nodes alike, under the same names.
+The first solution on a node is then the first solution on every equivalent node, at the same places.  Some nodes are equivalent
+to no other: those with a pool that other nodes see in part, with devices that select nodes one by one, or with devices that have
+`compatibleOnlyWith`.  Pools of several nodes have the same names for all of them.
 """
 
+import weakref
 from collections.abc import Hashable, Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from dra_extender.allocator.demand.reads import Reads
+import msgspec
+
+from dra_extender.allocator.demand.reads import Reads, is_read
 from dra_extender.allocator.pools.node_match import is_relevant
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.device import PoolId
+from dra_extender.model.device import Attribute, Device, PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.evaluation.inventory_digest import InventoryDigest, digest_of
 
 _SLACK: Final = 2
 _MAX_PROJECTIONS: Final = 100_000
+_MAX_NAMES: Final = 10_000
+_DIGEST_BYTES: Final = 16
+_UNREAD: Final = Attribute(string_value="")
+"""Stands for the value of an attribute that the request does not read."""
 
 
 class Inventory(NamedTuple):
-    """What a node has, whatever is taken of it.
+    """What a node has, allocated or not.
 
-    `pools` are its local pools by (driver, name); `digest` stands for their contents and for how they are mixed with the pools it
-    shares with others, and `reaches` tells whether there are any of those.
+    `pools` are its local pools by (driver, name).  `digest` is equal for equal contents, and for pools that are mixed with shared
+    ones in the same order.  `reaches`: the node reaches pools of several nodes.
     """
 
     pools: tuple[PoolId, ...]
@@ -36,8 +43,8 @@ class Inventory(NamedTuple):
     reaches: bool
 
 
-class _Taken(NamedTuple):
-    """What allocations take of a node's local pools: a digest, empty for nothing, None if it cannot be compared."""
+class _Allocated(NamedTuple):
+    """What allocations take of a node's local pools.  `digest` is empty for nothing, None if it cannot be compared."""
 
     inventory: Inventory
     version: int
@@ -45,14 +52,14 @@ class _Taken(NamedTuple):
 
 
 class NodeEquivalence:
-    """Keeps a digest of each node's state, renewed with the versions of the node."""
+    """Computes the equivalence class of a node from digests, which it keeps until the node's version changes."""
 
     def __init__(self, ledger: Ledger, features: Features) -> None:
         self._ledger = ledger
         self._partitionable = features.partitionable_devices
-        self._contents = InventoryDigest()
+        self._slices = _SliceDigests()
         self._inventories: dict[str, tuple[int, Inventory | None]] = {}
-        self._taken: dict[str, _Taken] = {}
+        self._allocated: dict[str, _Allocated] = {}
         self._projections: LruCache[tuple[bytes, Reads], bytes] = LruCache(_MAX_PROJECTIONS)
 
     def inventory(self, node: Node) -> Inventory | None:
@@ -67,39 +74,39 @@ class NodeEquivalence:
             self._forget_gone()
         return found
 
-    def kind(self, node: Node, reads: Reads | None = None) -> Hashable | None:
-        """Nodes of one kind get the same answers, as far as allocations go (holds are not looked at); None: like no other node.
-
-        With `reads`, they get the same answers to demands for which no other attributes than these have values that matter.
-        """
-        inventory = self.inventory(node)
-        return None if inventory is None else self.class_of(node, inventory, reads)
-
     def class_of(self, node: Node, inventory: Inventory, reads: Reads | None) -> Hashable | None:
-        """As `kind`, for a node with this inventory."""
+        """The equivalence class of a node with this inventory, without regard to holds; None: equivalent to no other node.
+
+        Nodes of one class have the same results.  With `reads`, only for requests that read no other attributes than these.
+        """
         own, everywhere = self._ledger.state.parts()
-        # What moves every node is a pool that several reach: it does not touch the local ones.
+        # A change of a pool that several nodes reach raises the version of every node; the node's own number counts local changes.
         version = own.get(node.name, 0)
-        taken = self._taken.get(node.name)
-        if taken is None or taken.version != version or taken.inventory is not inventory:
+        known = self._allocated.get(node.name)
+        if known is None or known.version != version or known.inventory is not inventory:
             digest = _usage_digest([self._ledger.claims.usage.pool(pool) for pool in inventory.pools])
-            taken = self._taken[node.name] = _Taken(inventory, version, digest)
-        kind = self._kind(node, inventory, reads, taken.digest)
-        return (kind, everywhere) if kind is not None and inventory.reaches else kind
+            known = self._allocated[node.name] = _Allocated(inventory, version, digest)
+        equivalence_class = self._class(node, inventory, reads, known.digest)
+        return (
+            (equivalence_class, everywhere)
+            if equivalence_class is not None and inventory.reaches
+            else equivalence_class
+        )
 
     def class_under(self, node: Node, inventory: Inventory, reads: Reads | None, usage: Usage) -> Hashable | None:
         """As `class_of`, under this usage; None also for a node that reaches pools of several nodes."""
         if inventory.reaches:
             return None
-        return self._kind(node, inventory, reads, _usage_digest([usage.pool(pool) for pool in inventory.pools]))
+        return self._class(node, inventory, reads, _usage_digest([usage.pool(pool) for pool in inventory.pools]))
 
-    def _kind(self, node: Node, inventory: Inventory, reads: Reads | None, taken: bytes | None) -> bytes | None:
-        if taken is None:
+    def _class(self, node: Node, inventory: Inventory, reads: Reads | None, allocated: bytes | None) -> bytes | None:
+        if allocated is None:
             return None
         has = inventory.digest if reads is None else self._projected(node, inventory, reads)
-        return has + taken if taken else has
+        return has + allocated if allocated else has
 
     def _projected(self, node: Node, inventory: Inventory, reads: Reads) -> bytes:
+        """The digest of the inventory without attributes that are not read."""
         key = inventory.digest, reads
         known = self._projections.get(key)
         if known is None:
@@ -115,14 +122,14 @@ class NodeEquivalence:
             by_pool.setdefault(each.pool_id, []).append(each)
         if any(len(slices.of_pool(pool)) != len(own) for pool, own in by_pool.items()):
             return None
-        contents = [self._contents.of_pool(by_pool[pool], reads) for pool in sorted(by_pool)]
+        contents = [self._slices.of_pool(by_pool[pool], reads) for pool in sorted(by_pool)]
         shared = self._shared(node)
         if shared is None or any(each is None for each in contents):
             return None
         mixed = [pool in by_pool for pool in sorted({*by_pool, *(each.pool_id for each in shared)})]
         operations = node.skips_node_operations
-        # What pools of several nodes contain need not be compared: it is the same, and `kind` moves on when it changes.
-        digest = digest_of([operations, contents, mixed if shared else [], [each.name for each in shared]])
+        # The contents of shared pools are the same for all nodes; `class_of` changes with every change of them.
+        digest = _digest_of([operations, contents, mixed if shared else [], [each.name for each in shared]])
         return Inventory(tuple(sorted(by_pool)), digest, bool(shared))
 
     def _shared(self, node: Node) -> Sequence[ResourceSlice] | None:
@@ -137,7 +144,79 @@ class NodeEquivalence:
     def _forget_gone(self) -> None:
         nodes = self._ledger.nodes
         self._inventories = {name: known for name, known in self._inventories.items() if name in nodes}
-        self._taken = {name: known for name, known in self._taken.items() if name in nodes}
+        self._allocated = {name: known for name, known in self._allocated.items() if name in nodes}
+
+
+class _SliceDigests:
+    """The digest of each slice's contents without the names of slice and pool, kept while the slice lives."""
+
+    def __init__(self) -> None:
+        self._digests: dict[int, tuple[weakref.ref[ResourceSlice], bytes | None]] = {}
+        self._read_names: dict[tuple[Reads, str], dict[str, bool]] = {}
+
+    def of_pool(self, slices: Sequence[ResourceSlice], reads: Reads | None) -> Any:
+        """What a pool of one node publishes, with the order in which its slices count; None if it cannot be compared."""
+        newest = max(each.generation for each in slices)
+        digests = [
+            (each.generation - newest, each.slice_count, self._digest(each, reads))
+            for each in sorted(slices, key=lambda each: each.name)
+        ]
+        return None if any(digest is None for _, _, digest in digests) else digests
+
+    def _digest(self, item: ResourceSlice, reads: Reads | None) -> bytes | None:
+        if reads is not None:
+            return _slice_digest(item, [self._projected(each, item.driver, reads) for each in item.devices])
+        key = id(item)
+        known = self._digests.get(key)
+        if known is None:
+            digests = self._digests
+            reference = weakref.ref(item, lambda _: digests.pop(key, None))
+            known = digests[key] = reference, _slice_digest(item, item.devices)
+        return known[1]
+
+    def _projected(self, device: Device, driver: str, reads: Reads) -> Device:
+        """The device with one value in place of all attribute values that are not read.
+
+        Values that may be defective stay: every expression fails on a device with a defective attribute.
+        """
+        known = self._read_names.get((reads, driver))
+        if known is None or len(known) >= _MAX_NAMES:
+            known = self._read_names[reads, driver] = {}
+        attributes = []
+        for pair in device.attributes:
+            name, attribute = pair
+            read = known.get(name)
+            if read is None:
+                read = known[name] = is_read(reads, driver, name)
+            if not read and _is_sound(attribute):
+                pair = name, _UNREAD  # noqa: PLW2901 - one pair for another, in a loop that runs for every attribute of a fleet
+            attributes.append(pair)
+        return msgspec.structs.replace(device, attributes=tuple(attributes))
+
+
+def _digest_of(content: Any) -> bytes:
+    """A digest of a value that can be written as JSON."""
+    return blake2b(msgspec.json.encode(content), digest_size=_DIGEST_BYTES).digest()
+
+
+def _is_sound(attribute: Attribute) -> bool:
+    """Whether expressions can read the value, as far as its type alone shows."""
+    if attribute.version_values is not None:
+        return False
+    return attribute.string_value is not None or attribute.int_value is not None or attribute.bool_value is not None
+
+
+def _slice_digest(item: ResourceSlice, devices: Sequence[Device]) -> bytes | None:
+    if item.per_device_node_selection or any(each.compatible_only_with is not None for each in devices):
+        return None
+    content = (
+        item.driver,
+        item.per_device_node_selection,
+        item.skip_node_operations,
+        item.counter_sets,
+        devices,
+    )
+    return _digest_of(content)
 
 
 def _usage_digest(pools: Sequence[PoolUsage]) -> bytes | None:
@@ -145,11 +224,11 @@ def _usage_digest(pools: Sequence[PoolUsage]) -> bytes | None:
         return b""
     if any(each.compatible_only_with is not None for pool in pools for held in pool.values() for each in held):
         return None
-    return digest_of([_normal(each) for each in pools])
+    return _digest_of([_without_names(each) for each in pools])
 
 
-def _normal(usage: PoolUsage) -> Any:
-    """What is taken of one pool, by device, without what names the pool, the claim or the share."""
+def _without_names(usage: PoolUsage) -> Any:
+    """What is allocated in one pool, by device, without the names of pool, claim and share."""
     return [
         (
             device,

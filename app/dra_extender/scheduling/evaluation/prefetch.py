@@ -6,7 +6,7 @@ from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _AT_ONCE: Final = 2
 _AT_MOST: Final = 64

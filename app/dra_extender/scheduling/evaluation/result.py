@@ -1,17 +1,94 @@
+"""The results of an evaluation: for one node, for many nodes, and for the filter call."""
+
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.model.allocation import ClaimPlacement
+from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
+from dra_extender.model.device import PoolId
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.result_cache import NodeResult
+from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
+
+
+class NodeResult:
+    """What a search found on one node, and the versions of the node (`state`, `hold`) for which that is valid.
+
+    `score_terms` are those of the placement, by claim; empty if no claim has any.  `limited`: the search was stopped before its
+    limit of steps, so the result is not cached.
+    """
+
+    __slots__ = ("_placement", "_template", "hold", "limited", "rejection", "score_terms", "state", "text")
+
+    def __init__(
+        self,
+        state: int,
+        hold: int,
+        placement: Placement | None,
+        rejection: Rejection | None,
+        text: str,
+        score_terms: tuple[ScoreTerms, ...] = (),
+        *,
+        limited: bool = False,
+    ) -> None:
+        """Either a placement with its score terms, or a rejection with its summary as `text`."""
+        self.state = state
+        self.hold = hold
+        self.rejection = rejection
+        self.text = text
+        self.score_terms = score_terms
+        self.limited = limited
+        self._placement = placement
+        self._template: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None
+
+    @classmethod
+    def of_template(
+        cls,
+        versions: tuple[int, int],
+        template: PlacementTemplate,
+        node: str,
+        pools: tuple[PoolId, ...],
+        score_terms: tuple[ScoreTerms, ...],
+    ) -> "NodeResult":
+        """The result on a node that is equivalent to that of the template; the placement is made when it is read first."""
+        made = cls(*versions, None, None, "", score_terms)
+        made._template = (template, node, pools)
+        return made
+
+    @property
+    def placement(self) -> Placement | None:
+        """What the pod would get on the node; None if it does not fit."""
+        if self._placement is None and self._template is not None:
+            template, node, pools = self._template
+            self._placement = template.on(node, pools)
+            self._template = None
+        return self._placement
+
+
+class RejectedBatch(NamedTuple):
+    """Nodes that do not fit, and for each the summary of its rejection.  `rejection_of` returns the rejection of one of them."""
+
+    nodes: Sequence[str]
+    texts: Sequence[str]
+    rejection_of: Callable[[str], Rejection]
+
+
+class Evaluation(NamedTuple):
+    """The results of one demand on many nodes.
+
+    `under_holds` are the nodes under holds among those that were visited.  `limited`: the search on some node was not finished.
+    """
+
+    fits: Mapping[str, NodeResult]
+    rejected: RejectedBatch
+    under_holds: Sequence[str]
+    limited: bool
 
 
 class RejectionGroup(NamedTuple):
-    """Why some nodes were refused: how many, the first of them, and its rejection with all details."""
+    """Nodes with the same rejection: how many, the first of them, and the rejection with all details."""
 
     nodes: int
     example: str
@@ -20,14 +97,15 @@ class RejectionGroup(NamedTuple):
 
 @dataclass(slots=True)
 class FilterResult:
-    """What one pass over the offered nodes found.
+    """What one filter call found.
 
-    `fits` are nodes that fit, with the outcome where something has to be held there; `texts` says in short why a node does
-    not, and `reasons` keeps one rejection with its details for each text.  `unsettled` tells that some node would fit if holds
-    that are about to settle went elsewhere, `limited` that the search on some node was not finished.  `demand` is what the open
-    claims ask for.
-    `behind` is what the pod would take but for holds that may end, and `revocable` what it would take if stale holds were revoked.
-    `assigned_node` is the node that is planned for a member of a gang, where all that it needs is held already.
+    `fits` are the nodes that fit, each with its result if something has to be held there.  `texts` has the summary for each node
+    that does not fit, `reasons` one rejection with its details for each summary.
+    `open` and `held` are the pod's claims in these states, and `demand` is what the open ones ask for.
+    `narrowing`: some node would fit if holds that are about to narrow to one node went elsewhere.  `limited`: the search on some
+    node was not finished.  `behind` is what the pod would get but for holds that may end, `revocable` what it would get if stale
+    holds were revoked.
+    `assigned_node` is the node of a gang member's plan, where its devices are held already.
     """
 
     fits: dict[str, NodeResult | None] = field(default_factory=dict)
@@ -35,7 +113,7 @@ class FilterResult:
     reasons: dict[str, tuple[str, Rejection]] = field(default_factory=dict)
     open: tuple[FoundClaim, ...] = ()
     held: tuple[FoundClaim, ...] = ()
-    unsettled: bool = False
+    narrowing: bool = False
     limited: bool = False
     behind: tuple[ClaimPlacement, ...] = ()
     revocable: tuple[ClaimPlacement, ...] = ()
@@ -43,8 +121,8 @@ class FilterResult:
     assigned_node: str | None = None
     _counts: dict[str, int] = field(default_factory=dict)
 
-    def refuse(self, node: str, rejection: Rejection, text: str | None = None) -> None:
-        """This node does not fit; `text` is the summary of the rejection, if it is known already."""
+    def reject(self, node: str, rejection: Rejection, text: str | None = None) -> None:
+        """Record that the node does not fit, in place of an earlier reason; `text` is the rejection's summary, if it is known."""
         if text is None:
             text = rejection.summary
         before = self.texts.get(node)
@@ -55,22 +133,23 @@ class FilterResult:
         if text not in self.reasons:
             self.reasons[text] = (node, rejection)
 
-    def refuse_all(self, nodes: Sequence[str], texts: Sequence[str], rejection_of: Callable[[str], Rejection]) -> None:
-        """These nodes do not fit, each with its summary; none was refused before.  `rejection_of` is asked once per summary."""
+    def reject_batch(self, batch: RejectedBatch) -> None:
+        """Record that these nodes do not fit; none of them was rejected before.  One rejection is read per summary."""
+        nodes, texts = batch.nodes, batch.texts
         if not nodes:
             return
-        alike = texts.count(texts[0]) == len(texts)
-        told = dict.fromkeys(nodes, texts[0]) if alike else dict(zip(nodes, texts, strict=True))
-        self.texts = {**self.texts, **told} if self.texts else told
-        counts = {texts[0]: len(texts)} if alike else Counter(texts)
+        uniform = texts.count(texts[0]) == len(texts)
+        by_node = dict.fromkeys(nodes, texts[0]) if uniform else dict(zip(nodes, texts, strict=True))
+        self.texts = {**self.texts, **by_node} if self.texts else by_node
+        counts = {texts[0]: len(texts)} if uniform else Counter(texts)
         for text, count in counts.items():
             self._counts[text] = self._counts.get(text, 0) + count
             if text not in self.reasons:
                 example = nodes[texts.index(text)]
-                self.reasons[text] = (example, rejection_of(example))
+                self.reasons[text] = (example, batch.rejection_of(example))
 
     def why(self) -> list[RejectionGroup]:
-        """The reasons that hold for some node, most nodes first."""
+        """The rejected nodes by reason, most nodes first."""
         counts = sorted(self._counts.items(), key=lambda entry: (-entry[1], entry[0]))
         return [RejectionGroup(count, *self.reasons[text]) for text, count in counts if count]
 
@@ -80,8 +159,8 @@ class FilterResult:
         return {each.rejection.code for each in self.why()}
 
 
-def refused_everywhere(nodes: Sequence[str], rejection: Rejection) -> FilterResult:
-    """Nothing about the nodes matters: the pod cannot be placed anywhere."""
-    attempt = FilterResult()
-    attempt.refuse_all(nodes, [rejection.summary] * len(nodes), lambda _: rejection)
-    return attempt
+def rejected_everywhere(nodes: Sequence[str], rejection: Rejection) -> FilterResult:
+    """The result for a pod that fits nowhere, for one reason that does not depend on the node."""
+    result = FilterResult()
+    result.reject_batch(RejectedBatch(nodes, [rejection.summary] * len(nodes), lambda _: rejection))
+    return result

@@ -26,9 +26,9 @@ def has_alternatives(demand: Demand) -> bool:
     return any(request.prioritized for claim in demand.claims for request in claim.requests)
 
 
-def merits_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> tuple[ScoreTerms, ...]:
+def score_terms_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> tuple[ScoreTerms, ...]:
     """By claim, what speaks for this placement under this usage; nothing at all if nothing does for any claim."""
-    merits = tuple(
+    score_terms = tuple(
         ScoreTerms(
             alternatives=_alternatives(demand, index, claim),
             waits=any(each.binding_conditions for each in claim.allocation.devices.results),
@@ -38,20 +38,20 @@ def merits_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceI
         for index, claim in enumerate(placement.claims)
         for wanted in (_counter_sets(claim),)
     )
-    return merits if any(merits) else ()
+    return score_terms if any(score_terms) else ()
 
 
-def ratings(merits: Mapping[str, ScoreTerms], weights: Weights) -> dict[str, float]:
+def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str, float]:
     """By node, 0 to 10: the weighted mean of what tells these nodes apart; 0 for all if nothing does."""
-    most = max((each.alternatives for each in merits.values()), default=0)
-    waiting = any(each.waits for each in merits.values())
-    packing = any(each.counter_sets for each in merits.values())
+    most = max((each.alternatives for each in score_terms.values()), default=0)
+    waiting = any(each.waits for each in score_terms.values())
+    packing = any(each.counter_sets for each in score_terms.values())
     by_alternatives = weights.alternatives if most else 0
     by_readiness = weights.readiness if waiting else 0
     by_packing = weights.packing if packing else 0
     total = by_alternatives + by_readiness + by_packing
     if not total:
-        return dict.fromkeys(merits, 0.0)
+        return dict.fromkeys(score_terms, 0.0)
     return {
         name: BEST
         * (
@@ -60,13 +60,13 @@ def ratings(merits: Mapping[str, ScoreTerms], weights: Weights) -> dict[str, flo
             + by_packing * (each.joined / each.counter_sets if each.counter_sets else 0)
         )
         / total
-        for name, each in merits.items()
+        for name, each in score_terms.items()
     }
 
 
-def total(merits: Iterable[ScoreTerms]) -> ScoreTerms:
+def total(score_terms: Iterable[ScoreTerms]) -> ScoreTerms:
     """All of these together."""
-    return sum(merits, ScoreTerms())
+    return sum(score_terms, ScoreTerms())
 
 
 def _alternatives(demand: Demand, index: int, claim: ClaimPlacement) -> int:

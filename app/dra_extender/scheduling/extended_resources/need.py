@@ -128,7 +128,7 @@ def extended_need(pod: Pod, ledger: Ledger) -> ExtendedNeed | None:
     return None
 
 
-def left_over(pod: Pod, ledger: Ledger) -> FoundClaim | None:
+def existing_claim(pod: Pod, ledger: Ledger) -> FoundClaim | None:
     """The claim that an earlier attempt of the pod wrote and that has devices; a bind decides what becomes of any other."""
     for record in ledger.claims.for_extended_resources(pod.namespace, pod.uid):
         decided = record.claim.status.allocation is not None or record.pending is not None

@@ -8,8 +8,7 @@ from dra_extender.ledger.events import HoldEnded
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.device import PoolId
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.scheduling.evaluation.result_cache import NodeResult
+from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.fairness.hold_shares import HoldShares
 from dra_extender.scheduling.fairness.stale_holds import RevocationScope, StaleHolds
 from dra_extender.scheduling.permit.permit import Permit

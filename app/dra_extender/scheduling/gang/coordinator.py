@@ -11,7 +11,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.scheduling.evaluation.result import FilterResult, refused_everywhere
+from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.failure_cache import GangFailures
@@ -30,7 +30,7 @@ from dra_extender.scheduling.permit.members import (
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _ELSEWHERE: Final = Rejection(code=Code.GANG_ELSEWHERE)
 _SHARE: Final = 4
@@ -98,11 +98,11 @@ class GangCoordinator:
         """
         refusal = too_large(group, self._ledger)
         if refusal is not None:
-            return refused_everywhere(nodes, refusal)
+            return rejected_everywhere(nodes, refusal)
         try:
             return self._offer(_Request(pod, group, nodes, budget))
         except PlanUnfinishedError:
-            refused = refused_everywhere(nodes, _search_stopped(group))
+            refused = rejected_everywhere(nodes, _search_stopped(group))
             refused.limited = True
             return refused
 
@@ -153,7 +153,7 @@ class GangCoordinator:
         if plan is None or pod.uid not in plan.assignments:
             known = self._failures.known(group, pod.uid, self._offers.revision(group))
             if known is not None:
-                return refused_everywhere(nodes, known)
+                return rejected_everywhere(nodes, known)
         if plan is None:
             self.fairness.shares.check_plan(group.metadata.uid, *group.metadata.key)
             self._forget_without_holds()
@@ -237,16 +237,16 @@ class GangCoordinator:
         snapshot = take_snapshot(group, self._ledger)
         for other, refusal in snapshot.missing:
             if other.uid == pod.uid:
-                return _Failure(refused_everywhere(nodes, refusal), short=False)
+                return _Failure(rejected_everywhere(nodes, refusal), short=False)
         if all(each.pod.uid != pod.uid for each in snapshot.candidates):
             if self._lacks_members(group, snapshot):
-                return _Failure(refused_everywhere(nodes, _too_few(group, snapshot)), short=False)
+                return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=False)
             return None
         candidates = tuple(each for each in snapshot.candidates if each.pod.uid not in plan.announced)
         lacking = snapshot.needed - sum(each.pod.uid in plan.announced for each in snapshot.candidates)
         needed, short = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
-            return _Failure(refused_everywhere(nodes, _too_few(group, snapshot)), short)
+            return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short)
         planned = self._search(request, candidates, needed)
         if planned.limited:
             return _failure(nodes, _search_stopped(group), plan, short=False)
@@ -255,8 +255,8 @@ class GangCoordinator:
             return None
         why = _does_not_fit(group, len(candidates), needed)
         if planned.unsettled or planned.revocable:
-            refused = refused_everywhere(nodes, why)
-            refused.unsettled, refused.behind = planned.unsettled, planned.behind
+            refused = rejected_everywhere(nodes, why)
+            refused.narrowing, refused.behind = planned.unsettled, planned.behind
             refused.revocable = planned.revocable
             return _Failure(refused, short=False)
         if planned.assignments:
@@ -296,7 +296,7 @@ class GangCoordinator:
         self._plans[group.metadata.key] = plan
         plan.announce(uid)
         self._holds.renew(uid, assignment)
-        result = refused_everywhere([name for name in request.nodes if name != assignment.node], _ELSEWHERE)
+        result = rejected_everywhere([name for name in request.nodes if name != assignment.node], _ELSEWHERE)
         result.assigned_node, result.fits = assignment.node, {assignment.node: None}
         return result
 
@@ -344,7 +344,7 @@ class GangCoordinator:
 
 def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: bool) -> _Failure:
     """A gang that does not fit beside its announced assignments may fit without them."""
-    return _Failure(refused_everywhere(nodes, why), short, None if short and plan.announced else why)
+    return _Failure(rejected_everywhere(nodes, why), short, None if short and plan.announced else why)
 
 
 def _too_few(group: PodGroup, snapshot: GangSnapshot) -> Rejection:

@@ -6,7 +6,7 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.rejection import Rejection
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock
 
 _REMEMBERED: Final = 1_000

@@ -16,13 +16,13 @@ from dra_extender.model.device import Device, DeviceId, PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage
+from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.extended_resources.need import ExtendedClaimNeed
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.permit.members import GangMember, MemberCandidate
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 
@@ -102,7 +102,7 @@ class LedgerPlacementOracle:
             usage = Overlaid(usage, extra)
         under = (tuple(kept), without, self._ledger.state.of(node), self._ledger.held.of(node))
         try:
-            answer = self._searching.on_node(demand, at, usage, self.budget, under)
+            answer = self._searching.search(demand, at, usage, self.budget, under)
         except SearchPaused:
             self._again = self._again or {}
             raise

@@ -11,7 +11,7 @@ from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.device import DeviceId
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.fairness.stale_holds import StaleHolds
@@ -20,7 +20,7 @@ from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.gang.placement_oracle import LedgerPlacementOracle, PlannerContext
 from dra_extender.scheduling.gang.search import MAX_STEPS, GangSearch, PlanLimitError
 from dra_extender.scheduling.permit.members import MemberCandidate, members_of
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _REMEMBERED: Final = 10_000
 _PAUSED: Final = 4

@@ -16,8 +16,8 @@ from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded
 from dra_extender.scheduling.extended_resources.need import (
     ExtendedClaimNeed,
     ExtendedNeed,
+    existing_claim,
     extended_need,
-    left_over,
     special_uid,
 )
 
@@ -131,7 +131,7 @@ def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None
 
 def _candidate(pod: Pod, claims: ClaimsByState, ledger: Ledger) -> MemberCandidate:
     need = extended_need(pod, ledger)
-    left = None if need is None else left_over(pod, ledger)
+    left = None if need is None else existing_claim(pod, ledger)
     if need is None or left is None:
         return MemberCandidate(pod, claims, need)
     return MemberCandidate(pod, claims.with_allocated(left), need.met_by(left))

@@ -17,7 +17,7 @@ from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerRefe
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.kept_fields import same_allocation
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import (
     Cluster,
     ClusterError,

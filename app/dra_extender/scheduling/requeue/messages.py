@@ -10,7 +10,7 @@ from dra_extender.model.rejection import Code
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _MOST_CACHED: Final = 200
 _MOST_SELECTORS: Final = 2

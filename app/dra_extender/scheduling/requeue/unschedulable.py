@@ -11,7 +11,7 @@ from dra_extender.model.rejection import Code
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.cluster import Clock, Events
 from dra_extender.scheduling.requeue.messages import RejectionMessages
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 REASON = "DevicesUnavailable"
@@ -143,7 +143,7 @@ class UnschedulablePods:
             pod=pod,
             nodes=asked,
             seen=self.changes(),
-            helped_by_holds=result.unsettled or bool(result.behind) or not codes.isdisjoint(_HELPED_BY_HOLDS),
+            helped_by_holds=result.narrowing or bool(result.behind) or not codes.isdisjoint(_HELPED_BY_HOLDS),
             helped_by_claims=not codes.isdisjoint(_HELPED_BY_CLAIMS),
             blocked_by_allocation=not codes.isdisjoint(_BLOCKED_BY_ALLOCATION),
             recorded=self._clock.monotonic(),

@@ -20,7 +20,7 @@ from dra_extender.scheduling.ports.cluster import Clock, ClusterError, Scheduler
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods, is_pending
-from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics, SearchLane
 
 

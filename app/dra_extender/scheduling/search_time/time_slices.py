@@ -1,33 +1,148 @@
-"""Who may go on searching.
+"""What one call may spend on expressions and searches, and which call gets a further slice of time.
 
 kube-scheduler asks about one pod after the other, so time that goes into one pod's search is missing for all pods.  A call has
-one slice of time.  Whether it has more depends on who waits for the same scheduler:
+one slice of time.  Whether it gets more depends on the pods that wait for the same scheduler:
 
-* nobody else: as much as a call may take;
+* none: as much as a call may take;
 * other pods of its own namespace: a share of the time, because pods pile up in kube-scheduler's queue behind a long search, and
-  whoever comes next waits for the whole pile;
+  the next one waits for the whole pile;
 * pods of other namespaces, now or a moment ago: what its namespace has left, and what is left for long searches of all namespaces
   together.
 """
 
 import asyncio
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Hashable
+from typing import Any, Final, NamedTuple, Protocol
 
+from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.telemetry.metrics import Metrics, SearchLane
 
 SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its share of the time for such searches"
 
-_NEVER: Final = float("-inf")
+_LONG_AGO: Final = float("-inf")
+_NO_END: Final = float("inf")
 _NAMESPACES: Final = 10_000
 _SMALLER: Final = 10
 _FREE_SECONDS: Final = 0.001
 _RECENT_SECONDS: Final = 10.0
 """As long as kube-scheduler backs a pod off at most."""
+
+
+class CallBudget(Budget):
+    """What one call may spend on expressions and searches, in slices of time.
+
+    When a slice is over, it raises SearchPaused where a search can go on, after at least one step or evaluation in each slice.
+    The time of the call ends in the same way, so a clock never ends a search.  Compiling an expression pauses before it begins,
+    in `afford`.
+
+    `answers` are kept for the next slices of the call.  `closed`: no search may begin or go on.  `overdrawn`: the namespace has
+    taken more than its share of time.  `paid`: the slices are not free any more.  `read_again` are the UIDs of claims that were
+    read from the API server for this call, because the ledger does not keep their specs.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_cut",
+        "_now",
+        "_slice_end",
+        "answers",
+        "closed",
+        "end",
+        "overdrawn",
+        "paid",
+        "read_again",
+        "slice_start",
+    )
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        """A call that may take so many seconds; its first slice lasts until `open_slice` says otherwise."""
+        self._now = now = clock.monotonic
+        super().__init__(clock=now)
+        self.slice_start = now()
+        self.end = self.slice_start + seconds
+        self._slice_end = _NO_END
+        self._begun = self._cut = False
+        self.closed = self.overdrawn = self.paid = False
+        self.answers: dict[Hashable, Any] = {}
+        self.read_again: set[str] = set()
+
+    def open_slice(self, seconds: float) -> None:
+        """Begin a slice of so many seconds."""
+        self.slice_start = start = self._now()
+        self._slice_end = min(start + seconds, self.end)
+        self._begun = False
+
+    def close(self) -> None:
+        """End the call's searches: none may begin, none pauses, and what is not known by now counts as a reached limit."""
+        self.closed = True
+        self.left = 0
+        self._slice_end = _NO_END
+
+    @property
+    def used(self) -> float:
+        """Seconds since the slice began."""
+        return self._now() - self.slice_start
+
+    def lap(self) -> float:
+        """Seconds since the slice began, or since the last lap."""
+        start, self.slice_start = self.slice_start, self._now()
+        return self.slice_start - start
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the call has taken all of its time; negative after that."""
+        return self.end - self._now()
+
+    @property
+    def over(self) -> bool:
+        """Whether the call has taken all of its time."""
+        return self._now() > self.end
+
+    def __call__(self) -> bool:
+        """Whether no further evaluation may begin.
+
+        Raises:
+            SearchPaused: the slice is over.
+        """
+        self._pause()
+        return super().__call__()
+
+    def begin(self) -> Deadline:
+        """See Budget; raises SearchPaused when the slice is over.
+
+        The end of the slice interrupts the evaluation, which is repeated in the next slice.  The evaluation after such an
+        interruption is not interrupted, so that each gets to its end.
+        """
+        self._pause()
+        interrupts = super().begin()
+        if self._cut:
+            self._cut = False
+            return interrupts
+
+        def ends() -> bool:
+            if self._now() > self._slice_end:
+                self._cut = True
+                raise SearchPaused
+            return interrupts()
+
+        return ends
+
+    def pause_due(self) -> bool:
+        """Whether the slice is over, for what pauses without an exception; False for the first question in a slice."""
+        if self._begun:
+            return self._now() > self._slice_end
+        self._begun = True
+        return False
+
+    def _pause(self) -> None:
+        if self.pause_due():
+            raise SearchPaused
 
 
 class WaitingPods(Protocol):
@@ -48,14 +163,14 @@ class _Call(NamedTuple):
 
 
 class TimeSlices:
-    """Gives out slices of time, and lets everything else go on between two of them."""
+    """Grants slices of time, and lets the event loop run between two of them."""
 
     def __init__(self, clock: Clock, options: Options, metrics: Metrics, waiting: WaitingPods) -> None:
         self.clock = clock
         self._options = options
         self._metrics = metrics
         self._waiting = waiting
-        self._last = self._last_of_another = _Call("", _NEVER)
+        self._last = self._last_of_another = _Call("", _LONG_AGO)
         burst, now = options.search_burst_seconds, clock.monotonic()
         self._namespaces = TokenBuckets(options.search_namespace_share, burst, _NAMESPACES, debt=burst)
         self._everybody = TokenBucket(options.search_share, burst, now, debt=burst)
@@ -73,7 +188,7 @@ class TimeSlices:
         return budget
 
     def reopen(self, pod: Pod, budget: CallBudget) -> None:
-        """Begin a slice that needs no leave: the first one, and the first after a wait; smaller for whoever has overdrawn."""
+        """Begin a slice that is always granted: the first one, and the first after a wait; a smaller one if overdrawn."""
         seconds = self._options.search_slice_seconds
         budget.paid = False
         budget.overdrawn = self._overdrawn(pod, budget.slice_start)
@@ -82,7 +197,7 @@ class TimeSlices:
         budget.open_slice(seconds)
 
     async def next(self, pod: Pod, budget: CallBudget) -> bool:
-        """Whether the call may have a further slice, which begins after everything else had its turn; the last one is paid for."""
+        """Charge the last slice; whether the call gets a further one, which begins after the event loop has run everything else."""
         self._spend(pod, budget.lap())
         budget.paid = True
         if budget.over or self._level(pod, self.clock.monotonic()) <= 0:
@@ -93,11 +208,11 @@ class TimeSlices:
         return True
 
     def interrupt(self, pod: Pod, budget: CallBudget) -> None:
-        """The call has to wait before it can go on: what it has taken of its slice is paid for."""
+        """Charge what the call has taken of its slice before it waits."""
         self._spend(pod, budget.lap())
 
     def end(self, pod: Pod, budget: CallBudget) -> None:
-        """What the slice was for is done: the last one of several is paid for, a first one that was enough is free."""
+        """End the slice: the last one of several is charged, an only one is free."""
         seconds = budget.lap()
         if budget.paid:
             self._spend(pod, seconds)
@@ -105,7 +220,7 @@ class TimeSlices:
             self._spent[SearchLane.SLICE] += seconds
 
     def charge(self, pod: Pod, seconds: float) -> None:
-        """Take off time that was spent beside all slices; next to nothing is free."""
+        """Charge time that was spent outside slices; up to a millisecond is free."""
         if seconds > _FREE_SECONDS:
             self._spend(pod, seconds)
 
@@ -129,13 +244,13 @@ class TimeSlices:
         return self._alone.level(now) if self._waiting.waits_beside(pod) else self._options.search_burst_seconds
 
     def _overdrawn(self, pod: Pod, now: float) -> bool:
-        """Whether pods of this namespace have taken more than they may; what others take from everybody is not held against it."""
+        """Whether pods of this namespace have taken more than their share; what others take of the common share does not count."""
         namespace, alone = self._namespaces.level(pod.namespace, now) < 0, self._alone.level(now) < 0
         if not (namespace or alone):
             return False
         return namespace if self._contended(pod) else alone and self._waiting.waits_beside(pod)
 
     def _contended(self, pod: Pod) -> bool:
-        """Whether pods of other namespaces wait, or were here a moment ago."""
+        """Whether pods of other namespaces wait, or have called a moment ago."""
         other = self._last if self._last.namespace != pod.namespace else self._last_of_another
         return self.clock.monotonic() - other.at < _RECENT_SECONDS or self._waiting.waits_elsewhere(pod)
