@@ -99,7 +99,7 @@ class DeviceHolding(Value, frozen=True, rename=None):
     when no snapshot was kept, and then the slice as published now counts.  `groups`: where the allocation keeps the groups alone
     (`results[].compatibilityGroups`), the (counter set, groups) that it names; None elsewhere.  `consumed_capacity` holds (name,
     nano-units).  `compatible_only_with`, `neighbours_on` and `sources` are the device's at that time; without `consumption` they
-    say nothing.  With `set_aside` nobody has the device: it is only not to be taken now.
+    say nothing.  `in_backoff`: the device is free, but not for the pod that asks now.
     """
 
     driver: str
@@ -113,7 +113,7 @@ class DeviceHolding(Value, frozen=True, rename=None):
     compatible_only_with: str | None = None
     neighbours_on: str = ""
     sources: tuple[tuple[str, str], ...] = ()
-    set_aside: bool = False
+    in_backoff: bool = False
 
     @property
     def pool_id(self) -> PoolId:

@@ -240,7 +240,7 @@ def _held_members(
     drawn: dict[str, set[str]] = {}
     for name, entry in drawing:
         drawn.setdefault(name, set()).add(entry.counter_set)
-    names = [name for name, held in usage.items() if any(not each.admin and not each.set_aside for each in held)]
+    names = [name for name, held in usage.items() if any(not each.admin and not each.in_backoff for each in held)]
     device_locations = _device_locations(pool, names)
     nodes = {each.node_name for each in pool.published}
     home = nodes.pop() if len(nodes) == 1 else None

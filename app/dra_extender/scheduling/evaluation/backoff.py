@@ -171,7 +171,7 @@ class BackoffUsage:
         self._base = base
         self._in_backoff: dict[PoolId, dict[str, DeviceHolding]] = {}
         for driver, pool, device in devices:
-            nothing = DeviceHolding(driver=driver, pool=pool, device=device, consumption=(), set_aside=True)
+            nothing = DeviceHolding(driver=driver, pool=pool, device=device, consumption=(), in_backoff=True)
             self._in_backoff.setdefault((driver, pool), {})[device] = nothing
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
