@@ -17,7 +17,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import Evaluation
+from dra_extender.scheduling.evaluation.result import EvaluationResult
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
@@ -34,7 +34,7 @@ class OurTime(NamedTuple):
 
     seconds: float
     processor: float
-    evaluation: Evaluation
+    evaluation: EvaluationResult
 
 
 class Ours:
@@ -124,7 +124,7 @@ class Ours:
         return demand
 
 
-def decisions(evaluation: Evaluation, names: Sequence[str]) -> str:
+def decisions(evaluation: EvaluationResult, names: Sequence[str]) -> str:
     """A digest of every device that was found on every node."""
     digest = hashlib.sha256()
     for name in names:

@@ -19,7 +19,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import Evaluation
+from dra_extender.scheduling.evaluation.result import EvaluationResult
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json
 from dra_extender.telemetry.metrics import Metrics
@@ -250,7 +250,7 @@ class Scene:
                     assert result_of(evaluation, node) == plain(searched), (requests, constraints, node)
 
 
-def result_of(evaluation: Evaluation, node: str) -> Any:
+def result_of(evaluation: EvaluationResult, node: str) -> Any:
     result = evaluation.fits.get(node)
     if result is not None:
         assert result.placement is not None

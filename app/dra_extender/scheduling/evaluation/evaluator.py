@@ -17,7 +17,7 @@ from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, Backo
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import Inventory, NodeEquivalence
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
-from dra_extender.scheduling.evaluation.result import Evaluation, NodeResult, RejectedBatch
+from dra_extender.scheduling.evaluation.result import EvaluationResult, NodeResult, RejectedBatch
 from dra_extender.scheduling.evaluation.result_cache import ClassResult, ResultCache, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
 from dra_extender.scheduling.search_time.time_slices import CallBudget
@@ -62,7 +62,7 @@ class _Pass:
         """How many nodes have a result."""
         return len(self.fits) + len(self.rejected) + len(self.uncached)
 
-    def evaluation(self, under_holds: Sequence[str]) -> Evaluation:
+    def evaluation(self, under_holds: Sequence[str]) -> EvaluationResult:
         """The results so far."""
         table, uncached = self.table, self.uncached
         texts = list(map(table.rejected.__getitem__, self.rejected))
@@ -71,7 +71,7 @@ class _Pass:
             nodes = [*self.rejected, *uncached]
             texts += [each.text for each in uncached.values()]
             batch = RejectedBatch(nodes, texts, self._rejection)
-        return Evaluation(self.fits, batch, under_holds, self.limited)
+        return EvaluationResult(self.fits, batch, under_holds, self.limited)
 
     def _rejection(self, name: str) -> Rejection:
         result = self.uncached.get(name)
@@ -119,7 +119,7 @@ class NodeEvaluator:
 
     def evaluate_nodes(
         self, demand: Demand, nodes: Iterable[str], max_feasible: int, out_of_time: Callable[[], bool]
-    ) -> Evaluation:
+    ) -> EvaluationResult:
         """Evaluate the nodes in this order, those under holds last.
 
         Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.  Cached results decide how long this
@@ -135,7 +135,7 @@ class NodeEvaluator:
             texts = table.texts_of(nodes)
             if texts is not None:
                 self._metrics.search(cached=True, steps=len(nodes))
-                return Evaluation({}, RejectedBatch(nodes, texts, table.rejection), (), limited=False)
+                return EvaluationResult({}, RejectedBatch(nodes, texts, table.rejection), (), limited=False)
         run = _Pass(demand, table, out_of_time, max_feasible, under_holds, equal=not table.alternatives)
         held = self._walk(run, nodes)
         for name in (*held, *run.paused):
@@ -152,7 +152,7 @@ class NodeEvaluator:
         nodes: Iterable[str],
         max_feasible: int,
         budget: CallBudget,
-    ) -> Evaluation:
+    ) -> EvaluationResult:
         """Evaluate the nodes without these devices, which are in backoff for one pod, until `max_feasible` nodes fit.
 
         A node that fits only with them is rejected as such if no other fits.  Results are cached for this call alone.
@@ -183,7 +183,7 @@ class NodeEvaluator:
             ):
                 rejected[name] = DEVICES_IN_BACKOFF
         texts = [each.summary for each in rejected.values()]
-        return Evaluation(fits, RejectedBatch(list(rejected), texts, rejected.__getitem__), (), limited)
+        return EvaluationResult(fits, RejectedBatch(list(rejected), texts, rejected.__getitem__), (), limited)
 
     def prefetch(self, demand: Demand, count: int, max_feasible: int, out_of_time: Callable[[], bool]) -> bool:
         """Evaluate up to `count` nodes that changed since the last call; returns whether more may be stale.

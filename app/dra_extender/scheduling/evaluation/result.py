@@ -75,7 +75,7 @@ class RejectedBatch(NamedTuple):
     rejection_of: Callable[[str], Rejection]
 
 
-class Evaluation(NamedTuple):
+class EvaluationResult(NamedTuple):
     """The results of one demand on many nodes.
 
     `under_holds` are the nodes under holds among those that were visited.  `limited`: the search on some node was not finished.
