@@ -8,7 +8,7 @@ from time import process_time
 from typing import Final
 
 import pytest
-from dra_extender.api.decoding import Malformed
+from dra_extender.api.decoding import MalformedRequestError
 from dra_extender.api.dispatch import VerbHandler
 from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
 from dra_extender.api.limits import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES
@@ -100,7 +100,7 @@ async def test_a_body_of_the_largest_size_is_read_or_refused_quickly(case: str) 
         before = process_time()
         try:
             await handler.handle(body, _never)
-        except Malformed as problem:
+        except MalformedRequestError as problem:
             assert len(str(problem)) < 300  # noqa: PT017 - either way is fine
         assert process_time() - before < SECONDS, type(handler).__name__
 
@@ -188,7 +188,7 @@ async def test_what_is_too_long_is_said(verb: str, body: bytes, said: str) -> No
         "preempt": PreemptHandler(verbs),
         "bind": BindHandler(verbs),
     }
-    with pytest.raises(Malformed) as raised:
+    with pytest.raises(MalformedRequestError) as raised:
         await handlers[verb].handle(body, _never)
     assert str(raised.value).startswith(said)
 

@@ -303,9 +303,9 @@ def test_the_host_with_most_connections_loses_the_one_that_has_waited_longest() 
 def test_one_that_was_answered_before_goes_after_those_that_were_not() -> None:
     of = book(4)
     (kept,) = opened(of, "a")
-    of.is_answered(kept)
+    of.mark_busy(kept)
     kept.served = True
-    of.waits(kept)
+    of.mark_idle(kept)
     opened(of, "a", 20)
     assert not kept.gone
 
@@ -314,11 +314,11 @@ def test_a_connection_that_is_being_answered_stays_and_probes_get_through_all_th
     of = book(4)
     busy = opened(of, "a", 4)
     for each in busy:
-        of.is_answered(each)
+        of.mark_busy(each)
     for _ in range(PROBES):
         (probe,) = opened(of, "a")
         assert probe.probes_only
-        of.is_answered(probe)
+        of.mark_busy(probe)
     (refused,) = opened(of, "a")
     assert (refused.gone, len(of)) == ("busy", 4 + PROBES)
     assert not any(each.gone for each in busy)
@@ -338,10 +338,10 @@ def test_a_burst_closes_nothing_that_has_had_no_time_to_be_read() -> None:
 def test_memory_is_taken_from_the_host_that_holds_most() -> None:
     of = book(in_flight=100)
     (victim,), attackers = opened(of, "victim"), opened(of, "attacker", 3)
-    of.holds(victim, 30)
+    of.record_held(victim, 30)
     for each in attackers:
-        of.holds(each, 30)
+        of.record_held(each, 30)
     assert [each.gone for each in (victim, *attackers)] == ["", "memory", "", ""]
-    of.holds(victim, 40)
+    of.record_held(victim, 40)
     assert of.in_flight == 100
     assert not victim.gone

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
-from dra_extender.telemetry.log_limit import BURST, MOST_KINDS, PER_SECOND, TELL_SECONDS, LogLimit
+from dra_extender.telemetry.log_limit import BURST, MOST_KINDS, PER_SECOND, REPORT_SECONDS, LogLimit
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
 
@@ -60,7 +60,7 @@ def test_what_was_left_out_is_counted_in_a_later_line(stream: io.StringIO, time:
     for number in range(BURST + 50):
         log.warning("malformed request", problem=str(number))
     assert len(lines(stream)) == BURST
-    time.seconds += TELL_SECONDS
+    time.seconds += REPORT_SECONDS
     log.warning("malformed request", problem="last")
     assert (lines(stream)[-1]["problem"], lines(stream)[-1]["left_out"]) == ("last", 50)
     log.warning("malformed request", problem="after")
@@ -71,7 +71,7 @@ def test_lines_of_libraries_tell_what_was_left_out_too(stream: io.StringIO, time
     log = logging.getLogger("uvicorn.error")
     for _ in range(BURST + 7):
         log.warning("Invalid HTTP request received.")
-    time.seconds += TELL_SECONDS
+    time.seconds += REPORT_SECONDS
     log.warning("Invalid HTTP request received.")
     assert lines(stream)[-1]["msg"] == "Invalid HTTP request received. (left_out=7)"
 

@@ -22,15 +22,15 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for input that it cannot read."""
 
 
-class Malformed(ValueError):  # noqa: N818 - it describes the request
+class MalformedRequestError(ValueError):
     """A request cannot be read; the message names verb, field and what was expected."""
 
 
 class RequestReader(Generic[T]):
-    """Reads the requests of one verb: at full speed with the keys as Go writes them, otherwise whatever their capitalisation."""
+    """Decodes the requests of one verb: at full speed with the keys as Go writes them, else with any capitalisation."""
 
     def __init__(self, verb: str, shape: type[T], *, needed: tuple[str, ...]) -> None:
-        """`needed`: keys of which at least one must be there and not be null."""
+        """`needed`: at least one of these keys must be present and not null."""
         self._verb = verb
         self._decoder = msgspec.json.Decoder(shape)
         self._shape = shape
@@ -42,7 +42,7 @@ class RequestReader(Generic[T]):
         """The request.
 
         Raises:
-            Malformed: not JSON, or a field is missing or of the wrong type.
+            MalformedRequestError: not JSON, or a field is missing or of the wrong type.
         """
         try:
             request = self._decoder.decode(body)
@@ -51,7 +51,7 @@ class RequestReader(Generic[T]):
         if self._lacks_all(request):
             request = self._read_in_any_case(body, None)
             if self._lacks_all(request):
-                raise Malformed(
+                raise MalformedRequestError(
                     f"{self._verb}: {' or '.join(self._needed)}: expected one of them, both are missing or null"
                 )
         return request
@@ -64,13 +64,13 @@ class RequestReader(Generic[T]):
             problem = first or msgspec.ValidationError(
                 f"expected keys as Go spells them, or at most {_UNFOLDED} members"
             )
-            raise Malformed(explain(self._verb, problem))
+            raise MalformedRequestError(explain(self._verb, problem))
         try:
             given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
             renamed: dict[str, Any] = {self._keys.get(key.lower(), key): value for key, value in given.items()}
             return self._decoder.decode(msgspec.json.encode(renamed))
         except UNREADABLE as problem:
-            raise Malformed(explain(self._verb, first or problem)) from problem
+            raise MalformedRequestError(explain(self._verb, first or problem)) from problem
 
 
 def explain(verb: str, problem: Exception, field: str = "") -> str:

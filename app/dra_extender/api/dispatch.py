@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dra_extender.api.decoding import Malformed
+from dra_extender.api.decoding import MalformedRequestError
 from dra_extender.api.health import ReadinessGate
 from dra_extender.api.protocol import ErrorResult, encode
 from dra_extender.api.receive import BodyTooLargeError, ClientDisconnectedError, read_body
@@ -33,15 +33,15 @@ class RequestMetrics(Protocol):
 
 
 class VerbHandler(Protocol):
-    """One verb: reads the body, asks the use case, writes the answer."""
+    """One verb: decodes the body, runs the use case, encodes the response."""
 
     async def handle(self, body: bytes, receive: Receive) -> bytes:
-        """The JSON of the answer; `receive` tells when the caller hangs up.  Raises Malformed, RetryableError."""
+        """The JSON of the response; `receive` reports a disconnect.  Raises MalformedRequestError, RetryableError."""
         ...
 
 
 class JsonResponse(NamedTuple):
-    """What is answered, in JSON; `closing` asks the caller to connect anew."""
+    """A JSON response; `closing` asks the caller to open a new connection."""
 
     status: int
     body: bytes
@@ -49,10 +49,10 @@ class JsonResponse(NamedTuple):
 
 
 class VerbDispatcher:
-    """Turns a verb into a handler that always answers in the protocol's terms: JSON, and words instead of tracebacks.
+    """Runs the handler of a verb; every failure becomes a response of the extender protocol, in JSON and without traceback.
 
-    kube-scheduler does not read the body of an answer other than 200.  So where the protocol has an `Error` field, failures are
-    answered with 200; the other verbs can only fail by their status.
+    kube-scheduler reads the body of a response only if its status is 200.  Where the protocol has an `Error` field, failures
+    therefore have status 200; the other verbs can only fail by their status.
     """
 
     def __init__(self, gate: ReadinessGate, metrics: RequestMetrics, body_limit: int) -> None:
@@ -63,10 +63,10 @@ class VerbDispatcher:
     async def dispatch(
         self, name: str, verb: VerbHandler, scope: Scope, receive: Receive, *, errors_in_body: bool
     ) -> JsonResponse:
-        """The answer to one call; `errors_in_body`: the protocol has an `Error` field for this verb."""
+        """The response to one call; `errors_in_body`: the protocol has an `Error` field for this verb."""
         began = perf_counter()
         outcome, answer = await self._outcome(name, verb, scope, receive, errors_in_body=errors_in_body)
-        # Counted when the answer is out.
+        # Counted after the response is sent.
         asyncio.get_running_loop().call_soon(self._metrics.request, name, outcome, perf_counter() - began)
         return answer
 
@@ -81,15 +81,15 @@ class VerbDispatcher:
             body = await read_body(scope, receive, self._limit)
             return "ok", JsonResponse(OK, await verb.handle(body, receive))
         except RetryableError as reason:
-            _LOG.info("not now", verb=name, reason=str(reason))
+            _LOG.info("retry requested", verb=name, reason=str(reason))
             return "again", failure(
                 str(reason), OK if errors_in_body else INTERNAL, closing=self._gate.reason is not None
             )
-        except Malformed as problem:
+        except MalformedRequestError as problem:
             _LOG.warning("malformed request", verb=name, problem=str(problem))
             return "malformed", failure(str(problem), OK if errors_in_body else BAD_REQUEST)
         except BodyTooLargeError as problem:
-            _LOG.warning("request refused", verb=name, problem=str(problem))
+            _LOG.warning("request too large", verb=name, problem=str(problem))
             return "too_large", failure(f"{name}: {problem}", TOO_LARGE, closing=problem.endless)
         except ClientDisconnectedError:
             return "gone", failure(f"{name}: the caller hung up", BAD_REQUEST)
@@ -100,7 +100,7 @@ class VerbDispatcher:
 
 
 def failure(sentence: str, status: int, *, closing: bool = False) -> JsonResponse:
-    """An answer that is only a reason; text that is no valid Unicode is made so."""
+    """A response that has nothing but a reason; invalid Unicode in it is replaced."""
     text = sentence.encode(errors="replace").decode()
     return JsonResponse(status, encode(ErrorResult(error=text)), closing)
 
@@ -112,7 +112,7 @@ _TYPE: Final = (b"content-type", JSON.encode())
 
 
 class DirectVerb(NamedTuple):
-    """A verb, its handler, and whether its failures are answered in words (`Error` with status 200)."""
+    """A verb, its handler, and whether its failures are in the body (`Error` with status 200)."""
 
     name: str
     handler: VerbHandler

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 from starlette.types import Receive
 
-from dra_extender.api.decoding import UNREADABLE, Malformed, RequestReader, explain
+from dra_extender.api.decoding import UNREADABLE, MalformedRequestError, RequestReader, explain
 from dra_extender.api.limits import (
     CANDIDATES,
     VICTIMS,
@@ -32,7 +32,7 @@ from dra_extender.api.protocol import (
     WireMetaVictims,
     encode,
 )
-from dra_extender.api.receive import watched
+from dra_extender.api.receive import disconnection
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.lazy_node_names import NodeNames
 from dra_extender.model.pod import RequestPod
@@ -53,8 +53,8 @@ class Verbs(Protocol):
         """(node, score from 0 to 10)."""
         ...
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
-        """Bind the pod to the node; `hung_up` is set when the caller's connection is gone."""
+    async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event, /) -> None:
+        """Bind the pod to the node; `disconnected` is set when the caller's connection is gone."""
         ...
 
     async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
@@ -88,9 +88,9 @@ class FilterHandler:
             answer = await self._verbs.filter(pod, nodes.names)
             fitting = list(answer.fitting)
         except ModelError as problem:
-            # Names of the fast path are decoded as they are read; if one of them is wrong, the sentence is about it.
+            # The fast path decodes names lazily; if one of them is wrong, the error names it.
             self._any_args(body)
-            raise Malformed(_explained("filter", problem)) from problem
+            raise MalformedRequestError(_explained("filter", problem)) from problem
         if nodes.items is None:
             return _answered(answer, None, fitting)
         kept = set(fitting)
@@ -98,7 +98,7 @@ class FilterHandler:
         return _answered(answer, FeasibleNodes(items), None)
 
     def _any_args(self, body: bytes) -> "_FilterArgs":
-        """The request, read completely except for the pod beyond its identity.  Raises Malformed."""
+        """The request, read completely except for the pod beyond its identity.  Raises MalformedRequestError."""
         args = self._reader.read(body)
         return _FilterArgs(_pod("filter", args.pod), _nodes("filter", args))
 
@@ -133,9 +133,9 @@ class BindHandler:
             ("PodName", "PodNamespace", "PodUID", "Node"), msgspec.structs.astuple(args), strict=True
         ):
             if not value:
-                raise Malformed(f"bind: {field}: expected a name, got an empty string")
-        async with watched(receive) as hung_up:
-            await self._verbs.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, hung_up)
+                raise MalformedRequestError(f"bind: {field}: expected a name, got an empty string")
+        async with disconnection(receive) as disconnected:
+            await self._verbs.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, disconnected)
         return b'{"Error":""}'
 
 
@@ -150,7 +150,7 @@ class PreemptHandler:
         """See VerbHandler."""
         args = self._reader.read(body)
         pod, proposed = _pod("preempt", args.pod), _proposed(args)
-        # What a long proposal takes is divided, so that other calls and probes are answered in between.
+        # A long proposal is handled in steps, so that other calls and probes are served in between.
         await asyncio.sleep(0)
         victims = {node: [victim.uid for victim in each.pods or ()] for node, each in proposed.items()}
         with _of_the_pod("preempt"):
@@ -210,7 +210,7 @@ def _name(verb: str, index: int, node: msgspec.Raw) -> str:
     try:
         return _NODE.decode(node).metadata.name
     except UNREADABLE as problem:
-        raise Malformed(explain(verb, problem, f"Nodes.items[{index}]")) from problem
+        raise MalformedRequestError(explain(verb, problem, f"Nodes.items[{index}]")) from problem
 
 
 def _proposed(args: ExtenderPreemptionArgs) -> dict[str, WireMetaVictims]:
@@ -239,7 +239,7 @@ def _decoded(verb: str, field: str, decoder: "msgspec.json.Decoder[T]", raw: msg
     try:
         return decoder.decode(raw)
     except UNREADABLE as problem:
-        raise Malformed(explain(verb, problem, field)) from problem
+        raise MalformedRequestError(explain(verb, problem, field)) from problem
 
 
 def _pod(verb: str, raw: msgspec.Raw) -> RequestPod:
@@ -254,15 +254,15 @@ def _explained(verb: str, problem: ModelError) -> str:
 
 @contextmanager
 def _of_the_pod(verb: str) -> Iterator[None]:
-    """What cannot be read inside is said of the field `Pod`."""
+    """Errors of reading inside name the field `Pod`."""
     try:
         yield
     except ModelError as problem:
-        raise Malformed(_explained(verb, problem)) from problem
+        raise MalformedRequestError(_explained(verb, problem)) from problem
 
 
 def _merged(proposed: WireMetaVictims, uids: Sequence[str]) -> WireMetaVictims:
-    """These victims in the order of the proposal (the scheduler takes the first for the most important), added ones last."""
+    """These victims in the order of the proposal (kube-scheduler ranks nodes by the first one), added ones last."""
     wanted = set(uids)
     known = dict.fromkeys(pod.uid for pod in proposed.pods or () if pod.uid in wanted)
     return WireMetaVictims(tuple(MetaPod(uid) for uid in known | dict.fromkeys(uids)), proposed.num_pdb_violations)

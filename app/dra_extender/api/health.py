@@ -31,11 +31,11 @@ class Health:
         self._notes.append(source)
 
     def life(self, source: Callable[[], Mapping[str, str | None]]) -> None:
-        """Make a changing set of checks part of `/livez`: what only a restart can mend."""
+        """Make a changing set of checks part of `/livez`: failures that only a restart can repair."""
         self._liveness.append(source)
 
     def live(self) -> "HealthReport":
-        """The process answers, and no work in the background has failed for so long that a restart has to be tried."""
+        """Whether no background task has failed for so long that a restart must be tried."""
         checks = dict(_PING)
         for source in self._liveness:
             checks.update(source())
@@ -49,13 +49,13 @@ class Health:
             try:
                 checks.update(source())
             except Exception as problem:  # noqa: BLE001 - a probe that breaks is a failed check, not a broken page
-                _LOG.exception("a source of health checks failed")
+                _LOG.exception("source of health checks failed")
                 checks["checks"] = f"cannot be read: {type(problem).__name__}"
         for source in self._notes:
             try:
                 notes.update(source())
             except Exception as problem:  # noqa: BLE001 - as above
-                _LOG.exception("a source of notes failed")
+                _LOG.exception("source of notes failed")
                 checks["notes"] = f"cannot be read: {type(problem).__name__}"
         return HealthReport("readyz", {name: found for name, found in checks.items() if name not in exclude}, notes)
 
@@ -93,7 +93,7 @@ def _probed(name: str, probe: Probe) -> str | None:
     try:
         return probe()
     except Exception as problem:  # noqa: BLE001 - as above
-        _LOG.exception("health check failed to run", check=name)
+        _LOG.exception("health check raised", check=name)
         return f"the check cannot be run: {type(problem).__name__}"
 
 
@@ -102,10 +102,10 @@ def _one_line(text: str) -> str:
 
 
 class ReadinessGate:
-    """Whether the verbs are answered at all.
+    """Whether the verbs run.
 
-    Closed while the service starts or stops and while another replica leads.  Kept-alive connections outlive a Service's endpoints,
-    so a closed gate answers in words and asks the caller to connect anew.
+    Closed while the service starts or stops and while another replica leads.  Keep-alive connections outlive a Service's endpoints,
+    so the verbs then respond with the reason and ask the caller to open a new connection.
     """
 
     __slots__ = ("_find_reason",)
@@ -119,9 +119,9 @@ class ReadinessGate:
         return self._find_reason()
 
     def open(self, closed_because: Callable[[], str | None] | None = None) -> None:
-        """Let calls through, as long as `closed_because` returns None: it is asked at every call, and otherwise says why not."""
+        """Admit calls.  `closed_because` runs at every call: while it returns a reason, the gate is closed."""
         self._find_reason = closed_because or (lambda: None)
 
     def close(self, reason: str | Callable[[], str]) -> None:
-        """Turn calls away with this sentence."""
+        """Reject calls with this reason."""
         self._find_reason = reason if callable(reason) else lambda: reason

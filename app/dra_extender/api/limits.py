@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from dra_extender.api.decoding import Malformed
+from dra_extender.api.decoding import MalformedRequestError
 
 NODES: Final = 65_536
 """Nodes in one list; Kubernetes is tested with 5,000."""
@@ -26,25 +26,25 @@ Uid = Annotated[str, Meta(max_length=128)]
 
 
 def check_names(verb: str, field: str, raw: bytes) -> None:
-    """Raises Malformed if a JSON list of strings has too many items."""
+    """Raises MalformedRequestError if a JSON list of strings has too many items."""
     # The shortest name takes four bytes, so that usual lists need not be counted.
     if len(raw) > 4 * NODES and raw.count(b",") >= NODES:
-        raise Malformed(f"{verb}: {field}: expected at most {NODES} names")
+        raise MalformedRequestError(f"{verb}: {field}: expected at most {NODES} names")
 
 
 def check_length(verb: str, field: str, items: Sized, most: int, what: str) -> None:
-    """Raises Malformed if there are more than `most` items."""
+    """Raises MalformedRequestError if there are more than `most` items."""
     if len(items) > most:
-        raise Malformed(f"{verb}: {field}: expected at most {most} {what}, got {len(items)}")
+        raise MalformedRequestError(f"{verb}: {field}: expected at most {most} {what}, got {len(items)}")
 
 
 def check_members(verb: str, field: str, raw: bytes) -> None:
-    """Raises Malformed if the objects in `raw` have too many members in all."""
+    """Raises MalformedRequestError if the objects in `raw` have too many members in all."""
     if raw.count(b":") > MEMBERS:
-        raise Malformed(f"{verb}: {field}: expected at most {MEMBERS} members of objects")
+        raise MalformedRequestError(f"{verb}: {field}: expected at most {MEMBERS} members of objects")
 
 
 def check_items(verb: str, field: str, raw: bytes) -> None:
-    """Raises Malformed if lists and objects in `raw` have too many items in all."""
+    """Raises MalformedRequestError if lists and objects in `raw` have too many items in all."""
     if raw.count(b",") > ITEMS:
-        raise Malformed(f"{verb}: {field}: expected at most {ITEMS} items of lists and objects")
+        raise MalformedRequestError(f"{verb}: {field}: expected at most {ITEMS} items of lists and objects")

@@ -12,7 +12,7 @@ _MOST_DIGITS: Final = 18
 class BodyTooLargeError(Exception):
     """The body exceeds the limit; the message is a sentence for the caller.
 
-    `endless`: its length was not announced, so that there is nothing to do but to close the connection.
+    `endless`: the request had no Content-Length, so the connection must be closed.
     """
 
     def __init__(self, message: str, *, endless: bool) -> None:
@@ -25,11 +25,11 @@ class ClientDisconnectedError(Exception):
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body, at most `limit` bytes; nothing is read of a body that announces to be longer.
+    """The whole body, at most `limit` bytes; a body whose Content-Length is larger is not read.
 
     Raises:
         BodyTooLargeError: it is longer.
-        ClientDisconnectedError: the caller went away while sending.
+        ClientDisconnectedError: the caller disconnected while sending.
     """
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and (len(value) > _MOST_DIGITS or int(value) > limit):
@@ -55,17 +55,17 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 @asynccontextmanager
-async def watched(receive: Receive) -> AsyncIterator[asyncio.Event]:
+async def disconnection(receive: Receive) -> AsyncIterator[asyncio.Event]:
     """An event that is set when the caller's connection is gone.  The body must have been read."""
-    hung_up = asyncio.Event()
-    watcher = asyncio.create_task(_watch(receive, hung_up))
+    disconnected = asyncio.Event()
+    watcher = asyncio.create_task(_watch(receive, disconnected))
     try:
-        yield hung_up
+        yield disconnected
     finally:
         watcher.cancel()
 
 
-async def _watch(receive: Receive, hung_up: asyncio.Event) -> None:
+async def _watch(receive: Receive, disconnected: asyncio.Event) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    hung_up.set()
+    disconnected.set()

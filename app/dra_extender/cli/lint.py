@@ -44,7 +44,7 @@ class ReportedFinding(msgspec.Struct, frozen=True):
     expected: bool
 
 
-class Unreadable(ValueError):  # noqa: N818 - it describes what was given
+class UnreadableInputError(ValueError):
     """Something that cannot be linted; the message is a sentence."""
 
 
@@ -193,7 +193,7 @@ def _texts(files: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:
             problems.append(f"cannot read {file}: it is not UTF-8 text")
         except OSError as problem:
             problems.append(f"cannot read {file}: {problem.strerror}")
-        except Unreadable as problem:
+        except UnreadableInputError as problem:
             problems.append(str(problem))
     return texts, problems
 
@@ -203,7 +203,7 @@ def _inside(file: Path) -> list[Path]:
         return [file]
     found = sorted(each for each in file.iterdir() if each.suffix in _SUFFIXES)
     if not found:
-        raise Unreadable(f"folder {file} has no *.yaml or *.yml")
+        raise UnreadableInputError(f"folder {file} has no *.yaml or *.yml")
     return found
 
 

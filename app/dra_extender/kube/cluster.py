@@ -109,12 +109,12 @@ class KubeCluster:
 
     @property
     def events(self) -> KubeEvents:
-        """Tells people about pods."""
+        """Records Events on pods."""
         return self._events
 
     @property
     def waker(self) -> KubeWaker:
-        """Makes kube-scheduler try rejected pods again."""
+        """Makes kube-scheduler requeue rejected pods."""
         return self._waker
 
     @property
@@ -124,14 +124,14 @@ class KubeCluster:
 
     @property
     def transport(self) -> ApiTransport:
-        """The connection, for further adapters of this room."""
+        """The connection, for further adapters of this package."""
         return self._transport
 
     async def start(self, sinks: Mapping[str, EventSink]) -> None:
         """Connect, learn what the server is, and begin to watch the kinds that have a sink, by plural name.
 
-        Kinds: resourceslices, resourceclaims, deviceclasses, pods, nodes; and podgroups, devicetaintrules, whose sink is told
-        that they are absent when the server does not serve them.
+        Kinds: resourceslices, resourceclaims, deviceclasses, pods, nodes; and podgroups, devicetaintrules.  Where the server does
+        not serve one of the last two, `absent` of its sink is called.
 
         Raises:
             ConfigurationError: no usable configuration.
@@ -146,7 +146,7 @@ class KubeCluster:
         if self._election is not None:
             self._election.connect(self._credentials)
         self.facts = await self._discover()
-        _LOG.info("connected to an API server", source=self._credentials.source, **self.facts.notes())
+        _LOG.info("connected to API server", source=self._credentials.source, **self.facts.notes())
         self._sinks = sinks
         for plural, sink in sinks.items():
             kind = self._kind(plural, self.facts)
@@ -178,7 +178,7 @@ class KubeCluster:
             while not await _synced_soon(reflector):
                 since = reflector.forbidden_since
                 if since is not None and self._clock.monotonic() - since >= startup_timeout:
-                    raise _lacking(reflector.trouble or f"list {reflector.kind.plural}", startup_timeout)
+                    raise _lacking(reflector.last_error or f"list {reflector.kind.plural}", startup_timeout)
         # The roles that serve the needed kinds are loaded by now, so a further 403 will last.
         counted = {plural: reflector.refusals for plural, reflector in self._reflectors.items()}
         for plural in OPTIONAL_KINDS.keys() & self._reflectors.keys():
@@ -192,7 +192,7 @@ class KubeCluster:
         if plural not in self._passed_over:
             self._passed_over.add(plural)
             lost = OPTIONAL_KINDS[plural]
-            _LOG.warning("going on without a kind", kind=plural, problem=reflector.trouble, consequence=lost)
+            _LOG.warning("optional kind is not watched", kind=plural, problem=reflector.last_error, consequence=lost)
             self._sinks[plural].absent()
 
     async def stop(self) -> None:
@@ -202,7 +202,7 @@ class KubeCluster:
                 async with asyncio.timeout(_FLUSH_SECONDS):
                     await self._events.flush()
             except TimeoutError:
-                _LOG.warning("some Events were not written before the end")
+                _LOG.warning("Events were dropped at shutdown")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -239,23 +239,23 @@ class KubeCluster:
         return {plural: now - reflector.last_contact for plural, reflector in self._reflectors.items()}
 
     def notes(self) -> Mapping[str, str]:
-        """What the server does not serve, and troubles with which the service goes on."""
+        """What the server does not serve, and errors that do not make the service unready."""
         notes: dict[str, str] = dict(self.facts.notes()) if self.facts else {}
         notes |= self._supervisor.notes()
         for plural, reflector in self._reflectors.items():
             notes |= reflector.notes()
             if self._is_passed_over(plural):
-                notes[f"forbidden-{plural}"] = f"{reflector.trouble}: {OPTIONAL_KINDS[plural]}"
-        troubles = {
-            "credentials": self._credentials.trouble if self._credentials else None,
-            "events": self._events.trouble,
-            "wake-up": self._waker.trouble,
-            "lease": self._election.trouble if self._election else None,
+                notes[f"forbidden-{plural}"] = f"{reflector.last_error}: {OPTIONAL_KINDS[plural]}"
+        errors = {
+            "credentials": self._credentials.last_error if self._credentials else None,
+            "events": self._events.last_error,
+            "wake-up": self._waker.last_error,
+            "lease": self._election.last_error if self._election else None,
         }
-        return notes | {name: trouble for name, trouble in troubles.items() if trouble}
+        return notes | {name: error for name, error in errors.items() if error}
 
     def _is_passed_over(self, plural: str) -> bool:
-        """Whether the service goes on without (news of) an optional kind, because the account may not list it."""
+        """Whether the service works without (news of) an optional kind, because the account may not list it."""
         reflector = self._reflectors[plural]
         return (
             plural in OPTIONAL_KINDS
@@ -273,12 +273,12 @@ class KubeCluster:
             except ForbiddenError as problem:
                 if self._clock.monotonic() >= deadline:
                     raise _lacking(str(problem), self._settings.startup_timeout) from problem
-                _LOG.warning("the API server does not let us in yet", problem=str(problem))
+                _LOG.warning("API server refused access", problem=str(problem))
                 await self._chance.sleep(min(backoff.next(), PROMPT_SECONDS))
             except ServerUnavailableError as problem:
                 if self._clock.monotonic() >= deadline:
                     raise
-                _LOG.warning("the API server does not answer yet", problem=str(problem))
+                _LOG.warning("API server did not answer", problem=str(problem))
                 await self._chance.sleep(backoff.next())
 
     @staticmethod

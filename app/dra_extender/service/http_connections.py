@@ -1,4 +1,4 @@
-"""The connections of all callers: how many there are, what they hold, and which one goes when there are too many."""
+"""The connections of all callers: their number, the memory they hold, and which one is closed when there are too many."""
 
 import asyncio
 from collections import OrderedDict
@@ -9,15 +9,15 @@ from typing import Final, Protocol
 PROBES: Final = 32
 """Connections beyond the limit, when every other one is being answered; they may only GET, which is what probes do."""
 _SWEEP_SECONDS: Final = 1.0
-_SETTLED_SECONDS: Final = 0.25
-"""What is younger may have sent a request that has not been read yet."""
+_GRACE_SECONDS: Final = 0.25
+"""A younger connection may have sent a request that has not been read yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What callers may use.  `in_flight` is bytes of requests not answered and of answers not sent, over all connections.
+    """What callers may use.  `in_flight` is bytes of unanswered requests and unsent responses, over all connections.
 
-    `receive_seconds` is for sending a request or for taking an answer, never for the time in between.
+    `receive_seconds` limits sending a request and receiving a response, not the time in between.
     """
 
     connections: int
@@ -28,7 +28,7 @@ class HttpLimits:
 
 
 class Connection(Protocol):
-    """What is known of one connection; `held` is bytes, times are those of the event loop."""
+    """The state of one connection; `held` is bytes, times are those of the event loop."""
 
     host: str
     held: int
@@ -40,15 +40,15 @@ class Connection(Protocol):
     probes_only: bool
 
     def refuse(self, status: int, reason: str, sentence: str) -> None:
-        """Answer in words if that is possible, and close."""
+        """Respond with the sentence if that is possible, and close."""
         ...
 
     def unsent(self) -> int:
-        """Bytes of answers that the caller has not taken."""
+        """Bytes of responses that the caller has not received."""
         ...
 
     def abort(self) -> None:
-        """Close at once; what is unsent is lost."""
+        """Close at once; unsent bytes are lost."""
         ...
 
 
@@ -69,21 +69,21 @@ class NullCounter:
 
 @dataclass(slots=True)
 class _Host:
-    """The connections of one address; those that are not being answered in the order in which they have waited."""
+    """The connections of one address; the idle ones in the order in which they became idle."""
 
     all: dict[Connection, None] = field(default_factory=dict)
     new: OrderedDict[Connection, None] = field(default_factory=OrderedDict)
     known: OrderedDict[Connection, None] = field(default_factory=OrderedDict)
 
-    def waits(self, connection: Connection) -> None:
+    def mark_idle(self, connection: Connection) -> None:
         (self.known if connection.served else self.new)[connection] = None
 
-    def waits_no_more(self, connection: Connection) -> None:
+    def mark_busy(self, connection: Connection) -> None:
         self.known.pop(connection, None)
         self.new.pop(connection, None)
 
-    def first_to_go(self, before: float) -> Connection | None:
-        """Of those that have waited since then: one that was never answered, and the one that has waited longest."""
+    def eviction_candidate(self, before: float) -> Connection | None:
+        """An idle connection since `before`: one without any request yet, else the one that has been idle for longest."""
         firsts = (next(iter(self.new), None), next(iter(self.known), None))
         return next((each for each in firsts if each is not None and each.idle_since <= before), None)
 
@@ -91,8 +91,8 @@ class _Host:
 class Connections:
     """Every open connection.
 
-    When there are too many, the address that has most loses the one that has waited longest, so that a caller who opens many
-    closes his own.  A connection on which a request is being answered is never closed for that.
+    At the limit, the address with the most connections loses the one that has been idle for longest, so that a caller that opens
+    many closes its own.  A connection whose request is in progress is never closed for that.
     """
 
     def __init__(self, limits: HttpLimits, counter: ClosedCounter) -> None:
@@ -107,29 +107,29 @@ class Connections:
         return self._count
 
     def start(self) -> None:
-        """Begin to look for callers that are too slow, until `stop`."""
+        """Begin to sweep for callers that are too slow, until `stop`."""
         self._timer = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._tick)
 
     def stop(self) -> None:
-        """Look no more."""
+        """End the sweeps."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def counted(self, reason: str) -> None:
-        """A connection is closed by us."""
+    def count_closed(self, reason: str) -> None:
+        """Count a connection that the service closes."""
         self._counter.closed_connection(reason)
 
     def opened(self, connection: Connection) -> None:
-        """Take a new connection; another one, or this one, may have to go for it."""
-        settled = connection.idle_since - _SETTLED_SECONDS
-        if self._count >= self.limits.connections and not self._evict(settled):
+        """Add a new connection; at the limit, another one or this one is closed."""
+        grace_began = connection.idle_since - _GRACE_SECONDS
+        if self._count >= self.limits.connections and not self._evict(grace_began):
             if self._count >= self.limits.connections + PROBES and not self._evict(connection.idle_since):
                 connection.refuse(503, "busy", "every connection is in use")
                 return
             connection.probes_only = True
         host = self._hosts.setdefault(connection.host, _Host())
         host.all[connection] = None
-        host.waits(connection)
+        host.mark_idle(connection)
         self._count += 1
 
     def closed(self, connection: Connection) -> None:
@@ -140,29 +140,29 @@ class Connections:
         self.in_flight -= connection.held
         connection.held = 0
         del host.all[connection]
-        host.waits_no_more(connection)
+        host.mark_busy(connection)
         self._count -= 1
         if not host.all:
             del self._hosts[connection.host]
 
-    def is_answered(self, connection: Connection) -> None:
+    def mark_busy(self, connection: Connection) -> None:
         """A whole request has been received and is being answered."""
         host = self._hosts.get(connection.host)
         if host is not None:
-            host.waits_no_more(connection)
+            host.mark_busy(connection)
 
-    def waits(self, connection: Connection) -> None:
+    def mark_idle(self, connection: Connection) -> None:
         """Everything has been answered; the next request may come."""
         host = self._hosts.get(connection.host)
         if host is not None and connection in host.all:
-            host.waits(connection)
+            host.mark_idle(connection)
 
-    def holds(self, connection: Connection, size: int) -> None:
-        """So many bytes are kept for this connection now; whoever keeps most may have to go for it."""
+    def record_held(self, connection: Connection, size: int) -> None:
+        """Record the bytes held for this connection; over the limit, the connections with most bytes are refused."""
         self.in_flight += size - connection.held
         connection.held = size
         if self.in_flight > self.limits.in_flight:
-            self._make_room()
+            self._free_memory()
 
     @property
     def crowded(self) -> bool:
@@ -170,16 +170,16 @@ class Connections:
         return self._count > self.limits.connections
 
     def _evict(self, before: float) -> bool:
-        """Close one that has waited since then; False if there is none."""
-        hosts = [host for host in self._hosts.values() if host.first_to_go(before) is not None]
-        victim = max(hosts, key=lambda host: len(host.all)).first_to_go(before) if hosts else None
+        """Close one that has been idle since `before`; False if there is none."""
+        hosts = [host for host in self._hosts.values() if host.eviction_candidate(before) is not None]
+        victim = max(hosts, key=lambda host: len(host.all)).eviction_candidate(before) if hosts else None
         if victim is None:
             return False
-        self.counted("replaced")
+        self.count_closed("replaced")
         victim.abort()
         return True
 
-    def _make_room(self) -> None:
+    def _free_memory(self) -> None:
         def held(host: _Host) -> int:
             return sum(each.held for each in host.all)
 
@@ -194,14 +194,14 @@ class Connections:
         self._timer = loop.call_later(_SWEEP_SECONDS, self._tick)
         now = loop.time()
         for connection in tuple(self._each()):
-            self._look_at(connection, now)
+            self._close_if_slow(connection, now)
 
     def _each(self) -> Iterator[Connection]:
         for host in self._hosts.values():
             yield from host.all
 
-    def _look_at(self, connection: Connection, now: float) -> None:
-        """Close the connection if its caller is too slow, seen twice: what has arrived meanwhile is read between two looks."""
+    def _close_if_slow(self, connection: Connection, now: float) -> None:
+        """Close the connection if its caller was too slow at two sweeps: data that has arrived is read between the two."""
         if connection.unsent():
             since, most, reason = connection.idle_since, self.limits.receive_seconds, "slow_reader"
         elif connection.busy:
@@ -211,7 +211,7 @@ class Connections:
         else:
             since, most, reason = connection.idle_since, self.limits.idle_seconds, "idle"
             if connection.held:
-                self.holds(connection, 0)
+                self.record_held(connection, 0)
         if now - since <= most:
             return
         if connection.suspect != since:
@@ -219,5 +219,5 @@ class Connections:
         elif reason == "slow_request":
             connection.refuse(408, reason, f"the request was not complete within {most:g} s")
         else:
-            self.counted(reason)
+            self.count_closed(reason)
             connection.abort()

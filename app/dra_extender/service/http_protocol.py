@@ -31,7 +31,7 @@ class BoundedProtocol(HttpToolsProtocol):
         _loop: AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._book = connections
+        self._connections = connections
         self._refused = False
         self._wire = 0
         self._body = 0
@@ -49,11 +49,11 @@ class BoundedProtocol(HttpToolsProtocol):
         # uvloop's transports are no subclasses of asyncio's.
         super().connection_made(cast("Transport", transport))
         self.host = self.client[0] if self.client else ""
-        self._book.opened(self)
+        self._connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
-        self._book.closed(self)
+        self._connections.closed(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -66,8 +66,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wire += len(data)
         if not self._head_complete and self._wire > _HEAD_BYTES:
             self.refuse(431, "large_head", f"the head of the request has more than {_HEAD_BYTES} bytes")
-        elif self._wire > self._book.limits.body + _OVERHEAD:
-            self.refuse(413, "large_body", f"the request takes more than {self._book.limits.body + _OVERHEAD} bytes")
+        elif self._wire > self._connections.limits.body + _OVERHEAD:
+            self.refuse(
+                413, "large_body", f"the request takes more than {self._connections.limits.body + _OVERHEAD} bytes"
+            )
 
     def on_message_begin(self) -> None:
         """See HttpToolsProtocol."""
@@ -84,7 +86,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_complete = True
         if len(self.pipeline) >= _PIPELINE:
             self.refuse(400, "pipeline", f"more than {_PIPELINE} requests were sent ahead")
-        elif self.probes_only and self._book.crowded and self.parser.get_method() != b"GET":
+        elif self.probes_only and self._connections.crowded and self.parser.get_method() != b"GET":
             self.refuse(503, "busy", "every connection is in use; this one is for probes")
         else:
             super().on_headers_complete()
@@ -103,10 +105,10 @@ class BoundedProtocol(HttpToolsProtocol):
             before = cast("bytes | bytearray", cycle.body)
             cycle.body = before if isinstance(before, bytearray) else bytearray(before)
             cycle.body += body
-        if self._body > self._book.limits.body:
+        if self._body > self._connections.limits.body:
             # Otherwise it is woken when the body is complete.
             cycle.message_event.set()
-        self._book.holds(self, self.held + size)
+        self._connections.record_held(self, self.held + size)
 
     def on_message_complete(self) -> None:
         """See HttpToolsProtocol."""
@@ -116,7 +118,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         if not self.cycle.response_complete:
             self.busy = True
-            self._book.is_answered(self)
+            self._connections.mark_busy(self)
 
     def on_response_complete(self) -> None:
         """See HttpToolsProtocol."""
@@ -130,8 +132,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.begun is not None:
             # Its bytes were not read while the request before was being answered.
             self.begun = self.idle_since
-        self._book.holds(self, self.transport.get_write_buffer_size())
-        self._book.waits(self)
+        self._connections.record_held(self, self.transport.get_write_buffer_size())
+        self._connections.mark_idle(self)
 
     def unsent(self) -> int:
         """See Connection."""
@@ -140,7 +142,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def refuse(self, status: int, reason: str, sentence: str) -> None:
         """See Connection."""
         self._leave()
-        self._book.counted(reason)
+        self._connections.count_closed(reason)
         if self._awaits_answer():
             body = msgspec.json.encode({"Error": sentence})
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
@@ -178,4 +180,4 @@ class BoundedProtocol(HttpToolsProtocol):
     def _leave(self) -> None:
         self._refused = True
         self._unset_keepalive_if_required()
-        self._book.closed(self)
+        self._connections.closed(self)

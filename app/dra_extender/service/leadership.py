@@ -3,13 +3,13 @@ from collections.abc import Mapping
 
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.leader.election import LeaderElection
-from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
+from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
 
 
 class KubeLeadership:
     """Leader election on a cluster (`service.Leadership`): the lease, the caches behind it, and where kube-scheduler calls."""
 
-    def __init__(self, election: LeaderElection, cluster: KubeCluster, route: ServiceRoute | None) -> None:
+    def __init__(self, election: LeaderElection, cluster: KubeCluster, route: EndpointPublisher | None) -> None:
         self._election = election
         self._cluster = cluster
         self._route = route
@@ -38,7 +38,7 @@ class KubeLeadership:
 
     def notes(self) -> Mapping[str, str]:
         """Troubles with which the service goes on."""
-        trouble = self._route.trouble if self._route is not None else None
+        trouble = self._route.last_error if self._route is not None else None
         return {"service-route": trouble} if trouble else {}
 
     async def release(self) -> None:

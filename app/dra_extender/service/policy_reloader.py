@@ -1,7 +1,7 @@
 """Keeps the policy in force equal to the policy file, without a restart.
 
-The file is looked at every few seconds, through symbolic links, because a mounted ConfigMap changes by exchanging one.  A
-file that is wrong or vanishes leaves the policy that was read before in force, and that is said.
+The file is checked every few seconds, through symbolic links, because kubelets exchange a link when a mounted ConfigMap changes.
+When the file becomes invalid or vanishes, the last valid policy stays in force, and `/readyz?verbose` says so.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Fingerprint = tuple[int, int, int, int]
 
 _LOG = structlog.get_logger(__name__)
 _DEVICES_AT_A_TIME: Final = 64
-_TROUBLES_SHOWN: Final = 3
+_MOST_SHOWN: Final = 3
 
 
 class PolicyReloader:
@@ -42,9 +42,9 @@ class PolicyReloader:
         self._seen: Fingerprint | None = None
         self._policy: PolicyOverlay | None = None
         self._problem: str | None = None
-        # Sentences about rules that change nothing, and the policy and the state of slices of which they tell.
-        self._idle: Sequence[str] = ()
-        self._judged: tuple[PolicyOverlay | None, int] = (None, -1)
+        # Messages about rules that change nothing, and the policy and the version of the slices from which they were made.
+        self._ineffective: Sequence[str] = ()
+        self._checked: tuple[PolicyOverlay | None, int] = (None, -1)
 
     def load(self) -> None:
         """Read the file before anything is decided.  One that does not exist (yet) means no policy.
@@ -60,22 +60,22 @@ class PolicyReloader:
         except MissingPolicyError as missing:
             self._problem = str(missing)
             self._metrics.policy("missing")
-            _LOG.info("there is no policy", problem=self._problem)
+            _LOG.info("policy file is missing", problem=self._problem)
         except InvalidPolicyError as bad:
             self._refuse(bad, "refused")
             raise
         else:
-            self._take(policy, {})
-            self._tell_idle(_ineffective_rules(policy, tuple(self._ledger.overlays.under_policy)))
+            self._apply(policy, {})
+            self._report_ineffective(_ineffective_rules(policy, tuple(self._ledger.overlays.under_policy)))
 
     async def run(self) -> None:
-        """Take over changes until cancelled; nothing to do without a file."""
+        """Apply changes of the file until cancelled; returns at once without a file."""
         while self._path is not None:
             await asyncio.sleep(self._seconds)
             await self.check()
 
     async def check(self) -> None:
-        """Take over the file if it is not the one seen last, and find out which rules have no effect if anything has changed."""
+        """Apply the file if it has changed, and find the rules without effect if the policy or a slice has changed."""
         await self._check_file()
         await self._check_effects()
 
@@ -83,10 +83,10 @@ class PolicyReloader:
         path = self._path
         if path is None:
             return
-        now = fingerprint(path)
-        if now == self._seen:
+        found = fingerprint(path)
+        if found == self._seen:
             return
-        self._seen = now
+        self._seen = found
         try:
             policy = self._read(path)
             prepared = await self._prepared(policy)
@@ -99,46 +99,46 @@ class PolicyReloader:
                 "refused",
             )
             raise
-        self._take(policy, prepared)
+        self._apply(policy, prepared)
 
     def notes(self) -> Mapping[str, str]:
-        """What is in force, what was refused, and to which devices a rule could not be applied."""
+        """The policy in force, why a file was refused, and the devices to which a rule does not apply because of an error."""
         if self._path is None:
             return {}
         rules = "no policy" if self._policy is None else f"{len(self._policy.rules)} rules"
         notes = {"policy": f"{rules} of {self._path} in force"}
         if self._problem is not None:
             notes["policy"] = f"{rules} in force; {self._problem}"
-        if self._idle:
-            notes["policy-effects"] = "; ".join(self._idle)
-        troubles = self._ledger.overlays.troubles
-        shown = list(islice(troubles, _TROUBLES_SHOWN))
+        if self._ineffective:
+            notes["policy-effects"] = "; ".join(self._ineffective)
+        problems = self._ledger.overlays.troubles
+        shown = list(islice(problems, _MOST_SHOWN))
         if shown:
-            more = sum(1 for _ in troubles)
+            more = sum(1 for _ in problems)
             notes["policy-rules"] = "; ".join(shown) + (f"; and {more} more" if more else "")
         return notes
 
     async def _check_effects(self) -> None:
-        """Look at all devices, beside the event loop: it takes some 100 ms, and nothing waits for it."""
-        policy, place = self._policy, self._ledger.inventory.since(-1)[1]
-        if policy is None or (self._judged[0] is policy and self._judged[1] == place):
+        """Check the rules against all devices in a thread: it takes some 100 ms, and nothing waits for it."""
+        policy, version = self._policy, self._ledger.inventory.since(-1)[1]
+        if policy is None or (self._checked[0] is policy and self._checked[1] == version):
             return
         slices = tuple(self._ledger.overlays.under_policy)
-        idle = await asyncio.to_thread(_ineffective_rules, policy, slices)
-        self._judged = policy, place
-        self._tell_idle(idle)
+        found = await asyncio.to_thread(_ineffective_rules, policy, slices)
+        self._checked = policy, version
+        self._report_ineffective(found)
 
-    def _tell_idle(self, idle: Sequence[str]) -> None:
-        for sentence in idle:
-            if sentence not in self._idle:
-                _LOG.warning(sentence, file=str(self._path))
-        self._idle = idle
+    def _report_ineffective(self, found: Sequence[str]) -> None:
+        for message in found:
+            if message not in self._ineffective:
+                _LOG.warning("policy rule has no effect", problem=message, file=str(self._path))
+        self._ineffective = found
 
     def _read(self, path: Path) -> PolicyOverlay:
         return read_policy(path, compatibility_groups=self._groups)
 
     async def _prepared(self, policy: PolicyOverlay) -> Prepared:
-        """What the policy makes of every slice, worked out in pieces, so that calls are answered meanwhile."""
+        """Every slice with the policy applied, in steps, so that calls are served in between."""
         prepared, devices = {}, 0
         for name, item in tuple(self._ledger.overlays.published.items()):
             prepared[name] = (item, policy.apply(item))
@@ -148,22 +148,25 @@ class PolicyReloader:
                 await asyncio.sleep(0)
         return prepared
 
-    def _take(self, policy: PolicyOverlay, prepared: Prepared) -> None:
+    def _apply(self, policy: PolicyOverlay, prepared: Prepared) -> None:
         changed = self._ledger.overlays.use_policy(policy, prepared)
         self._ledger.overlays_changed(changed)
         self._policy, self._problem = policy, None
         self._metrics.policy("taken")
-        _LOG.info("policy is in force", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))
+        _LOG.info("policy applied", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))
 
     def _refuse(self, problem: InvalidPolicyError, outcome: str) -> None:
         self._problem = str(problem)
         self._metrics.policy(outcome)
-        kept = "no policy" if self._policy is None else "the policy read before"
-        _LOG.warning(f"{kept} stays in force", problem=self._problem)
+        _LOG.warning(
+            "policy file refused",
+            problem=self._problem,
+            in_force="none" if self._policy is None else "the last valid policy",
+        )
 
 
 def _ineffective_rules(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Sequence[str]:
-    """Rules that change nothing about these slices, in sentences."""
+    """A message for each rule that changes nothing about these slices."""
     found = ineffective_rules(policy.rules, published_devices(slices) or ())
     return [f"rule {name} has no effect: {why}" for name, why in found]
 

@@ -38,7 +38,7 @@ class WatchedCluster(Cluster, Protocol):
         ...
 
     async def wait_synced(self) -> None:
-        """Returns when every sink has been told all that exists."""
+        """Returns when every object that exists has been delivered to its sink."""
         ...
 
     async def stop(self) -> None:
@@ -46,7 +46,7 @@ class WatchedCluster(Cluster, Protocol):
         ...
 
     def life(self) -> Mapping[str, str | None]:
-        """What only a restart of the process can mend, by name."""
+        """Failures that only a restart of the process can repair, by name."""
         ...
 
 
@@ -74,7 +74,7 @@ class Leadership(Protocol):
         ...
 
     def notes(self) -> Mapping[str, str]:
-        """Named troubles that do not end a term, for `/readyz?verbose`."""
+        """Problems that do not end a term, by name, for `/readyz?verbose`."""
         ...
 
     async def release(self) -> None:
@@ -120,9 +120,9 @@ class Service:
     async def run(self, stop: asyncio.Event, listener: socket.socket) -> None:
         """Serve on `listener` until `stop` is set.
 
-        Probes are answered from the beginning.  The verbs are answered in words until the caches are complete and this replica
-        leads, and again from the moment of stopping; binds that wait then are told so, writes in flight end, the lease is given
-        up, and only then the connections are.
+        Probes are answered from the beginning.  The verbs respond with an error until the caches are complete and this replica
+        leads, and again after `stop`.  Then waiting binds end with an error, writes in flight are completed, the lease is released,
+        and at last the connections are closed.
 
         Raises:
             ClusterError: the cluster does not answer, or refuses us.

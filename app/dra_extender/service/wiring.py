@@ -1,4 +1,4 @@
-"""The composition root: the one place where rooms meet."""
+"""The composition root: what a replica consists of."""
 
 import asyncio
 import signal
@@ -16,7 +16,7 @@ from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery.server_features import Support
 from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
-from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
+from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
 from dra_extender.kubescheduler.validate import check, limits_of, read_document, scheduler_names
 from dra_extender.service.http_server import listen, raise_limit
 from dra_extender.service.leadership import KubeLeadership
@@ -119,10 +119,10 @@ def _election(settings: LeaderElectionSettings, connection: KubeSettings, metric
 
 def _route(
     settings: LeaderElectionSettings, connection: KubeSettings, cluster: KubeCluster, port: int
-) -> ServiceRoute | None:
+) -> EndpointPublisher | None:
     if settings.service is None:
         return None
-    return ServiceRoute(
+    return EndpointPublisher(
         cluster.transport,
         connection,
         namespace=_namespace(settings),

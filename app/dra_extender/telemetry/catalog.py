@@ -70,14 +70,14 @@ DEFINITIONS: Final = (
     Definition(
         "scheduler_wakes",
         "counter",
-        "Times kube-scheduler was told to try rejected pods again, by what may help one of them: devices, classes, claims, holds, "
-        "cool_down, gang (there is a seat for a member now), or start (a term as leader has begun)",
+        "Requeues of rejected pods, by the change that may make one of them schedulable: devices, classes, claims, holds, "
+        "cool_down (a backoff has ended), gang (a member can be placed now), or start (a term as leader has begun)",
         ("reason",),
     ),
     Definition(
         "node_answers",
         "counter",
-        'Answers about one node: `source="memory"` was remembered, `source="search"` was searched',
+        'Evaluations of one node: `source="memory"` is a cached result, `source="search"` a search',
         ("source",),
     ),
     Definition(

@@ -1,4 +1,4 @@
-"""How many lines of one kind the log takes: whoever can cause a line at will must not fill the disk."""
+"""Limits the log lines of one kind: a caller that can cause a line at will must not fill the disk."""
 
 import logging
 import time
@@ -8,31 +8,31 @@ from typing import Any, Final
 BURST: Final = 100
 """Lines of one kind that may come at once."""
 PER_SECOND: Final = 5.0
-"""Lines of one kind that may come for long."""
-TELL_SECONDS: Final = 10.0
-"""How often it is told at most how many lines of a kind were left out."""
+"""Lines of one kind per second in the long run."""
+REPORT_SECONDS: Final = 10.0
+"""Least seconds between two reports of the number of lines of a kind that were left out."""
 MOST_KINDS: Final = 1024
-"""Kinds that are told apart; all further ones count as one."""
+"""Kinds with a limit of their own; all further ones share one."""
 
 Kind = tuple[str, int, str]
 _FURTHER: Final[Kind] = ("", 0, "")
 
 
 class _Bucket:
-    __slots__ = ("left_out", "since", "tokens", "told")
+    __slots__ = ("left_out", "reported", "since", "tokens")
 
     def __init__(self, now: float) -> None:
         self.tokens = float(BURST)
         self.since = now
-        self.told = now - TELL_SECONDS
+        self.reported = now - REPORT_SECONDS
         self.left_out = 0
 
 
 class LogLimit(logging.Filter):
-    """Lets pass, of each kind of line, BURST lines at once and PER_SECOND for long.
+    """Lets BURST lines of each kind pass at once, and PER_SECOND in the long run.
 
-    The kind of a line is its logger, its level and its sentence, without what it is about.  A line that passes after others were
-    left out has their number as `left_out`, every TELL_SECONDS at most.
+    The kind of a line is its logger, its level and its event, without the values.  A line that passes after others were left out
+    has their number as `left_out`, every REPORT_SECONDS at most.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -51,9 +51,9 @@ class LogLimit(logging.Filter):
             bucket.left_out += 1
             return False
         bucket.tokens -= 1
-        if bucket.left_out and now - bucket.told >= TELL_SECONDS:
-            _tell(record, bucket.left_out)
-            bucket.told, bucket.left_out = now, 0
+        if bucket.left_out and now - bucket.reported >= REPORT_SECONDS:
+            _report(record, bucket.left_out)
+            bucket.reported, bucket.left_out = now, 0
         return True
 
     def _bucket(self, kind: Kind, now: float) -> _Bucket:
@@ -65,12 +65,12 @@ class LogLimit(logging.Filter):
 
 
 def _kind(record: logging.LogRecord) -> Kind:
-    said: Any = record.msg
-    sentence = said.get("event", "") if isinstance(said, dict) else said
-    return (record.name, record.levelno, str(sentence))
+    message: Any = record.msg
+    event = message.get("event", "") if isinstance(message, dict) else message
+    return (record.name, record.levelno, str(event))
 
 
-def _tell(record: logging.LogRecord, count: int) -> None:
+def _report(record: logging.LogRecord, count: int) -> None:
     if isinstance(record.msg, dict):
         record.msg = {**record.msg, "left_out": count}
     else:

@@ -9,8 +9,8 @@ from structlog.typing import Processor
 
 from dra_extender.telemetry.log_limit import LogLimit
 
-# Libraries that tell of every connection at INFO.
-_TALKATIVE: Final = ("uvicorn.error", "uvicorn.access", "asyncio", "aiohttp.access")
+# Libraries that log every connection at INFO.
+_VERBOSE: Final = ("uvicorn.error", "uvicorn.access", "asyncio", "aiohttp.access")
 
 
 class LogFormat(StrEnum):
@@ -32,8 +32,8 @@ class LogLevel(StrEnum):
 def configure_logging(log_format: LogFormat, level: LogLevel, stream: TextIO | None = None) -> None:
     """Send every log line of the process, of the libraries too, to `stream` (standard error) in one format.
 
-    JSON lines have the keys of Kubernetes components: `ts`, `level`, `logger`, `msg`, then what it is about: `pod` and `claim`
-    as namespace/name, `node`, `err`.  Of each kind of line at most so many are written (LogLimit), whoever causes them.
+    JSON lines have the keys of Kubernetes components: `ts`, `level`, `logger`, `msg`, then the values: `pod` and `claim` as
+    namespace/name, `node`, `err`.  LogLimit bounds the lines of each kind.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -63,7 +63,7 @@ def configure_logging(log_format: LogFormat, level: LogLevel, stream: TextIO | N
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    for name in _TALKATIVE:
+    for name in _VERBOSE:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from dra_extender.kube.client.credentials import ConfigurationError, ServiceAccount, find_credentials
-from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from structlog.testing import capture_logs
@@ -136,13 +136,13 @@ async def test_a_token_that_cannot_be_read_any_more_is_kept_and_reported(
             clock.pass_by(60)
             assert not await found.renew()
     assert await found.headers() == {"Authorization": "bearer first-token"}
-    assert found.trouble is not None
-    assert "does not exist" in found.trouble
+    assert found.last_error is not None
+    assert "does not exist" in found.last_error
     assert len(logs) == 1
     account.token.write_text("second-token")
     clock.pass_by(60)
     assert await found.renew()
-    assert found.trouble is None
+    assert found.last_error is None
 
 
 def get(path: str) -> ApiCall:
@@ -170,7 +170,7 @@ async def test_a_refused_token_is_read_again_and_the_request_repeated(
     ]
     server.tokens = set()
     for _ in range(3):
-        with pytest.raises(CallFailed, match="get things: 401 Unauthorized: Unauthorized"):
+        with pytest.raises(ApiCallError, match="get things: 401 Unauthorized: Unauthorized"):
             await transport.send(get("/x"))
     # The token is the same as before, so nothing is repeated.
     assert len(server.seen) == 6
@@ -200,9 +200,9 @@ async def test_a_login_program_is_asked_again_for_a_token(
     monkeypatch.setattr("dra_extender.kube.client.credentials.LOAD_SECONDS", 0.0)
     clock.pass_by(60)
     assert not await found.renew()
-    assert found.trouble == f"The kubeconfig {path} cannot be used: no login within 0 s."
+    assert found.last_error == f"The kubeconfig {path} cannot be used: no login within 0 s."
     monkeypatch.undo()
     answer.write_text("broken")
     clock.pass_by(60)
     assert not await found.renew()
-    assert found.trouble == f"kubeconfig {path} yields no token any more; the last one is kept"
+    assert found.last_error == f"kubeconfig {path} yields no token any more; the last one is kept"

@@ -10,12 +10,12 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.events.recorder import (
     BURST,
+    MOST_SERIES,
+    MOST_SERIES_OF_NAMESPACE,
     NAMESPACE_BURST,
     NAMESPACE_RATE,
     POD_BURST,
     QUEUE,
-    REMEMBERED,
-    REMEMBERED_OF_NAMESPACE,
     KubeEvents,
 )
 from dra_extender.kube.events.series import NOTE_LIMIT, RecentSeries, shorten
@@ -240,11 +240,11 @@ async def test_a_full_queue_drops_what_the_longest_namespace_said_last(desk: Des
 
 
 def test_a_namespace_that_says_much_makes_no_other_forgotten() -> None:
-    recent = RecentSeries(600.0, REMEMBERED, REMEMBERED_OF_NAMESPACE)
+    recent = RecentSeries(600.0, MOST_SERIES, MOST_SERIES_OF_NAMESPACE)
     recent.said(pod(0, "victim"), "Warning", "R", "text", 0.0)
-    for number in range(2 * REMEMBERED):
+    for number in range(2 * MOST_SERIES):
         recent.said(pod(number, f"flood-{number % 20}"), "Warning", "R", "text", 1.0)
-        assert len(recent) <= REMEMBERED
+        assert len(recent) <= MOST_SERIES
     assert recent.said(pod(0, "victim"), "Warning", "R", "text", 2.0).count == 2
 
 
@@ -255,10 +255,10 @@ async def test_a_refusal_is_counted_and_told_and_the_next_text_is_tried_again(de
     async with desk.writing():
         desk.say()
         await desk.written()
-        assert (desk.events.trouble or "").endswith("403 Forbidden: you may not")
+        assert (desk.events.last_error or "").endswith("403 Forbidden: you may not")
         desk.say()
         await desk.written()
-        assert desk.events.trouble is None
+        assert desk.events.last_error is None
         assert desk.outcomes() == ["failed", "written"]
 
 

@@ -184,7 +184,7 @@ async def test_a_server_that_is_away_for_long_ends_the_term_and_a_short_outage_d
     bench.leases.down = True
     await keeping
     assert election.reason() == "this replica has not renewed its lease in time and leads no more"
-    assert "503" in (election.trouble or "")
+    assert "503" in (election.last_error or "")
     bench.leases.down = False
     await election.win()
     assert election.reason() is None
@@ -240,7 +240,7 @@ async def test_missing_rights_are_said(server: FakeApiServer, bench: Bench) -> N
     server.intervene("GET", LEASE, lambda _: status_answer(403, "Forbidden", "you may not get leases"), times=10**6)
     election = await bench.election()
     winning = asyncio.create_task(election.win())
-    await until(lambda: "you may not get leases" in (election.trouble or ""))
+    await until(lambda: "you may not get leases" in (election.last_error or ""))
     winning.cancel()
 
 

@@ -4,7 +4,7 @@ import json
 from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
+from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
 from dra_extender.kube.watch.reflector import SleepAndJitter
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
@@ -15,8 +15,8 @@ PATH = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/extender"
 
 def route(
     transport: ApiTransport, settings: KubeSettings, sleeper: Sleeper, address: str = "192.0.2.7"
-) -> ServiceRoute:
-    return ServiceRoute(
+) -> EndpointPublisher:
+    return EndpointPublisher(
         transport,
         settings,
         namespace="ns",
@@ -58,7 +58,7 @@ async def test_a_refusal_is_said_and_tried_again(
     made = route(transport, settings, sleeper, "2001:db8::7")
     task = asyncio.create_task(made.run())
     await until(lambda: len(sleeper.pauses) == 2)
-    assert made.trouble == "apply endpointslices ns/extender: 403 Forbidden: you may not"
+    assert made.last_error == "apply endpointslices ns/extender: 403 Forbidden: you may not"
     assert max(sleeper.pauses) < 1
     assert json.loads(server.requests("PATCH", PATH)[0].body)["addressType"] == "IPv6"
     task.cancel()

@@ -250,15 +250,15 @@ async def test_a_missing_class_or_right_is_a_sentence_and_no_error(
 ) -> None:
     waker = KubeWaker(transport, settings, ManualClock())
     await waker.wake()
-    assert waker.trouble is not None
-    assert "DeviceClass wake-up.dra-extender.io does not exist" in waker.trouble
+    assert waker.last_error is not None
+    assert "DeviceClass wake-up.dra-extender.io does not exist" in waker.last_error
     server.intervene("PATCH", WAKE, lambda _: status_answer(403, "Forbidden", "you may not"))
     await waker.wake()
-    assert waker.trouble is not None
-    assert "403 Forbidden: you may not" in waker.trouble
+    assert waker.last_error is not None
+    assert "403 Forbidden: you may not" in waker.last_error
     server.intervene("PATCH", WAKE, lambda _: status_answer(503, "", "later"))
     with pytest.raises(ServerUnavailableError):
         await waker.wake()
     server.intervene("PATCH", WAKE, lambda _: web.json_response({}))
     await waker.wake()
-    assert waker.trouble is None
+    assert waker.last_error is None

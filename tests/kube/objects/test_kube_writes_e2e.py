@@ -163,7 +163,7 @@ async def test_a_pod_is_told_of_its_extended_resource_claim(plane: ControlPlane,
     uid = await new_pod(plane, "told", extended={"example.com/gpu": "1"})
     for claim in ("first", "second"):
         mapping = ("main", "example.com/gpu", "container-0-request-1")
-        assert await extender.pods.tell_extended_claim(SPACE, "told", uid, claim, [mapping])
+        assert await extender.pods.record_extended_claim(SPACE, "told", uid, claim, [mapping])
         stored = await plane.api.get(PODS, "told", SPACE)
         assert stored["status"]["extendedResourceClaimStatus"] == {
             "resourceClaimName": claim,
@@ -176,7 +176,7 @@ async def test_a_pod_is_told_of_its_extended_resource_claim(plane: ControlPlane,
             ],
         }
     with pytest.raises(RequestRejectedError, match=r"metadata\.uid: .* field is immutable"):
-        await extender.pods.tell_extended_claim(SPACE, "told", "another", "first", [])
+        await extender.pods.record_extended_claim(SPACE, "told", "another", "first", [])
 
 
 async def test_claims_are_recorded_beside_others_if_the_object_is_as_known(
@@ -279,7 +279,7 @@ async def test_waking_changes_the_class_each_time(plane: ControlPlane, extender:
         assert WOKEN_AT_ANNOTATION in found["metadata"]["annotations"]
         versions.add(found["metadata"]["resourceVersion"])
     assert len(versions) == 3
-    assert extender.waker.trouble is None
+    assert extender.waker.last_error is None
 
 
 async def test_an_event_is_one_object_with_a_count_that_people_see(plane: ControlPlane, extender: KubeCluster) -> None:
@@ -288,7 +288,7 @@ async def test_an_event_is_one_object_with_a_count_that_people_see(plane: Contro
     for _ in range(3):
         extender.events.about_pod(pod, warning=True, reason="NoDevice", message="x" * 5000)
         await extender.events.flush()
-    assert extender.events.trouble is None
+    assert extender.events.last_error is None
     found = [each for each in await plane.api.list(EVENTS, SPACE) if each.get("reportingController") == "dra-extender"]
     assert [(each["regarding"]["name"], each["series"]["count"], each["type"]) for each in found] == [
         ("watched", 3, "Warning")
@@ -409,8 +409,8 @@ async def template_then(plane: ControlPlane, name: str, cluster: KubeCluster) ->
 
 async def wake(cluster: KubeCluster) -> None:
     await cluster.waker.wake()
-    if cluster.waker.trouble:
-        raise RequestRejectedError(cluster.waker.trouble)
+    if cluster.waker.last_error:
+        raise RequestRejectedError(cluster.waker.last_error)
 
 
 async def record(plane: ControlPlane, cluster: KubeCluster, name: str, times: int) -> None:
@@ -418,8 +418,8 @@ async def record(plane: ControlPlane, cluster: KubeCluster, name: str, times: in
     for _ in range(times):
         cluster.events.about_pod(Pod(namespace=SPACE, name=name, uid=uid), warning=False, reason="Test", message="said")
         await cluster.events.flush()
-    if cluster.events.trouble:
-        raise RequestRejectedError(cluster.events.trouble)
+    if cluster.events.last_error:
+        raise RequestRejectedError(cluster.events.last_error)
 
 
 async def gates(cluster: KubeCluster) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from dra_extender.kube.client.credentials import find_credentials
-from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.resources import WATCHED
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
@@ -51,7 +51,7 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
         )
         try:
             await transport.send(call)
-        except CallFailed as refused:
+        except ApiCallError as refused:
             return str(refused)
         return None
 

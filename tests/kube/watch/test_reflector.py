@@ -253,8 +253,8 @@ async def test_refused_watches_are_retried_ever_more_slowly(bench: Bench, status
         # A jitter of one half takes a quarter away, except where the shortest pause is reached.
         assert bench.sleeper.pauses == pytest.approx([0.2, 0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 22.5, 22.5])
         assert (len(bench.lists()), bench.observer.of("watch_failed")[0]) == (1, ("things", str(status)))
-        assert reflector.trouble is not None
-        assert f"watch things: {status}" in reflector.trouble
+        assert reflector.last_error is not None
+        assert f"watch things: {status}" in reflector.last_error
 
 
 async def test_the_server_decides_how_long_to_wait_at_least(bench: Bench) -> None:
@@ -338,7 +338,7 @@ async def test_a_watch_that_is_not_even_accepted_is_a_failure(bench: Bench) -> N
         assert bench.observer.of("watch_failed") == [("things", "stalled")]
         bench.server.put(THINGS, "a")
         await until(lambda: bench.feed.told == ["+a"])
-        assert reflector.trouble is None
+        assert reflector.last_error is None
     over.set()
 
 

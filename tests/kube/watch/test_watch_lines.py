@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
-from dra_extender.kube.client.errors import CallFailed
+from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.retry import LONGEST, SHORTEST, Backoff
 from dra_extender.kube.watch.stream import lines
 from hypothesis import given
@@ -24,7 +24,7 @@ async def test_lines_do_not_depend_on_where_the_stream_is_cut(data: bytes, cuts:
 
 
 async def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
-    with pytest.raises(CallFailed, match="longer than 100 bytes"):
+    with pytest.raises(ApiCallError, match="longer than 100 bytes"):
         [line async for line in lines(stream([b"x" * 30] * 4), longest=100)]
     assert [line async for line in lines(stream([b"x" * 30, b"\n"] * 4), longest=100)] == [b"x" * 30] * 4
 

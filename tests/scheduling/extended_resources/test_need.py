@@ -207,7 +207,7 @@ async def test_a_server_that_is_known_not_to_tell_pods_serves_none_by_claim() ->
 
 async def test_a_server_that_turns_out_not_to_tell_pods_has_no_claim_left_and_nothing_bound(world: World) -> None:
     class Forgetful(Failing):
-        async def tell_extended_claim(self, *_: object) -> bool:
+        async def record_extended_claim(self, *_: object) -> bool:
             return False
 
     world.pods = Forgetful(world.cluster.pods, {})  # type: ignore[assignment]
@@ -249,7 +249,7 @@ class Killed(BaseException):
 
 BOUNDARIES = [
     *((name, when) for name in ("create", "update", "update_status") for when in ("before", "after")),
-    *((name, when) for name in ("tell_extended_claim", "bind") for when in ("before", "after")),
+    *((name, when) for name in ("record_extended_claim", "bind") for when in ("before", "after")),
 ]
 
 

@@ -19,7 +19,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.scheduling.ports.cluster import Clock
 
 RENEW_SECONDS = 60.0
-# A login program may ask somebody far away, or wait for a person who is not there.
+# A login program may ask a remote service, or wait for a person who is not there.
 LOAD_SECONDS = 30.0
 # A refused token is read again at once, but a server that refuses every token must not make us start a login program each time.
 SHORTEST_RENEW_SECONDS = 5.0
@@ -29,7 +29,7 @@ _PROBLEMS = (ConfigException, OSError, ValueError, TypeError, KeyError, Attribut
 
 
 class ConfigurationError(Exception):
-    """No usable way to reach an API server; the message is a sentence for whoever set it up."""
+    """No usable way to reach an API server; the message is a sentence for the administrator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Credentials:
     ) -> None:
         self.source = source
         self.configuration = configuration
-        self.trouble: str | None = None
+        self.last_error: str | None = None
         self._load = load
         self._clock = clock
         self._renewed = clock.monotonic()
@@ -81,7 +81,7 @@ class Credentials:
             if before and not loaded.api_key:
                 self._report(f"{self.source} yields no token any more; the last one is kept")
                 return False
-            self.trouble = None
+            self.last_error = None
             self.configuration.api_key = dict(loaded.api_key)
             return bool(loaded.api_key != before)
 
@@ -91,10 +91,10 @@ class Credentials:
             await sleep(RENEW_SECONDS)
             await self.renew()
 
-    def _report(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            _LOG.warning("the token cannot be renewed", problem=trouble)
-        self.trouble = trouble
+    def _report(self, problem: str) -> None:
+        if problem != self.last_error:
+            _LOG.warning("token was not renewed", problem=problem)
+        self.last_error = problem
 
 
 async def find_credentials(

@@ -57,7 +57,7 @@ _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
 def read_status(code: int, body: bytes) -> ApiStatus:
-    """The Status in the body of an answer; where a proxy answered in its own words, those words."""
+    """The Status in the body of a response; where a proxy responded with text of its own, that text."""
     if body.startswith(MAGIC):
         return ApiStatus(code=code, message="(explained in protobuf)")
     try:
@@ -79,7 +79,7 @@ class RequestIntent:
         return " ".join(part for part in (self.verb, self.resource, self.target) if part)
 
 
-class CallFailed(Exception):  # noqa: N818 - it says what happened to the call
+class ApiCallError(Exception):
     """A request did not succeed.  Adapters turn it into the errors of `scheduling.ports`; reflectors read its parts.
 
     `status` is None when there was no answer; `retry_after` is in seconds, 0 if the server did not ask for a pause.
@@ -134,33 +134,33 @@ def _error_type(code: int) -> type[ClusterError]:
         return NotFoundError
     if code == 409:  # noqa: PLR2004
         return ConflictError
-    # 410 refuses only a version that was asked for, 408 and 429 ask for patience: another try may succeed.
+    # 410 refuses only the requested version, 408 and 429 ask the client to retry: another try may succeed.
     if 400 <= code < 500 and code not in (_REQUEST_TIMEOUT, GONE, _TOO_MANY_REQUESTS):  # noqa: PLR2004
         return RequestRejectedError
     return ServerUnavailableError
 
 
-class WriteStopped(aiohttp.ClientError):
-    """A write that was not sent because this replica may not write (any more); the text says why."""
+class WriteBlockedError(aiohttp.ClientError):
+    """A write that was not sent because the write guard refused it; the text says why."""
 
 
-class ResponseTooLongError(CallFailed):
+class ResponseTooLongError(ApiCallError):
     """The answer is longer than the caller can take; the rest of it was not read."""
 
 
-class StreamSilentError(CallFailed):
+class StreamSilentError(ApiCallError):
     """A stream that had begun brought nothing for a while: the connection is dead, or there was nothing to say."""
 
 
-def no_answer(intent: RequestIntent, problem: BaseException, seconds: float) -> CallFailed:
+def no_answer(intent: RequestIntent, problem: BaseException, seconds: float) -> ApiCallError:
     """A request that got no usable answer, with a sentence; `seconds` is how long one was ready to wait."""
-    return CallFailed(intent, None, _sentence(problem, seconds))
+    return ApiCallError(intent, None, _sentence(problem, seconds))
 
 
 def _sentence(problem: BaseException, seconds: float) -> str:
     if isinstance(problem, asyncio.TimeoutError):
         return f"the API server was silent for {seconds:g} s"
-    if isinstance(problem, WriteStopped):
+    if isinstance(problem, WriteBlockedError):
         return f"not sent: {problem}"
     if isinstance(problem, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
         return f"the API server's certificate is not trusted: {problem}"

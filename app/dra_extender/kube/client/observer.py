@@ -2,7 +2,7 @@ from typing import Protocol
 
 
 class Observer(Protocol):
-    """Is told what the adapters do, for counting.  Calls are synchronous and must not raise."""
+    """Counts what the adapters do.  Calls are synchronous and must not raise."""
 
     def watch_event(self, kind: str, event: str) -> None:
         """One watch event of a kind ("pods") arrived: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""

@@ -3,7 +3,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from dra_extender.kube.client.errors import CallFailed
+from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 
 SHORTEST = 0.2
@@ -51,7 +51,7 @@ async def perform(transport: ApiTransport, call: ApiCall) -> bytes:
     while True:
         try:
             return await transport.send(attempt)
-        except CallFailed as failed:
+        except ApiCallError as failed:
             pause = failed.retry_after
             if not (failed.busy and pause) or loop.time() + pause >= end:
                 raise failed.as_cluster_error() from failed

@@ -19,7 +19,7 @@ class WatchSettings:
     """How lists and watches are made.
 
     `page`: objects in a page of a list.
-    `stall`: seconds without a byte after which a watch is made anew (bookmarks come about every minute, but none is promised).
+    `stall`: seconds without a byte after which a watch is made anew (bookmarks usually come every minute).
     `shortest`, `longest`: after a random time between these seconds the server is asked to end a watch.
     `silence`: seconds without any contact after which health reports it.
     """

@@ -11,11 +11,11 @@ from yarl import URL
 
 from dra_extender.kube.client.credentials import ConfigurationError, Credentials
 from dra_extender.kube.client.errors import (
-    CallFailed,
+    ApiCallError,
     RequestIntent,
     ResponseTooLongError,
     StreamSilentError,
-    WriteStopped,
+    WriteBlockedError,
     no_answer,
     read_status,
 )
@@ -129,7 +129,7 @@ class ApiTransport:
 
         Raises:
             ResponseTooLongError: there is more of it than `call.most`.
-            CallFailed: an answer that refuses, or none in time.
+            ApiCallError: an answer that refuses, or none in time.
         """
         started = self._clock.monotonic()
         status = "none"
@@ -138,7 +138,7 @@ class ApiTransport:
             async with self._answer(call, limits) as response:
                 status = str(response.status)
                 return await (_bounded(response, call) if call.most else response.read())
-        except CallFailed as failed:
+        except ApiCallError as failed:
             status = str(failed.status.code) if failed.status else status
             raise
         except _NETWORK_PROBLEMS as problem:
@@ -152,7 +152,7 @@ class ApiTransport:
 
         Raises:
             StreamSilentError: nothing came for `silence` seconds after the answer had begun, or it did not end in `call.seconds`.
-            CallFailed: an answer that refuses, none, or a broken connection; also while the pieces are read.
+            ApiCallError: an answer that refuses, none, or a broken connection; also while the pieces are read.
         """
         begun = False
         limits = aiohttp.ClientTimeout(total=call.seconds, sock_connect=self._connect_seconds, sock_read=silence)
@@ -168,7 +168,7 @@ class ApiTransport:
     @asynccontextmanager
     async def _answer(self, call: ApiCall, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None or self._credentials is None:
-            raise CallFailed(call.intent, None, "there is no connection to an API server")
+            raise ApiCallError(call.intent, None, "there is no connection to an API server")
         response = await self._request(self._session, self._credentials, call, limits)
         # A refused token was refused before anything was done: with another one the same request may go again.
         if response.status == _UNAUTHORIZED and await self._credentials.renew():
@@ -177,7 +177,7 @@ class ApiTransport:
         async with response:
             if response.status >= _FIRST_ERROR:
                 status = read_status(response.status, await response.read())
-                raise CallFailed(call.intent, status, retry_after=_pause(response.headers.get("Retry-After")))
+                raise ApiCallError(call.intent, status, retry_after=_pause(response.headers.get("Retry-After")))
             yield response
 
     async def _request(
@@ -200,7 +200,7 @@ class ApiTransport:
 
 
 async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:
-    """The body, of which no more is read than the call takes."""
+    """The body; reading stops at the limit of the call."""
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
@@ -216,7 +216,7 @@ def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
         async def send(self, conn: Connection) -> aiohttp.ClientResponse:
             refusal = None if self.method in _READS else write_guard()
             if refusal is not None:
-                raise WriteStopped(refusal)
+                raise WriteBlockedError(refusal)
             return await super().send(conn)
 
     return GuardedRequest

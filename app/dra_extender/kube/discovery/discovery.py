@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
@@ -126,8 +126,8 @@ class Discovery:
             page = await self._transport.send(
                 ApiCall(RequestIntent("get", "/metrics"), "GET", "/metrics", self._timeouts.page)
             )
-        except CallFailed as failed:
-            _LOG.info("the feature gates of the API server cannot be read", problem=str(failed))
+        except ApiCallError as failed:
+            _LOG.info("feature gates of the API server are not readable", problem=str(failed))
             return None
         return {name.decode(): value == b"1" for name, value in _GATE.findall(page)} or None
 
@@ -137,8 +137,8 @@ class Discovery:
         try:
             document = await self._transport.send(ApiCall(RequestIntent("get", path), "GET", path, self._timeouts.page))
             return Support.KEPT if has_allocation_groups(document) else Support.DROPPED
-        except (CallFailed, msgspec.DecodeError, UnicodeDecodeError) as failed:
-            _LOG.info("the schema of the API server cannot be read", problem=str(failed))
+        except (ApiCallError, msgspec.DecodeError, UnicodeDecodeError) as failed:
+            _LOG.info("schema of the API server is not readable", problem=str(failed))
             return Support.UNKNOWN
 
     async def _read(self, path: str, shape: type[_Shape]) -> _Shape:
@@ -146,7 +146,7 @@ class Discovery:
         try:
             body = await self._transport.send(ApiCall(intent, "GET", path, self._timeouts.read))
             return msgspec.json.decode(body, type=shape)
-        except CallFailed as failed:
+        except ApiCallError as failed:
             if failed.status is not None and failed.status.code == _NOT_FOUND:
                 raise _AbsentError(str(failed)) from failed
             raise failed.as_cluster_error() from failed

@@ -17,9 +17,9 @@ class Support(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OptionalField:
-    """Fields that an API server drops without a word while a feature gate is off.
+    """Fields that an API server drops without an error while a feature gate is off.
 
-    `since`: minor release of Kubernetes 1 that introduced the gate; `always`: the one from which the gate cannot be off any more.
+    `since`: minor release of Kubernetes 1 that introduced the gate; `always`: the first one in which the gate is locked on.
     `lost`: what does not work without them.  Releases follow the gate tables of Kubernetes 1.34 to 1.37.
     """
 

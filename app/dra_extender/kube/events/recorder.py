@@ -3,7 +3,7 @@ import asyncio
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.resources import EVENTS
 from dra_extender.kube.client.settings import KubeSettings
@@ -16,10 +16,10 @@ from dra_extender.scheduling.ports.cluster import Clock, ClusterError
 
 SAME_SECONDS = 600.0
 QUEUE = 1000
-REMEMBERED = 4096
-REMEMBERED_OF_NAMESPACE = 512
+MOST_SERIES = 4096
+MOST_SERIES_OF_NAMESPACE = 512
 # Per pod: five at once, then one in half a minute.  Per namespace: fifty at once, then ten a second.  Over all namespaces: a
-# hundred at once, then twenty-five a second, of which the namespaces that have something to write get equal shares.
+# hundred at once, then twenty-five a second, in equal shares for the namespaces that have something to write.
 POD_BURST, POD_RATE = 5.0, 1 / 30
 NAMESPACE_BURST, NAMESPACE_RATE = 50.0, 10.0
 BURST, RATE = 100.0, 25.0
@@ -29,22 +29,22 @@ _NOT_FOUND = 404
 
 
 class KubeEvents:
-    """Tells people about pods (`dra_extender.scheduling.ports.cluster.Events`) through events.k8s.io/v1, in the background.
+    """Records Events on pods (`dra_extender.scheduling.ports.cluster.Events`) through events.k8s.io/v1, in the background.
 
-    The same text about the same pod within ten minutes is one object with a count.  Rates are limited for each pod and for each
-    namespace: what is over the limit is dropped, and a repetition is then counted with the next one that passes.  What is over the
-    limit of all namespaces together waits in a queue that serves them in turn, so that no namespace can silence another.
+    The same text about the same pod within ten minutes is one object with a count.  Each pod and each namespace has a rate limit:
+    Events over it are dropped, and a dropped repetition is counted with the next one that passes.  Events over the limit of all
+    namespaces together wait in a queue that serves namespaces in turn, so that no namespace can starve another.
     """
 
     def __init__(self, transport: ApiTransport, settings: KubeSettings, clock: Clock, observer: Observer) -> None:
-        self.trouble: str | None = None
+        self.last_error: str | None = None
         self._transport = transport
         self._settings = settings
         self._clock = clock
         self._observer = observer
-        self._recent = RecentSeries(SAME_SECONDS, REMEMBERED, REMEMBERED_OF_NAMESPACE)
-        self._pods = TokenBuckets(POD_RATE, POD_BURST, REMEMBERED)
-        self._namespaces = TokenBuckets(NAMESPACE_RATE, NAMESPACE_BURST, REMEMBERED)
+        self._recent = RecentSeries(SAME_SECONDS, MOST_SERIES, MOST_SERIES_OF_NAMESPACE)
+        self._pods = TokenBuckets(POD_RATE, POD_BURST, MOST_SERIES)
+        self._namespaces = TokenBuckets(NAMESPACE_RATE, NAMESPACE_BURST, MOST_SERIES)
         self._all = TokenBucket(RATE, BURST, clock.monotonic())
         self._queue: FairQueue[Series] = FairQueue(QUEUE)
 
@@ -71,8 +71,8 @@ class KubeEvents:
             series.queued = False
             try:
                 await self._write(series)
-                self.trouble = None
-            except (CallFailed, ClusterError) as problem:
+                self.last_error = None
+            except (ApiCallError, ClusterError) as problem:
                 self._failed(series, str(problem))
             except Exception as problem:  # noqa: BLE001 - a fault with one Event must not end all others
                 self._failed(series, f"{type(problem).__name__}: {problem}")
@@ -94,7 +94,7 @@ class KubeEvents:
         if series.stored:
             try:
                 await self._patch(series)
-            except CallFailed as failed:
+            except ApiCallError as failed:
                 if failed.status is None or failed.status.code != _NOT_FOUND:
                     raise
                 # Events live for an hour; the series goes on in a new object of the same name.
@@ -130,7 +130,7 @@ class KubeEvents:
 
     def _failed(self, series: Series, problem: str) -> None:
         self._observer.pod_event("failed")
-        if problem != self.trouble:
-            _LOG.warning("an Event could not be written", pod=series.pod.key, problem=problem)
-        self.trouble = problem
+        if problem != self.last_error:
+            _LOG.warning("Event was not written", pod=series.pod.key, problem=problem)
+        self.last_error = problem
         self._recent.forget(series)

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 import structlog
 
 from dra_extender.kube.client.credentials import Credentials
-from dra_extender.kube.client.errors import CallFailed
+from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
@@ -37,10 +37,10 @@ class LeaseSettings:
 
 
 class TermObserver(Protocol):
-    """Is told when a term begins and ends."""
+    """Called when a term of this replica as leader begins and ends."""
 
     def leads(self, leads: bool) -> None:
-        """This replica leads from now on, or does not any more."""
+        """True: a term has begun; False: it has ended."""
         ...
 
 
@@ -61,7 +61,7 @@ class LeaderElection:
         clock: Clock | None = None,
         chance: SleepAndJitter | None = None,
     ) -> None:
-        self.trouble: str | None = None
+        self.last_error: str | None = None
         self._settings = settings
         self._clock = clock or SystemClock()
         self._terms = terms
@@ -96,10 +96,13 @@ class LeaderElection:
             if not self._leads():
                 await self._pause()
         self._terms.leads(True)
-        _LOG.info("leading", lease=str(self._lease), identity=self._settings.identity)
+        _LOG.info("became leader", lease=str(self._lease), identity=self._settings.identity)
 
     async def keep(self) -> None:
-        """Renews the lease until it is lost: taken by another, not renewed in time, or given to whoever is called now."""
+        """Renew the lease until it is lost.
+
+        It is lost when another replica takes it, when it is not renewed in time, or when kube-scheduler calls another replica.
+        """
         candidate = self._candidate
         while self._leads():
             await self._pause(candidate.left(self._clock.monotonic()))
@@ -111,15 +114,15 @@ class LeaderElection:
                 candidate.resign()
         candidate.resign()
         self._terms.leads(False)
-        _LOG.warning("leading no more", lease=str(self._lease), holder=candidate.holder, problem=self.trouble)
+        _LOG.warning("lost leadership", lease=str(self._lease), holder=candidate.holder, problem=self.last_error)
 
     async def release(self) -> None:
-        """Act no more from now on, give the lease up if it is ours, and close the connections; never raises."""
+        """Stop leading, release the lease if this replica holds it, and close the connections; never raises."""
         if self._leads():
             self._candidate.resign()
             await self._attempt(self._give_up)
             self._terms.leads(False)
-            _LOG.info("gave the lease up", lease=str(self._lease), problem=self.trouble)
+            _LOG.info("released lease", lease=str(self._lease), problem=self.last_error)
         await self._transport.close()
 
     def _named(self, name: str, kube: KubeSettings) -> KubeLease:
@@ -147,7 +150,7 @@ class LeaderElection:
             return
         try:
             await self._write()
-        except CallFailed as failed:
+        except ApiCallError as failed:
             if not answered(failed, CONFLICT, NOT_FOUND):
                 raise
             self._saw(await self._lease.read())
@@ -160,7 +163,7 @@ class LeaderElection:
             return False
         try:
             found = await self._followed.read()
-        except CallFailed:
+        except ApiCallError:
             if unless_known:
                 raise
             return False
@@ -194,17 +197,17 @@ class LeaderElection:
     async def _attempt(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
             await work()
-        except CallFailed as failed:
-            # Two candidates at once are no trouble: one of them was faster.
-            trouble = None if answered(failed, CONFLICT) else str(failed)
-            if trouble is not None and trouble != self.trouble:
-                _LOG.warning("the lease cannot be had", problem=trouble)
-            self.trouble = trouble
-        except Exception as problem:  # noqa: BLE001 - a fault of ours is one more try that failed, and the lease runs out by itself
-            _LOG.exception("the lease cannot be had")
-            self.trouble = f"{type(problem).__name__}: {problem}"
+        except ApiCallError as failed:
+            # A conflict is no error: another candidate was faster.
+            problem = None if answered(failed, CONFLICT) else str(failed)
+            if problem is not None and problem != self.last_error:
+                _LOG.warning("lease request failed", problem=problem)
+            self.last_error = problem
+        except Exception as fault:  # noqa: BLE001 - a fault of ours is one more try that failed, and the lease runs out by itself
+            _LOG.exception("lease request failed")
+            self.last_error = f"{type(fault).__name__}: {fault}"
         else:
-            self.trouble = None
+            self.last_error = None
 
     async def _pause(self, at_most: float | None = None) -> None:
         pause = self._settings.times.retry * (1.0 + _JITTER * self._chance.number())

@@ -4,7 +4,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.retry import Backoff
 from dra_extender.kube.client.settings import KubeSettings
@@ -18,11 +18,11 @@ _AGAIN_SECONDS: Final = 30.0
 _LOG = structlog.get_logger(__name__)
 
 
-class ServiceRoute:
+class EndpointPublisher:
     """Points a Service without selector at this replica, by an EndpointSlice of the Service's name.
 
-    So the leader alone is called, from the moment in which it is ready, while standbys are healthy pods of their Deployment all
-    the same; and a leader that froze or lost its node is left behind at once, not when its probes have failed.
+    kube-scheduler then calls the leader alone, from the moment in which it is ready, while standbys stay healthy pods of their
+    Deployment.  A new leader takes the calls of one that froze or lost its node at once, before that one's probes fail.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ServiceRoute:
         port: int,
         chance: SleepAndJitter | None = None,
     ) -> None:
-        self.trouble: str | None = None
+        self.last_error: str | None = None
         self._transport = transport
         self._chance = chance or SleepAndJitter()
         self._seconds = settings.timeouts.write
@@ -46,7 +46,7 @@ class ServiceRoute:
         self._body = _endpoint_slice(namespace, service, address, port)
 
     async def run(self) -> None:
-        """Publish now and again every half minute, in case somebody changed it, until cancelled."""
+        """Publish now and every 30 s, because others may change the EndpointSlice, until cancelled."""
         backoff = Backoff(self._chance.number)
         while True:
             call = ApiCall(
@@ -60,13 +60,13 @@ class ServiceRoute:
             )
             try:
                 await self._transport.send(call)
-            except CallFailed as failed:
-                if str(failed) != self.trouble:
-                    _LOG.warning("the Service cannot be pointed at this replica", problem=str(failed))
-                self.trouble = str(failed)
+            except ApiCallError as failed:
+                if str(failed) != self.last_error:
+                    _LOG.warning("EndpointSlice was not written", problem=str(failed))
+                self.last_error = str(failed)
                 await self._chance.sleep(backoff.next(failed.retry_after))
             else:
-                self.trouble = None
+                self.last_error = None
                 backoff.reset()
                 await self._chance.sleep(_AGAIN_SECONDS)
 

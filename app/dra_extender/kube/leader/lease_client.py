@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.resources import ResourceKind, micro_time
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.leader.candidate import LeaseRecord
@@ -89,7 +89,7 @@ CONFLICT = 409
 
 
 class KubeLease:
-    """One Lease on an API server.  `seconds` is how long an answer may take.  Every method raises CallFailed."""
+    """One Lease on an API server.  `seconds` is how long an answer may take.  Every method raises ApiCallError."""
 
     def __init__(
         self, transport: ApiTransport, namespace: str, name: str, *, query: Mapping[str, str], seconds: float
@@ -107,7 +107,7 @@ class KubeLease:
         """The Lease as it is stored; None when there is none."""
         try:
             return await self._send("get", "GET", LEASES.path(self.namespace, self.name))
-        except CallFailed as failed:
+        except ApiCallError as failed:
             if answered(failed, NOT_FOUND):
                 return None
             raise
@@ -127,9 +127,9 @@ class KubeLease:
         try:
             return read_lease(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            raise CallFailed(intent, None, f"the answer is not a Lease: {problem}") from problem
+            raise ApiCallError(intent, None, f"the answer is not a Lease: {problem}") from problem
 
 
-def answered(failed: CallFailed, *codes: int) -> bool:
+def answered(failed: ApiCallError, *codes: int) -> bool:
     """Whether the server refused with one of these codes."""
     return failed.status is not None and failed.status.code in codes

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.protobuf import MEDIA_TYPE, ProtobufError
 from dra_extender.kube.client.resources import CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_extender.kube.client.retry import perform
@@ -15,14 +15,14 @@ from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 
 _LEFT_ALONE: Final = frozenset({"spec", "status.allocation", "status.devices"})
-"""Fields that our writes do not change.  A refusal for a change of one means that the API server has spelled it anew."""
+"""Fields that our writes do not change.  A refusal for a change of one means that the API server has respelled it."""
 
 
 class KubeClaims:
     """ResourceClaims of an API server (`dra_extender.scheduling.ports.cluster.Claims`); bodies go both ways unchanged.
 
-    Writes name our field manager, which is how our allocations are told from those of other schedulers.  They go as JSON; where
-    the API server would change the spelling of what is not ours, they go as protobuf, which costs a read more.
+    Writes name our field manager, which distinguishes our allocations from those of other schedulers.  They are sent as JSON;
+    where the API server would respell fields that are not ours, they are sent as protobuf, which costs one more read.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class KubeClaims:
 
 def _respelled(refused: RequestRejectedError) -> bool:
     failed = refused.__cause__
-    status = failed.status if isinstance(failed, CallFailed) else None
+    status = failed.status if isinstance(failed, ApiCallError) else None
     return status is not None and not _LEFT_ALONE.isdisjoint(status.invalid_fields)
 
 

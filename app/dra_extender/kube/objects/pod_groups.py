@@ -53,7 +53,7 @@ class KubePodGroups:
         await record_claims(self._transport, self._settings, thing, claims)
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
-        """Take the finalizer off.  Raises as `record_claims`."""
+        """Remove the finalizer.  Raises as `record_claims`."""
         meta, kind = group.metadata, self._kind()
         left = [each for each in meta.finalizers if each != finalizer]
         change = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}}

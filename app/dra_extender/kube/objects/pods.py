@@ -47,7 +47,7 @@ class KubePods:
         )
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Set `status.nominatedNodeName`, or take it away for an empty node.
+        """Set `status.nominatedNodeName`, or remove it for an empty node.
 
         Raises:
             RequestRejectedError: the pod has another UID, or we lack the right.
@@ -55,7 +55,7 @@ class KubePods:
         """
         await self._patch_status(namespace, name, uid, {"nominatedNodeName": node or None})
 
-    async def tell_extended_claim(
+    async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
     ) -> bool:
         """Set `status.extendedResourceClaimStatus`; returns whether the server kept it.
@@ -65,8 +65,8 @@ class KubePods:
             ClusterError: any other kind.
         """
         listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
-        told = {"resourceClaimName": claim, "requestMappings": listed}
-        stored = await self._patch_status(namespace, name, uid, {"extendedResourceClaimStatus": told})
+        status = {"resourceClaimName": claim, "requestMappings": listed}
+        stored = await self._patch_status(namespace, name, uid, {"extendedResourceClaimStatus": status})
         try:
             return read_pod(stored).extended_claim == claim
         except ModelError as problem:

@@ -17,15 +17,15 @@ _LOG = structlog.get_logger(__name__)
 
 
 class KubeWaker:
-    """Wakes rejected pods (`scheduling.ports.SchedulerWaker`) by changing an annotation of a DeviceClass made for this.
+    """Requeues rejected pods (`scheduling.ports.SchedulerWaker`) by changing an annotation of a DeviceClass made for this.
 
-    kube-scheduler tries every pod again that an extender rejected when any DeviceClass changes; slices alone wake none.
-    While the class or the right to patch it is missing, `trouble` says so and `wake` returns quietly: pods then wait for
+    kube-scheduler requeues every pod that an extender rejected when any DeviceClass changes; slices alone requeue none.
+    While the class or the right to patch it is missing, `last_error` says so and `wake` returns: pods then wait for
     kube-scheduler's own retry, at most five minutes.
     """
 
     def __init__(self, transport: ApiTransport, settings: KubeSettings, clock: Clock) -> None:
-        self.trouble: str | None = None
+        self.last_error: str | None = None
         self._transport = transport
         self._clock = clock
         self._seconds = settings.timeouts.write
@@ -54,9 +54,9 @@ class KubeWaker:
         except RequestRejectedError as refused:
             self._report(f"rejected pods cannot be woken: {refused}; they wait for kube-scheduler's own retry")
         else:
-            self.trouble = None
+            self.last_error = None
 
-    def _report(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            _LOG.warning("pods cannot be woken", problem=trouble)
-        self.trouble = trouble
+    def _report(self, problem: str) -> None:
+        if problem != self.last_error:
+            _LOG.warning("rejected pods were not requeued", problem=problem)
+        self.last_error = problem

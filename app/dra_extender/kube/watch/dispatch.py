@@ -10,15 +10,15 @@ from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.model.api_json import ModelError, decode_any
 
 _LOG = structlog.get_logger(__name__)
-# Sentences about unreadable objects are kept for people; beyond this many, only their number is.
-_REMEMBERED = 100
+# Messages about unreadable objects are kept for `/readyz`; beyond this many, only their number is.
+_MOST_MESSAGES = 100
 
 Key = tuple[str, str]
 """(namespace, name) of an object; the namespace may be empty."""
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What tells an object, and its version, from all others of its kind."""
+    """What identifies an object, and its version, among all of its kind."""
 
     name: str = ""
     namespace: str = ""
@@ -34,7 +34,7 @@ _HEAD = msgspec.json.Decoder(_Head)
 
 
 def read_meta(data: bytes) -> Meta | None:
-    """The identity of the object in `data`; None if it cannot be told."""
+    """The identity of the object in `data`; None if it cannot be read."""
     try:
         return decode_any(_HEAD, data).metadata
     except Exception:  # noqa: BLE001 - whatever one object does to the decoder must not stop the others
@@ -42,9 +42,9 @@ def read_meta(data: bytes) -> Meta | None:
 
 
 class EventDispatcher:
-    """What a sink was told of one kind, and so what is new to it.
+    """Calls a sink for each object of one kind that is new to it.
 
-    Keeps (resourceVersion, UID) of each object and nothing else.  No object can stop it: one that cannot be read is
+    It keeps (resourceVersion, UID) of each delivered object and nothing else.  No object can stop it: one that cannot be read is
     counted, logged and named in `unreadable`.
     """
 
@@ -57,11 +57,11 @@ class EventDispatcher:
         self._nameless = 0
 
     def __len__(self) -> int:
-        """Number of objects the sink was told of and that still exist."""
+        """Number of delivered objects that still exist."""
         return len(self._delivered)
 
     def present(self, meta: Meta | None, data: bytes) -> Key | None:
-        """An object exists in this form; told unless this version was told before.  Returns its key, None if it has no name."""
+        """Deliver an object unless this version of it was delivered before.  Returns its key, None if it has no name."""
         if meta is None or not meta.name:
             self._pass_over(None, "an object without a readable name")
             return None
@@ -78,7 +78,7 @@ class EventDispatcher:
         except ModelError as problem:
             self._pass_over(key, str(problem))
         except Exception as problem:  # noqa: BLE001 - a fault in the sink must not cost all other objects
-            _LOG.exception("an object could not be taken in", kind=self._kind, namespace=key[0], name=key[1])
+            _LOG.exception("object was not delivered", kind=self._kind, namespace=key[0], name=key[1])
             self._pass_over(key, f"{type(problem).__name__}: {problem}")
         else:
             self._unreadable.pop(key, None)
@@ -92,7 +92,7 @@ class EventDispatcher:
             self.vanished((meta.namespace, meta.name))
 
     def vanished(self, key: Key) -> None:
-        """An object exists no more; told if the sink knows it."""
+        """Deliver the deletion of an object if the sink knows the object."""
         self._unreadable.pop(key, None)
         known = self._delivered.get(key)
         if known is None:
@@ -100,23 +100,23 @@ class EventDispatcher:
         try:
             self._sink.deleted(key[0], key[1], known[1])
         except Exception as problem:  # noqa: BLE001 - as above
-            _LOG.exception("a deletion could not be taken in", kind=self._kind, namespace=key[0], name=key[1])
+            _LOG.exception("deletion was not delivered", kind=self._kind, namespace=key[0], name=key[1])
             # It stays known, so that the next list tries again.
             self._pass_over(key, f"its deletion could not be taken in: {type(problem).__name__}: {problem}")
         else:
             del self._delivered[key]
 
     def missing_from(self, present: AbstractSet[Key]) -> list[Key]:
-        """The objects the sink knows that are not among these."""
+        """The delivered objects that are not among these."""
         return [key for key in self._delivered if key not in present]
 
     def complete(self) -> None:
-        """All that exists has been told."""
+        """Everything that exists has been delivered."""
         self._nameless = 0
         try:
             self._sink.synced()
         except Exception:  # noqa: BLE001 - as above
-            _LOG.exception("a completed list could not be taken in", kind=self._kind)
+            _LOG.exception("end of a list was not delivered", kind=self._kind)
 
     def unreadable(self) -> str | None:
         """A sentence about the objects that cannot be read at present; None if there are none."""
@@ -133,8 +133,8 @@ class EventDispatcher:
 
     def _pass_over(self, key: Key | None, problem: str) -> None:
         self._observer.unreadable(self._kind)
-        _LOG.warning("an object cannot be read", kind=self._kind, object=key, problem=cut(problem))
-        if key is None or (len(self._unreadable) >= _REMEMBERED and key not in self._unreadable):
+        _LOG.warning("unreadable object skipped", kind=self._kind, object=key, problem=cut(problem))
+        if key is None or (len(self._unreadable) >= _MOST_MESSAGES and key not in self._unreadable):
             self._nameless += 1
         else:
             self._unreadable[key] = cut(problem)

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import CallFailed, RequestIntent, ResponseTooLongError
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent, ResponseTooLongError
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.model.api_json import decode_any
@@ -16,7 +16,7 @@ _AT_ONCE: Final = 2**18
 
 
 async def in_turns(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
-    """As `decode_any`; what is long is decoded beside the event loop, which gets its turns meanwhile."""
+    """As `decode_any`; long data is decoded in a thread, so that the event loop goes on."""
     if len(data) <= _AT_ONCE:
         return decode_any(decoder, data)
     return await asyncio.to_thread(decode_any, decoder, data)
@@ -54,10 +54,10 @@ async def list_pages(
 ) -> AsyncGenerator[Page, None]:
     """The pages of a consistent list of everything at `path`, of `limit` objects at most.
 
-    A list that takes longer than the server remembers its version (410 on a later page) begins again, unpaged.
+    When the continue token expires (410 on a later page), the list begins again, unpaged.
 
     Raises:
-        CallFailed: a page cannot be had.
+        ApiCallError: the server did not answer with a page.
     """
     token, size = "", min(limit, FIRST_PAGE)
     while True:
@@ -68,10 +68,10 @@ async def list_pages(
             # Objects before these were small, which says nothing of these.
             size = max(1, size // _SHRINKING)
             continue
-        except CallFailed as failed:
+        except ApiCallError as failed:
             if not (token and failed.gone):
                 raise
-            _LOG.info("a list took too long for the server to remember; listing in one page", kind=kind.plural)
+            _LOG.info("continue token of a list expired, listing in one page", kind=kind.plural)
             page, _ = await _page(transport, kind, path, {}, seconds, 0)
             yield page
             return
@@ -95,7 +95,7 @@ async def _page(
     intent = RequestIntent("list", kind.plural)
     body = await transport.send(ApiCall(intent, "GET", path, seconds, query=query, most=most))
     try:
-        # What decoding costs is up to whoever wrote the objects: a long page must not keep the event loop.
+        # The authors of the objects decide what decoding costs: a long page must not block the event loop.
         return await in_turns(_PAGE, body), len(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise CallFailed(intent, None, f"the answer is not a list: {problem}") from problem
+        raise ApiCallError(intent, None, f"the answer is not a list: {problem}") from problem

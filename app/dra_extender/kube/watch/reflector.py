@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from dra_extender.kube.client.errors import GONE, ApiStatus, CallFailed, RequestIntent, StreamSilentError
+from dra_extender.kube.client.errors import GONE, ApiCallError, ApiStatus, RequestIntent, StreamSilentError
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.retry import Backoff
@@ -30,7 +30,7 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SleepAndJitter:
-    """What is left to time and chance, so that tests can decide it: sleeping, and random numbers in [0, 1)."""
+    """Sleeping, and random numbers in [0, 1): injected by tests."""
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     number: Callable[[], float] = random.random
@@ -40,8 +40,8 @@ class Reflector:
     """Keeps a sink in step with one kind: lists it, then follows its watch, for ever.
 
     The watch resumes from the last version seen.  When the server no longer knows that version, the kind is listed again and
-    only what differs is told.  Whatever goes wrong is retried with a growing pause.  Objects are handed over one at a time, with
-    a turn of the event loop after each.  `refusals` counts the answers 403 since the last other outcome, `forbidden_since` is when
+    only the differences are delivered.  Every failure is retried with backoff.  Objects are delivered one at a time, with a turn
+    of the event loop after each.  `refusals` counts the 403 responses since the last other outcome, `forbidden_since` is when
     (monotonic) the first of them came.
     """
 
@@ -59,7 +59,7 @@ class Reflector:
         self.kind = kind
         self.synced = asyncio.Event()
         self.last_contact = clock.monotonic()
-        self.trouble: str | None = None
+        self.last_error: str | None = None
         self.refusals = 0
         self.forbidden_since: float | None = None
         self._transport = transport
@@ -82,17 +82,17 @@ class Reflector:
                 while self._asked or not self._version:
                     await self._list()
                 await self._watch()
-            except CallFailed as failed:
+            except ApiCallError as failed:
                 if failed.gone:
                     self._version = ""
                     self._observer.relisting(self.kind.plural, "gone")
                 self._count(failed)
                 await self._pause(failed.kind_of_failure, str(failed), failed.retry_after)
             except Exception as problem:  # noqa: BLE001 - ending would leave the ledger in the past, unnoticed
-                _LOG.exception("a reflector stumbled", kind=self.kind.plural)
+                _LOG.exception("reflector failed", kind=self.kind.plural)
                 self._stumbles += 1
                 if self._stumbles >= UNREADY_AFTER:
-                    # Going on from the same version has not helped so often that it will not.
+                    # The same version has failed so often that only a new list can help.
                     self._version = ""
                 self._observer.background_failed(f"watch-{self.kind.plural}")
                 await self._pause("internal", f"{type(problem).__name__}: {problem}")
@@ -107,7 +107,7 @@ class Reflector:
 
     def health(self) -> str | None:
         """None when listed and in contact, else what is wrong."""
-        said = f" ({self.trouble})" if self.trouble else ""
+        said = f" ({self.last_error})" if self.last_error else ""
         if not self.synced.is_set():
             return f"{self.kind.plural} are not listed yet{said}"
         if self._stumbles >= UNREADY_AFTER:
@@ -118,7 +118,7 @@ class Reflector:
         return None
 
     def notes(self) -> Mapping[str, str]:
-        """What people should know although the service goes on: objects that cannot be read."""
+        """The objects that cannot be read."""
         sentence = self._dispatcher.unreadable()
         return {f"unreadable-{self.kind.plural}": sentence} if sentence else {}
 
@@ -174,7 +174,7 @@ class Reflector:
                         seen = True
                     await asyncio.sleep(0)
         except StreamSilentError:
-            # No failure: bookmarks are not promised, and for a quiet kind none may come.
+            # No failure: servers need not send bookmarks, and a quiet kind has no other events.
             return
         except TimeoutError:
             # Only `relist` ends it this way.
@@ -194,7 +194,7 @@ class Reflector:
         if 0 < version_number(version) < version_number(self._version):
             # The server's store was set back (restored from a backup): what we hold is not its past.
             sentence = f"the server's version went back from {self._version} to {version}"
-            raise CallFailed(RequestIntent("watch", self.kind.plural), ApiStatus(code=GONE, message=sentence))
+            raise ApiCallError(RequestIntent("watch", self.kind.plural), ApiStatus(code=GONE, message=sentence))
         if event.type == "DELETED":
             self._dispatcher.removed(meta)
         elif event.type != "BOOKMARK":
@@ -206,10 +206,10 @@ class Reflector:
 
     def _in_contact(self) -> None:
         self.last_contact = self._clock.monotonic()
-        self.trouble = None
+        self.last_error = None
         self.refusals, self.forbidden_since = 0, None
 
-    def _count(self, failed: CallFailed) -> None:
+    def _count(self, failed: ApiCallError) -> None:
         if not failed.forbidden:
             self.refusals, self.forbidden_since = 0, None
             return
@@ -220,10 +220,10 @@ class Reflector:
         self.refusals += 1
 
     async def _pause(self, reason: str, sentence: str, at_least: float = 0.0) -> None:
-        self.trouble = sentence
+        self.last_error = sentence
         self._observer.watch_failed(self.kind.plural, reason)
         pause = self._backoff.next(at_least)
         if 0 < self.refusals <= _PROMPT_REFUSALS:
             pause = max(min(pause, PROMPT_SECONDS), at_least)
-        _LOG.warning("a watch failed", kind=self.kind.plural, problem=sentence, again_in_seconds=round(pause, 1))
+        _LOG.warning("watch failed", kind=self.kind.plural, problem=sentence, again_in_seconds=round(pause, 1))
         await self._chance.sleep(pause)

@@ -2,7 +2,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import msgspec
 
-from dra_extender.kube.client.errors import CallFailed, RequestIntent, read_status
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent, read_status
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.watch.listing import in_turns
@@ -39,7 +39,7 @@ async def watch_events(
 
     Raises:
         StreamSilentError: nothing came for `silence` seconds.
-        CallFailed: the server refuses or does not answer, or the connection breaks.
+        ApiCallError: the server refuses or does not answer, or the connection breaks.
     """
     query = {
         "watch": "true",
@@ -59,11 +59,11 @@ async def watch_events(
             yield event
 
 
-def failure(kind: ResourceKind, event: WatchEvent) -> CallFailed:
+def failure(kind: ResourceKind, event: WatchEvent) -> ApiCallError:
     """What an ERROR event says."""
     status = read_status(0, bytes(event.object))
     pause = status.details.retry_after_seconds if status.details else None
-    return CallFailed(RequestIntent("watch", kind.plural), status, retry_after=pause or 0.0)
+    return ApiCallError(RequestIntent("watch", kind.plural), status, retry_after=pause or 0.0)
 
 
 async def lines(pieces: AsyncIterator[bytes], longest: int = LONGEST_LINE) -> AsyncIterator[bytes]:
@@ -72,7 +72,7 @@ async def lines(pieces: AsyncIterator[bytes], longest: int = LONGEST_LINE) -> As
     aiohttp's own line reader stops at lines longer than its buffer, and a slice with many devices is one line.
 
     Raises:
-        CallFailed: a line is longer than `longest` bytes.
+        ApiCallError: a line is longer than `longest` bytes.
     """
     begun: list[bytes] = []
     size = 0
@@ -89,4 +89,6 @@ async def lines(pieces: AsyncIterator[bytes], longest: int = LONGEST_LINE) -> As
             begun.append(rest)
             size += len(rest)
             if size > longest:
-                raise CallFailed(RequestIntent("watch", "a stream"), None, f"one event is longer than {longest} bytes")
+                raise ApiCallError(
+                    RequestIntent("watch", "a stream"), None, f"one event is longer than {longest} bytes"
+                )

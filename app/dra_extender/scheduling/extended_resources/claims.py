@@ -89,7 +89,7 @@ class ExtendedClaims:
         record = claimed.found.record
         name = record.claim.metadata.name
         try:
-            kept = await self._cluster.pods.tell_extended_claim(
+            kept = await self._cluster.pods.record_extended_claim(
                 pod.namespace, pod.name, pod.uid, name, claimed.special.mappings
             )
         except ClusterError as problem:

@@ -105,7 +105,7 @@ class Pods(Protocol):
         """
         ...
 
-    async def tell_extended_claim(
+    async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
     ) -> bool:
         """Publish which claim serves the pod's extended resources, guarded by the UID: `status.extendedResourceClaimStatus`.

@@ -119,7 +119,7 @@ class MemoryPods:
         """Set or take away `status.nominatedNodeName`.  Raises NotFound, and Refused for another UID."""
         await self._patch_status(namespace, name, uid, lambda thing: _nominate(thing, node))
 
-    async def tell_extended_claim(
+    async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
     ) -> bool:
         """Set `status.extendedResourceClaimStatus`; whether it is kept.  Raises NotFound, and Refused for another UID."""
