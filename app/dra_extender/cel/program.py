@@ -102,13 +102,7 @@ class Program(msgspec.Struct, frozen=True):
                     budget.left -= self.fast_path_cost
                 if value is True or value is False:
                     return value
-        if budget is not None:
-            value = self._evaluate_within(budget, device, deadline)[0]
-        else:
-            if device.defect is not None:
-                raise CelRuntimeError(device.defect)
-            costed = self.costed or self.costed_program()
-            value = _run(costed, costed.frame(device, deadline))[0]
+        value = self._evaluate(device, deadline, budget)[0]
         if value is True or value is False:
             return value
         if type(value) is Optional and type(unwrapped(value)) is bool:
@@ -123,19 +117,11 @@ class Program(msgspec.Struct, frozen=True):
         Takes what `matches` takes, and raises what it raises; a value of another type, or a list that mixes types, is a
         CelRuntimeError.
         """
-        evaluated = (
-            self.evaluate(device, deadline=deadline)
-            if budget is None
-            else self._evaluate_within(budget, device, deadline)
-        )
-        return to_attribute(evaluated[0])
+        return to_attribute(self._evaluate(device, deadline, budget)[0])
 
     def evaluate(self, device: DeviceActivation, *, deadline: Deadline | None = None) -> tuple[Any, int]:
         """The value of the expression for a device, and the cost units that were spent; raises as `matches` does."""
-        if device.defect is not None:
-            raise CelRuntimeError(device.defect)
-        costed = self.costed_program()
-        return _run(costed, costed.frame(device, deadline))
+        return self._evaluate(device, deadline, None)
 
     def costed_program(self, budget: Budget | None = None) -> CostedProgram:
         """The form with cost accounting; compiling it, where the cache has none, is charged to `budget`."""
@@ -151,12 +137,17 @@ class Program(msgspec.Struct, frozen=True):
             _COSTED.put(key, known, program_size(known.run) + getsizeof(self.expression), self.owner)
         return known
 
-    def _evaluate_within(self, budget: Budget, device: DeviceActivation, deadline: Deadline | None) -> tuple[Any, int]:
-        interrupts = budget.begin()
+    def _evaluate(self, device: DeviceActivation, deadline: Deadline | None, budget: Budget | None) -> tuple[Any, int]:
+        """The value with cost accounting and the cost units, charged to `budget`, whose deadline counts if there is no other."""
+        if budget is not None:
+            ends = budget.begin()
+            deadline = ends if deadline is None else deadline
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
-        costed = self.costed_program(budget)
-        frame = costed.frame(device, interrupts if deadline is None else deadline)
+        costed = self.costed or self.costed_program(budget)
+        frame = costed.frame(device, deadline)
+        if budget is None:
+            return _run(costed, frame)
         budget.watch(frame)
         try:
             return _run(costed, frame)

@@ -1,15 +1,14 @@
-"""Which attributes of a device an expression reads, so that the others need not be compared between devices."""
+"""The attributes that an expression reads: devices that agree on these get the same result."""
 
+from collections.abc import Iterable
 from typing import Final
-
-import msgspec
 
 from dra_extender.cel.analysis.rewrite import is_device_field
 from dra_extender.cel.analysis.visitor import children_of
 from dra_extender.cel.syntax import ast
 
 ANY_DOMAIN: Final = "*"
-"""Stands for a domain that is only known once the device is."""
+"""Stands for `device.driver` as a domain, which differs between devices."""
 _DEVICE_MAPS: Final = frozenset({"attributes", "capacity"})
 _INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 
@@ -20,40 +19,39 @@ def qualified_name(domain: str, name: str) -> str:
 
 
 def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
-    """The attributes, as domain/name, whose values an expression can depend on; None if its text does not tell.
+    """The attributes, as domain/name, whose values an expression can depend on; None if it may read any.
 
-    Which attributes a device has at all may still matter.  `root` is the tree of an expression that compiles.
+    The result may still depend on which attributes a device has. `root` is the tree of an expression that compiles.
     """
     names: set[str] = set()
     pending = [root]
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.Select):
-            if node.test:
-                node = msgspec.structs.replace(node, test=False)
-            operand = node.operand
-            if isinstance(operand, ast.Identifier):
-                if operand.name == "device" and node.field == "attributes":
-                    return None
-                continue
-            name = _attribute(node)
-            if name is not None:
-                names.add(name)
-            else:
-                pending.append(operand)
-            continue
-        name = _attribute(node) if isinstance(node, ast.CallExpression) and node.function in _INDEXES else None
+        selects = type(node) is ast.Select or (isinstance(node, ast.CallExpression) and node.function in _INDEXES)
+        name = _attribute(node) if selects else None
         if name is not None:
             names.add(name)
-        elif isinstance(node, ast.Identifier) and node.name == "device":
+            continue
+        parts = _parts_that_read(node)
+        if parts is None:
             return None
-        else:
-            pending += [each for each in reversed(children_of(node)) if type(each) is not ast.Literal]
+        pending += parts
     return frozenset(names)
 
 
+def _parts_that_read(node: ast.SyntaxNode) -> Iterable[ast.SyntaxNode] | None:
+    """The nodes below that may read attributes; None for `device` and `device.attributes`, which may be used as a whole."""
+    if isinstance(node, ast.Select):
+        if isinstance(node.operand, ast.Identifier):
+            return None if is_device_field(node, "attributes") else ()
+        return (node.operand,)
+    if isinstance(node, ast.Identifier) and node.name == "device":
+        return None
+    return [each for each in reversed(children_of(node)) if type(each) is not ast.Literal]
+
+
 def _attribute(node: ast.SyntaxNode) -> str | None:
-    """The attribute that a node stands for, if its text tells which."""
+    """The attribute that a node selects or tests, if its name is constant."""
     owner, name = _selection(node)
     if owner is None or type(name) is not str:
         return None
@@ -70,9 +68,9 @@ def _attribute(node: ast.SyntaxNode) -> str | None:
 
 
 def _selection(node: ast.SyntaxNode) -> tuple[ast.SyntaxNode | None, str | ast.SyntaxNode]:
-    """What a node selects from and the key, a text if that is constant; nothing for other nodes."""
+    """What a node selects from, and the key, a text if it is constant; None for nodes that select nothing."""
     if isinstance(node, ast.Select):
-        return (None, "") if node.test else (node.operand, node.field)
+        return node.operand, node.field
     if isinstance(node, ast.CallExpression) and node.function in _INDEXES:
         operand, key = node.arguments
         return operand, key.value if isinstance(key, ast.Literal) and type(key.value) is str else key

@@ -24,6 +24,7 @@ from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.types import typed_ast
 
 _ABSENT: Final = object()
+
 _LONG: Final = 64
 _SHOWN: Final = 1_000
 """Characters of a key that a message names."""
@@ -44,11 +45,11 @@ def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> Comp
     if shortcut is not None:
         run = shortcut
     elif node.test:
-        run = _presence(operand.run, node.name, opens=_opens(node))
+        run = _presence(operand.run, node.name, opens=looks_into_optionals(node))
     elif node.optional:
-        run = _optionally(operand.run, _constant_key(node.name), 1, opens=_opens(node))
+        run = _optional_selection(operand.run, _constant_key(node.name), 1, opens=looks_into_optionals(node))
     else:
-        run = _select(operand.run, node.name, opens=_opens(node))
+        run = _select(operand.run, node.name, opens=looks_into_optionals(node))
     cost, path = _path_cost(operand)
     if node.test:
         return CompiledPart(run=run, cost=cost, selection=True, path=0 if path else _TEST_OF_CHOICE)
@@ -68,9 +69,9 @@ def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPar
     if shortcut is not None:
         run = shortcut
     elif node.optional:
-        run = _optionally(operand.run, key.run, key_cost, opens=_opens(node))
+        run = _optional_selection(operand.run, key.run, key_cost, opens=looks_into_optionals(node))
     else:
-        run = _index(operand.run, key.run, key_cost, opens=_opens(node))
+        run = _index(operand.run, key.run, key_cost, opens=looks_into_optionals(node))
     cost, path = _path_cost(operand)
     return CompiledPart(run=run, cost=cost + key_cost, selection=True, path=path)
 
@@ -80,7 +81,7 @@ def _path_cost(operand: CompiledPart) -> tuple[int, int]:
     return (operand.cost, operand.path) if operand.selection else (operand.cost + 1, 1)
 
 
-def _opens(node: typed_ast.FieldSelection | typed_ast.Index) -> bool:
+def looks_into_optionals(node: typed_ast.FieldSelection | typed_ast.Index) -> bool:
     """Whether an optional operand is looked into: where the path begins with it, or has an optional selection before.
 
     One that is found on the way, as an element or entry, has neither entries nor elements.
@@ -99,56 +100,49 @@ def _constant_key(name: str) -> Run:
     return lambda _: name
 
 
-def _device_path(node: typed_ast.TypedNode) -> Run | None:
-    """The shape of nearly every selector, `device.driver` and `device.attributes["domain"].name`, without detours."""
-    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional:
-        return None
-    if isinstance(node.operand, typed_ast.DeviceVariable):
-        return _DEVICE_FIELDS.get(node.name) if isinstance(node, typed_ast.FieldSelection) and not node.test else None
+def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> Run | None:
+    """The selections of nearly every selector, such as `device.driver` and `device.attributes["domain"].name`, in one closure."""
     name = _constant_name(node)
-    if (
-        name is None
-        or not isinstance(node.operand, (typed_ast.FieldSelection, typed_ast.Index))
-        or node.operand.optional
-    ):
+    operand = node.operand
+    if name is None or node.optional:
         return None
-    if isinstance(node.operand.operand, typed_ast.DeviceVariable):
-        if isinstance(node.operand, typed_ast.FieldSelection) and node.operand.name in _DOMAINS and not _tests(node):
-            return _DOMAINS[node.operand.name](name)
-        return None
-    domain = _constant_name(node.operand)
-    maps = node.operand.operand
-    if (
-        domain is None
-        or not isinstance(maps, typed_ast.FieldSelection)
-        or not isinstance(maps.operand, typed_ast.DeviceVariable)
-        or maps.optional
-    ):
-        return None
-    shapes = _TESTS if _tests(node) else _NAMES
-    return shapes[maps.name](domain, name) if maps.name in shapes else None
+    tests = _is_presence_test(node)
+    if isinstance(operand, typed_ast.DeviceVariable):
+        return _DEVICE_FIELDS.get(name) if isinstance(node, typed_ast.FieldSelection) and not tests else None
+    domain = _domain(operand)
+    if domain is not None:
+        return (_TESTS if tests else _NAMES)[domain[0]](domain[1], name)
+    device_map = None if tests else _device_map(operand)
+    return None if device_map is None else _DOMAINS[device_map](name)
 
 
 def attribute_path(node: typed_ast.TypedNode) -> tuple[str, str] | None:
     """Domain and name, if a part is `device.attributes["domain"].name` without anything optional."""
-    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional or _tests(node):
+    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional or _is_presence_test(node):
         return None
-    domains = node.operand
-    if not isinstance(domains, (typed_ast.FieldSelection, typed_ast.Index)) or domains.optional:
+    name, domain = _constant_name(node), _domain(node.operand)
+    if name is None or domain is None or domain[0] != "attributes":
         return None
-    maps, domain, name = domains.operand, _constant_name(domains), _constant_name(node)
-    if (
-        not isinstance(maps, typed_ast.FieldSelection)
-        or maps.optional
-        or maps.name != "attributes"
-        or domain is None
-        or name is None
-    ):
-        return None
-    return (domain, name) if isinstance(maps.operand, typed_ast.DeviceVariable) else None
+    return domain[1], name
 
 
-def _tests(node: typed_ast.TypedNode) -> bool:
+def _domain(node: typed_ast.TypedNode) -> tuple[str, str] | None:
+    """Map and domain, if a part is `device.attributes["domain"]` or the same of capacity."""
+    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional:
+        return None
+    device_map = _device_map(node.operand)
+    domain = None if device_map is None else _constant_name(node)
+    return None if device_map is None or domain is None else (device_map, domain)
+
+
+def _device_map(node: typed_ast.TypedNode) -> str | None:
+    """Which of the maps `device.attributes` and `device.capacity` a part is, if any."""
+    if not isinstance(node, typed_ast.FieldSelection) or node.optional or node.name not in _DOMAINS:
+        return None
+    return node.name if isinstance(node.operand, typed_ast.DeviceVariable) else None
+
+
+def _is_presence_test(node: typed_ast.TypedNode) -> bool:
     return isinstance(node, typed_ast.FieldSelection) and node.test
 
 
@@ -208,7 +202,7 @@ def _select(operand: Run, name: str, *, opens: bool) -> Run:
             except KeyError:
                 raise no_key(name) from None
         if type(value) is Optional and opens:
-            return _refunding(frame, lambda: _inside(frame, value, name))
+            return _refunding(frame, lambda: _select_from_value(frame, value, name))
         raise no_key(name) if type(value) is Optional else no_overload(value)
 
     return run
@@ -241,7 +235,7 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
             raise
         if type(value) is Optional and opens:
             if value.present:
-                return _refunding(frame, lambda: _inside(frame, value, key(frame)))
+                return _refunding(frame, lambda: _select_from_value(frame, value, key(frame)))
             frame.cost -= key_cost
             return NONE
         wanted = key(frame)
@@ -256,7 +250,7 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
     return run
 
 
-def _optionally(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
+def _optional_selection(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
     """Select what may be absent; a selection that fails costs nothing, nor does a key that nobody asked for."""
 
     def run(frame: EvaluationFrame) -> Optional:
@@ -267,7 +261,7 @@ def _optionally(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
                 frame.cost -= key_cost
                 return NONE
             unspent = 1
-            return _inside(frame, value, key(frame), opens=opens)
+            return _select_from_value(frame, value, key(frame), opens=opens)
         except CelRuntimeError:
             frame.cost -= unspent
             raise
@@ -284,7 +278,7 @@ def _refunding(frame: EvaluationFrame, select: Callable[[], Any]) -> Any:
         raise
 
 
-def _inside(frame: EvaluationFrame, value: Any, key: Any, *, opens: bool = True) -> Optional:
+def _select_from_value(frame: EvaluationFrame, value: Any, key: Any, *, opens: bool = True) -> Optional:
     """Look into a value or an optional one; a selection that finds nothing costs nothing."""
     if type(value) is Optional and opens:
         if not value.present:

@@ -20,7 +20,7 @@ from dra_extender.cel.library.optional import LAZY
 from dra_extender.cel.library.regex import OF_TYPES
 from dra_extender.cel.library.string_format import check_format
 from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
-from dra_extender.cel.runtime.cost import EvaluationFrame, Extra
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.values import NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.types import typed_ast
@@ -63,33 +63,51 @@ def compile_call(
         _require_format(node, arguments[0].value, source)
     if name in CONVERSIONS and arguments[0].constant:
         return _fold_conversion(node, arguments, source)
-    return _compile_plain(node, arguments, careful=careful)
+    return _compile_overloads(node, arguments, careful=careful)
 
 
-def _compile_plain(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], *, careful: bool) -> CompiledPart:
+def _compile_overloads(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], *, careful: bool) -> CompiledPart:
+    """Compile a call of one overload where the static types prove it right, else a call that chooses when it runs."""
     single = node.candidates[0] if len(node.candidates) == 1 else None
-    extra = node.function.extra or (single.extra if single is not None else None)
-    cost = 1 + sum(argument.cost for argument in arguments)
-    runs = tuple(argument.run for argument in arguments)
-    costs = tuple(argument.cost for argument in arguments)
-    stops_at_failure = _stops_at_failure(node, arguments)
+    if single is None:
+        return _compile_dynamic(node, arguments, _overloads_of_arity(node), None)
     doubtful = careful and not all(argument.known for argument in arguments)
-    if single is not None and (single.unguarded or not (doubtful or _guarded(single, node.arguments))):
-        known = _known(single, arguments, extra, cost)
-        if known is None and extra is None and len(runs) == _PAIR and arguments[1].known and not single.charges:
-            return CompiledPart(run=call_with_constant(single.run, runs[0], arguments[1].value), cost=cost)
-        if known is None and extra is None and len(runs) == _PAIR and arguments[1].known:
-            return CompiledPart(
-                run=framed_call_with_constant(with_frame(single), runs[0], arguments[1].value), cost=cost
-            )
-        return known or CompiledPart(
-            run=static_call(single, runs, extra, costs, stops_at_failure=stops_at_failure), cost=cost
-        )
-    overloads = (single,) if single is not None and not _is_one_for_all(node) else _of_arity(node)
+    if single.unguarded or not (doubtful or _needs_guard(single, node.arguments)):
+        return fold_call(node, arguments, single) or _compile_static(node, arguments, single)
+    overloads = _overloads_of_arity(node) if _shares_implementation(node) else (single,)
+    return _compile_dynamic(node, arguments, overloads, single)
+
+
+def _cost(arguments: tuple[CompiledPart, ...]) -> int:
+    return 1 + sum([argument.cost for argument in arguments])
+
+
+def _compile_static(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], single: Overload) -> CompiledPart:
+    extra = node.function.extra or single.extra
+    cost = _cost(arguments)
+    if extra is None and len(arguments) == _PAIR and arguments[1].known:
+        first, value = arguments[0].run, arguments[1].value
+        if single.charges:
+            return CompiledPart(run=framed_call_with_constant(with_frame(single), first, value), cost=cost)
+        return CompiledPart(run=call_with_constant(single.run, first, value), cost=cost)
+    runs, costs = tuple([argument.run for argument in arguments]), tuple([argument.cost for argument in arguments])
+    run = static_call(single, runs, extra, costs, stops_at_failure=_stops_at_failure(node, arguments))
+    return CompiledPart(run=run, cost=cost)
+
+
+def _compile_dynamic(
+    node: typed_ast.Invoke,
+    arguments: tuple[CompiledPart, ...],
+    overloads: tuple[Overload, ...],
+    single: Overload | None,
+) -> CompiledPart:
+    extra = node.function.extra or (None if single is None else single.extra)
     of_type = OF_TYPES.get((node.function.name, len(arguments)))
     if of_type is not None and arguments[1].constant:
         overloads += (of_type,)
-    return CompiledPart(run=dynamic_call(overloads, runs, extra, costs, stops_at_failure=stops_at_failure), cost=cost)
+    runs, costs = tuple([argument.run for argument in arguments]), tuple([argument.cost for argument in arguments])
+    run = dynamic_call(overloads, runs, extra, costs, stops_at_failure=_stops_at_failure(node, arguments))
+    return CompiledPart(run=run, cost=_cost(arguments))
 
 
 def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
@@ -100,7 +118,7 @@ def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...
     return len(node.candidates) > 1 and name.isidentifier() and name != "size"
 
 
-def _is_one_for_all(node: typed_ast.Invoke) -> bool:
+def _shares_implementation(node: typed_ast.Invoke) -> bool:
     """Whether upstream has one implementation for all overloads, whichever of them the static types have left.
 
     A type that is open is taken for that of the first overload: x of [..].distinct().exists(x, dyn(1) < x) for a bool.
@@ -108,18 +126,16 @@ def _is_one_for_all(node: typed_ast.Invoke) -> bool:
     return not node.function.name.isidentifier() or node.function.name == "size"
 
 
-def _of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
+def _overloads_of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
     count = len(node.arguments)
     same = (item for item in node.function.overloads if item.member is node.member and len(item.parameters) == count)
     return tuple(same)
 
 
-def _guarded(single: Overload, arguments: Sequence[typed_ast.TypedNode]) -> bool:
-    """Whether some argument's type is known at run time only and has to be looked at."""
-    if single.unguarded:
-        return False
+def _needs_guard(single: Overload, arguments: Sequence[typed_ast.TypedNode]) -> bool:
+    """Whether the run-time type of some argument has to be looked at, because the static one proves too little."""
     pairs = zip(arguments, single.parameters, strict=True)
-    return any(_open(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
+    return any(_may_differ(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
 
 
 def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
@@ -133,29 +149,28 @@ def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
     return not isinstance(item, typed_ast.DeviceVariable)
 
 
-def _open(given: Type, parameter: Type) -> bool:
+def _may_differ(given: Type, parameter: Type) -> bool:
     """Whether a value of the given static type may turn out not to be what the parameter asks for."""
     if parameter.kind in _OPEN:
         return False
     if given.kind in _OPEN or given.name != parameter.name:
         return True
-    return any(_open(*pair) for pair in zip(given.parameters, parameter.parameters, strict=True))
+    return any(_may_differ(*pair) for pair in zip(given.parameters, parameter.parameters, strict=True))
 
 
-def _known(
-    single: Overload, arguments: tuple[CompiledPart, ...], extra: Extra | None, cost: int
-) -> CompiledPart | None:
-    """A call such as quantity('1Gi') whose value can be had once and for all; what fails is left to fail when evaluated."""
+def fold_call(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], single: Overload) -> CompiledPart | None:
+    """Compute a call of constants such as quantity('1Gi') in advance; one that fails is left to fail when it is evaluated."""
     if single.metered or not arguments or not all(argument.known for argument in arguments):
         return None
-    values = tuple(argument.value for argument in arguments)
+    values = tuple([argument.value for argument in arguments])
     if single.native is not None and single.native.work(*values) > _FOLDED_WORK:
         return None
     try:
         value = single.run(*values)
     except CelRuntimeError:
         return None
-    total = cost + (extra(EvaluationFrame(None, 0, ()), values, value) if extra is not None else 0)
+    extra = node.function.extra or single.extra
+    total = _cost(arguments) + (0 if extra is None else extra(EvaluationFrame(None, 0, ()), values, value))
     return CompiledPart(run=lambda _: value, cost=total, known=True, value=value)
 
 
@@ -242,6 +257,6 @@ def _fold_conversion(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...]
     value = arguments[0].value
     frame = EvaluationFrame(None, 0, ())
     try:
-        return constant(find_overload(_of_arity(node), (value,))(frame, value))
+        return constant(find_overload(_overloads_of_arity(node), (value,))(frame, value))
     except CelRuntimeError as error:
         raise CelCompileError(str(error), source, node.offset) from None

@@ -107,56 +107,12 @@ class Compiler:
         cost = LIST_COST + sum(item.cost for item in elements)
         if not any(node.optional):
             return CompiledPart(run=_filled_list(elements), cost=cost)
-        parts = tuple(zip((item.run for item in elements), node.optional, _later_costs(elements), strict=True))
-
-        def run(frame: EvaluationFrame) -> list[Any]:
-            values = []
-            unspent = 0
-            try:
-                for element, skippable, unspent in parts:  # noqa: B007 - read when an element fails
-                    value = element(frame)
-                    if skippable:
-                        if not _present(value):
-                            continue
-                        value = value.value
-                    values.append(value)
-            except CelRuntimeError:
-                frame.cost -= unspent
-                raise
-            return values
-
-        return CompiledPart(run=run, cost=cost)
+        return CompiledPart(run=_list_with_optionals(elements, node.optional), cost=cost)
 
     def _make_map(self, node: typed_ast.MakeMap) -> CompiledPart:
         keys = [self.compile(item) for item in node.keys]
         values = [self.compile(item) for item in node.values]
-        after = _later_costs([part for pair in zip(keys, values, strict=True) for part in pair])
-        parts = tuple(
-            (key.run, value.run, skip, later, rest)
-            for key, value, skip, later, rest in zip(keys, values, node.optional, after[::2], after[1::2], strict=True)
-        )
-
-        def run(frame: EvaluationFrame) -> dict[Any, Any]:
-            made: dict[Any, Any] = {}
-            unspent = 0
-            try:
-                for key, item, skippable, later, rest in parts:
-                    unspent = later
-                    place = map_key(key(frame))
-                    charge_key(frame, place, len(made))
-                    unspent = rest
-                    value = item(frame)
-                    if skippable:
-                        if not _present(value):
-                            made.pop(place, None)
-                            continue
-                        value = value.value
-                    made[place] = value
-            except CelRuntimeError:
-                frame.cost -= unspent
-                raise
-            return made
-
+        run = _map_of_entries(keys, values, node.optional)
         if not any(node.optional) and all(item.constant for item in (*keys, *values)):
             try:
                 return constant(run(EvaluationFrame(None, 0, ())))
@@ -208,6 +164,61 @@ def _later_costs(items: list[CompiledPart]) -> list[int]:
         later.append(total)
         total += item.cost
     return later[::-1]
+
+
+def _list_with_optionals(elements: list[CompiledPart], optional: tuple[bool, ...]) -> Run:
+    """Build a list literal that leaves absent optional elements out."""
+    parts = tuple(zip((item.run for item in elements), optional, _later_costs(elements), strict=True))
+
+    def run(frame: EvaluationFrame) -> list[Any]:
+        values = []
+        unspent = 0
+        try:
+            for element, skippable, unspent in parts:  # noqa: B007 - read when an element fails
+                value = element(frame)
+                if skippable:
+                    if not _present(value):
+                        continue
+                    value = value.value
+                values.append(value)
+        except CelRuntimeError:
+            frame.cost -= unspent
+            raise
+        return values
+
+    return run
+
+
+def _map_of_entries(keys: list[CompiledPart], values: list[CompiledPart], optional: tuple[bool, ...]) -> Run:
+    """Build a map literal entry by entry; an absent optional entry removes an earlier one with its key."""
+    after = _later_costs([part for pair in zip(keys, values, strict=True) for part in pair])
+    parts = tuple(
+        (key.run, value.run, skip, later, rest)
+        for key, value, skip, later, rest in zip(keys, values, optional, after[::2], after[1::2], strict=True)
+    )
+
+    def run(frame: EvaluationFrame) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        unspent = 0
+        try:
+            for key, item, skippable, later, rest in parts:
+                unspent = later
+                dict_key = map_key(key(frame))
+                charge_key(frame, dict_key, len(made))
+                unspent = rest
+                value = item(frame)
+                if skippable:
+                    if not _present(value):
+                        made.pop(dict_key, None)
+                        continue
+                    value = value.value
+                made[dict_key] = value
+        except CelRuntimeError:
+            frame.cost -= unspent
+            raise
+        return made
+
+    return run
 
 
 def _filled_list(elements: list[CompiledPart]) -> Run:

@@ -1,5 +1,6 @@
-"""The bytes of a compiled program, by looking through its closures."""
+"""The bytes of a compiled program: the sum over all that its closures hold."""
 
+from collections.abc import Iterable
 from sys import getsizeof
 from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any, Final
@@ -9,7 +10,7 @@ from dra_extender.cel.runtime.values import Optional, Uint
 
 _UNCOUNTED: Final = frozenset({type, bool, type(None), BuiltinFunctionType})
 _PLAIN: Final = frozenset({str, bytes, int, float, Uint, Semver})
-_PARTS: Final = frozenset({tuple, list, frozenset, set})
+_CONTAINERS: Final = frozenset({tuple, list, frozenset, set, dict, Optional})
 _GC_HEADER: Final = 16
 _FUNCTION_BYTES: Final = getsizeof(lambda: None) + _GC_HEADER
 _CELL_BYTES: Final = getsizeof(CellType()) + _GC_HEADER
@@ -33,23 +34,29 @@ def program_size(*roots: Any) -> int:
             continue
         seen.add(id(item))
         if kind is FunctionType:
-            closure = item.__closure__
-            if closure is not None:
-                pending += [part for cell in closure if type(part := cell.cell_contents) not in _UNCOUNTED]
-                total += _FUNCTION_BYTES + _TUPLE_BYTES + (_PLACE_BYTES + _CELL_BYTES) * len(closure)
-            if item.__defaults__:
-                pending.append(item.__defaults__)
-                total += _FUNCTION_BYTES if closure is None else 0
+            total += _function_size(item, pending)
         elif kind in _PLAIN:
             total += getsizeof(item)
-        elif kind in _PARTS:
+        elif kind in _CONTAINERS:
             total += getsizeof(item)
-            pending += item
-        elif kind is dict:
-            total += getsizeof(item)
-            pending += item.keys()
-            pending += item.values()
-        elif kind is Optional:
-            total += getsizeof(item)
-            pending.append(item.value)
+            pending += _contents(item)
     return total
+
+
+def _function_size(function: FunctionType, pending: list[Any]) -> int:
+    """The bytes of a function with its cells; what the cells and defaults hold is left to be measured."""
+    size = 0
+    closure = function.__closure__
+    if closure is not None:
+        pending += [part for cell in closure if type(part := cell.cell_contents) not in _UNCOUNTED]
+        size = _FUNCTION_BYTES + _TUPLE_BYTES + (_PLACE_BYTES + _CELL_BYTES) * len(closure)
+    if function.__defaults__:
+        pending.append(function.__defaults__)
+        size = size or _FUNCTION_BYTES
+    return size
+
+
+def _contents(item: Any) -> Iterable[Any]:
+    if type(item) is dict:
+        return (*item.keys(), *item.values())
+    return (item.value,) if type(item) is Optional else item

@@ -1,12 +1,12 @@
 """An expression whose parts can be evaluated one by one, all within the limits of one evaluation."""
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.analysis.visitor import is_free_name, nodes_of
+from dra_extender.cel.analysis.visitor import children_of, is_free_name, nodes_of
 from dra_extender.cel.compiler.code import CompiledPart
 from dra_extender.cel.compiler.compiler import Compiler
 from dra_extender.cel.compiler.comprehensions import UnevaluatedVariable
@@ -210,18 +210,20 @@ def operands(item: ExplainedPart) -> list[ExplainedPart]:
     node, checked = item.node, item.checked
     if isinstance(node, ast.Comprehension):
         return [source_of(item)]
-    if isinstance(checked, typed_ast.FieldSelection) and isinstance(node, ast.Select):
-        return [ExplainedPart(node.operand, checked.operand)]
+    if isinstance(node, ast.Select):
+        return [ExplainedPart(node.operand, checked.operand)] if isinstance(checked, typed_ast.FieldSelection) else []
     if isinstance(node, ast.CallExpression):
         return list(_arguments(node, checked))
-    if isinstance(node, ast.ListLiteral) and isinstance(checked, typed_ast.MakeList):
-        values = (element.value for element in node.elements)
-        return [ExplainedPart(*pair) for pair in zip(values, checked.elements, strict=True)]
-    if isinstance(node, ast.MapLiteral) and isinstance(checked, typed_ast.MakeMap):
-        written = [each for entry in node.entries for each in (entry.key, entry.value)]
-        known = [each for pair in zip(checked.keys, checked.values, strict=True) for each in pair]
-        return [ExplainedPart(*pair) for pair in zip(written, known, strict=True)]
-    return []
+    written = children_of(node)
+    return [ExplainedPart(*pair) for pair in zip(written, _literal_parts(checked), strict=True)] if written else []
+
+
+def _literal_parts(checked: typed_ast.TypedNode) -> Sequence[typed_ast.TypedNode]:
+    """The elements of a list literal, or the keys and values of a map literal, each key before its value."""
+    if isinstance(checked, typed_ast.MakeList):
+        return checked.elements
+    assert isinstance(checked, typed_ast.MakeMap)  # noqa: S101 - for the type checker: other nodes have been dealt with
+    return tuple(chain.from_iterable(zip(checked.keys, checked.values, strict=True)))
 
 
 def _arguments(node: ast.CallExpression, checked: typed_ast.TypedNode) -> Iterator[ExplainedPart]:

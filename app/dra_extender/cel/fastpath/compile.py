@@ -38,9 +38,11 @@ from dra_extender.cel.runtime.quantity import Quantity
 from dra_extender.cel.runtime.semver import Semver
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types import typed_ast
+from dra_extender.cel.types.declarations import Implementation
 
 _KINDS: Final = frozenset({str, int, bool})
-_LEAST_FUSED: Final = 3
+_LEAST_JOINED: Final = 3
+_PAIR: Final = 2
 _SELECTION_COST: Final = 5
 _MIRRORED: Final = {"_<_": "_>_", "_>_": "_<_", "_<=_": "_>=_", "_>=_": "_<=_"}
 _TEXT_METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
@@ -148,7 +150,7 @@ def _join_terms(terms: Sequence[FastPath]) -> list[Evaluate]:
     for domain, group in groupby(terms, lambda term: term.check and term.check[0]):
         row = list(group)
         checks = tuple(term.check[1] for term in row if term.check is not None)
-        if domain is None or len(row) < _LEAST_FUSED:
+        if domain is None or len(row) < _LEAST_JOINED:
             joined.extend(map(_as_bool, row))
         else:
             joined.append(attributes_equal(domain, checks))
@@ -225,30 +227,39 @@ def _method(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | Non
     operand = _compile(node.arguments[0], context)
     if operand is None or len(node.candidates) != 1:
         return None
-    single = node.candidates[0]
     if name in CASES:
         evaluate = apply_to_text(operand.evaluate, CASES[name])
         return FastPath(evaluate, operand.cost + 2 * tenth(MAX_TEXT_LENGTH), str)
-    if len(node.arguments) != len(single.parameters) or len(node.arguments) != _LEAST_FUSED - 1:
+    single = node.candidates[0]
+    if len(node.arguments) != _PAIR or len(single.parameters) != _PAIR:
         return None
-    argument = node.arguments[1]
-    if name in _TEXT_METHODS and isinstance(argument, typed_ast.Constant) and type(argument.value) is str:
-        if name == "matches":
-            return _match(operand, argument.value, context)
-        return FastPath(
-            apply_to_text(operand.evaluate, single.run, argument.value), _search_cost(operand, argument.value), bool
-        )
-    if name in _ORDERED_METHODS:
-        known = _constant_value(argument)
-        if known is not None:
-            value, cost = known
-            kind = int if name == "compareTo" else bool
-            evaluate = (
-                require_type(operand.evaluate, type(value)) if operand.kind is not type(value) else operand.evaluate
-            )
-            run = single.run
-            return FastPath(lambda device: run(evaluate(device), value), operand.cost + 1 + cost, kind)
-    return None
+    if name in _TEXT_METHODS:
+        return _text_method(name, single.run, operand, node.arguments[1], context)
+    return _ordered_method(name, single.run, operand, node.arguments[1]) if name in _ORDERED_METHODS else None
+
+
+def _text_method(
+    name: str, run: Implementation, operand: FastPath, argument: typed_ast.TypedNode, context: _FastPathContext
+) -> FastPath | None:
+    if not isinstance(argument, typed_ast.Constant) or type(argument.value) is not str:
+        return None
+    if name == "matches":
+        return _match(operand, argument.value, context)
+    evaluate = apply_to_text(operand.evaluate, run, argument.value)
+    return FastPath(evaluate, _search_cost(operand, argument.value), bool)
+
+
+def _ordered_method(
+    name: str, run: Implementation, operand: FastPath, argument: typed_ast.TypedNode
+) -> FastPath | None:
+    known = _constant_value(argument)
+    if known is None:
+        return None
+    value, cost = known
+    kind = type(value)
+    evaluate = operand.evaluate if operand.kind is kind else require_type(operand.evaluate, kind)
+    result = int if name == "compareTo" else bool
+    return FastPath(lambda device: run(evaluate(device), value), operand.cost + 1 + cost, result)
 
 
 def _search_cost(operand: FastPath, wanted: str) -> int:

@@ -178,17 +178,21 @@ def _sum(
 ) -> Callable[[EvaluationFrame, Elements], Any]:
     """Add numbers of one type; `checked` is asked about sums that are not between `least` and `most`."""
 
+    def add(total: Any, piece: Elements) -> Any:
+        for value in piece:
+            if type(value) is not kind:
+                raise no_overload(kind(total), value)
+            total += value
+            if total > most or total < least:
+                checked(total)
+        return total
+
     def run(frame: EvaluationFrame, values: Elements) -> Any:
         total: Any = kind(0)
         for start in range(0, len(values), _SUMMED_PIECE):
             piece = values if len(values) <= _SUMMED_PIECE else values[start : start + _SUMMED_PIECE]
             frame.spend(_ROUND_WORK * len(piece))
-            for value in piece:
-                if type(value) is not kind:
-                    raise no_overload(kind(total), value)
-                total += value
-                if total > most or total < least:
-                    checked(total)
+            total = add(total, piece)
         return kind(total)
 
     return run

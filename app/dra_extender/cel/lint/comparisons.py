@@ -52,18 +52,24 @@ def _operator(
         how = "compares with quantities only" if two in _PLAIN else f"compares by compareTo, not by {symbol}"
         message = f"{what} {how}"
         return error(LintCode.CAPACITY_COMPARISON, node.offset, message, _compare(subject, _quantity(other), symbol))
-    if one is AccessKind.ATTRIBUTE and two is AccessKind.QUANTITY:
-        return _of_attribute(node, subject, certain=ordered)
     if one is AccessKind.SEMVER and two in _PLAIN:
         message = f"a version does not compare with {'text' if two is AccessKind.TEXT else 'a number'}"
         return error(LintCode.VERSION_COMPARISON, node.offset, message, _compare(subject, _semver(other), symbol))
-    if one is AccessKind.ATTRIBUTE and two is AccessKind.SEMVER and ordered:
+    return _attribute_operator(node, subject, other, symbol) if one is AccessKind.ATTRIBUTE else None
+
+
+def _attribute_operator(
+    node: ast.CallExpression, subject: ast.SyntaxNode, other: ast.SyntaxNode, symbol: str
+) -> LintFinding | None:
+    """About `subject symbol other`, where the subject is an attribute."""
+    kind, ordered = kind_of(other), symbol in _ORDER.values()
+    if kind is AccessKind.QUANTITY:
+        return _of_attribute(node, subject, certain=ordered)
+    if kind is AccessKind.SEMVER and ordered:
         message = f"versions compare by compareTo, not by {symbol}"
         suggestion = _compare(subject, node_text(other), symbol)
         return error(LintCode.VERSION_COMPARISON, node.offset, message, suggestion)
-    if one is AccessKind.ATTRIBUTE and two is AccessKind.TEXT:
-        return _version_as_text(node, subject, other, symbol)
-    return None
+    return _version_as_text(node, subject, other, symbol) if kind is AccessKind.TEXT else None
 
 
 def _version_as_text(

@@ -69,12 +69,7 @@ def _truth(evaluation: Evaluation, item: ExplainedPart) -> bool | None:
         case typed_ast.Logical():
             return _logical(evaluation, item, checked)
         case typed_ast.Conditional():
-            condition, chosen, other = operands(item)
-            held = _truth(evaluation, condition)
-            branches = {_truth(evaluation, each) for each in (chosen, other)}
-            if held is not None:
-                return _truth(evaluation, chosen if held else other)
-            return branches.pop() if len(branches) == 1 else None
+            return _conditional(evaluation, item)
         case typed_ast.CelBind():
             evaluation.defer(checked.slot, source_of(item))
             return _truth(evaluation, body_of(item))
@@ -82,6 +77,15 @@ def _truth(evaluation: Evaluation, item: ExplainedPart) -> bool | None:
             inner = _truth(evaluation, operands(item)[0])
             return None if inner is None else not inner
     return _reflexive(item.node)
+
+
+def _conditional(evaluation: Evaluation, item: ExplainedPart) -> bool | None:
+    condition, chosen, other = operands(item)
+    held = _truth(evaluation, condition)
+    if held is not None:
+        return _truth(evaluation, chosen if held else other)
+    branches = {_truth(evaluation, each) for each in (chosen, other)}
+    return branches.pop() if len(branches) == 1 else None
 
 
 def _logical(evaluation: Evaluation, item: ExplainedPart, checked: typed_ast.Logical) -> bool | None:
@@ -136,15 +140,19 @@ def _demand(node: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
         return None if found is None else (found[0], found[1], not found[2])
     if not isinstance(node, ast.CallExpression) or node.function not in {_EQUALITY, "_!=_", "@in"}:
         return None
-    left, right = node.arguments
     if node.function == "@in":
-        if not is_open(left) or not isinstance(right, ast.ListLiteral):
-            return None
-        values = [_constant(each.value) for each in right.elements]
-        return (node_text(left), values, True) if all(each is not None for each in values) else None
+        return _membership_demand(*node.arguments)
+    left, right = node.arguments
     subject, other = (right, left) if is_open(right) else (left, right)
     value = _constant(other)
     return (node_text(subject), [value], node.function == _EQUALITY) if value is not None and is_open(subject) else None
+
+
+def _membership_demand(element: ast.SyntaxNode, among: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
+    if not is_open(element) or not isinstance(among, ast.ListLiteral):
+        return None
+    values = [_constant(each.value) for each in among.elements]
+    return (node_text(element), values, True) if all(each is not None for each in values) else None
 
 
 def _constant(node: ast.SyntaxNode) -> tuple[str, Any] | None:

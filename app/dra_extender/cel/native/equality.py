@@ -21,7 +21,9 @@ from dra_extender.cel.runtime.values import LISTS, MAPS, NUMBERS, DoubleKey, Opt
 from dra_extender.cel.support.errors import CelRuntimeError
 
 STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, NamedFormat})
-"""Types that refuse to be compared with others."""
+"""Types that have no equality with other types: comparing them is an error, as in cel-go's libraries of Kubernetes."""
+_STRICT_PEERS: Final[Mapping[type, type]] = {**{kind: kind for kind in STRICT}, QuantitySum: Quantity}
+"""The one type that a value of a strict type compares with, if it stands on the left."""
 
 _ABSENT: Final = object()
 _FEW: Final = 8
@@ -48,7 +50,7 @@ def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """
     kind, other_kind = type(one), type(other)
     if kind in STRICT:
-        if other_kind is (Quantity if kind is QuantitySum else kind):
+        if other_kind is _STRICT_PEERS[kind]:
             return _strictly_equal(frame, one, other)
         if other is None:
             return False
@@ -56,10 +58,8 @@ def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     if kind in _CONTAINERS:
         return _equal_containers(frame, one, other)
     if kind is other_kind:
-        if kind in _TEXTS:
-            if len(one) != len(other):
-                return False
-            return bool(one == other if len(one) < _LONG else SAME.call(frame, one, other))
+        if kind in _TEXTS and len(one) == len(other) >= _LONG:
+            return bool(SAME.call(frame, one, other))
         return bool(one == other)
     if kind in NUMBERS and other_kind in NUMBERS:
         return float(one) == float(other) if float in {kind, other_kind} else bool(one == other)
@@ -98,21 +98,23 @@ def _equal_contents(frame: EvaluationFrame, one: Any, other: Any) -> bool:
             return False
         return _equal_lists(frame, one, other)
     if type(one) in MAPS:
-        if type(other) not in MAPS or len(one) != len(other):
-            return False
-        for key, value in one.items():
-            frame.spend(COMPARISON_WORK + key_work(key, len(other)))
-            found = _counterpart(other, key)
-            if found is _ABSENT or not _element_equal(frame, value, found):
-                return False
-        return True
+        return type(other) in MAPS and len(one) == len(other) and _equal_maps(frame, one, other)
     if not isinstance(other, Optional) or one.present is not other.present:
         return False
     frame.spend(1)
     return not one.present or equal(frame, one.value, other.value)
 
 
-def _counterpart(values: dict[Any, Any], key: Any) -> Any:
+def _equal_maps(frame: EvaluationFrame, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
+    for key, value in one.items():
+        frame.spend(COMPARISON_WORK + key_work(key, len(other)))
+        found = _counterpart(other, key)
+        if found is _ABSENT or not elements_equal(frame, value, found):
+            return False
+    return True
+
+
+def _counterpart(values: Mapping[Any, Any], key: Any) -> Any:
     """What one map has under the key of another."""
     if type(key) is not DoubleKey:
         return values.get(key, _ABSENT)
@@ -127,7 +129,7 @@ def _equal_lists(frame: EvaluationFrame, one: Elements, other: Elements) -> bool
         return same_elements(frame, one, other)
     for left, right in zip(one, other, strict=True):
         frame.spend(COMPARISON_WORK)
-        if not _element_equal(frame, left, right):
+        if not elements_equal(frame, left, right):
             return False
     return True
 
@@ -138,8 +140,8 @@ def _compares_natively(frame: EvaluationFrame, values: Elements) -> bool:
     return kinds <= _INTEGERS or kinds <= _STRINGS
 
 
-def _element_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    """Inside of containers strangers are not equal rather than an error."""
+def elements_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
+    """Whether two values inside of containers are equal; a strict type and another type are unequal there, not an error."""
     if type(one) in STRICT:
         return type(other) in STRICT and _strictly_equal(frame, one, other)
     return equal(frame, one, other)

@@ -189,20 +189,14 @@ class _Estimate:
 
     def _escaped(self) -> tuple[int, int]:
         """The size of an escape sequence, or the character it stands for, -1 if it stands for a class or a place."""
-        text = self._text
-        character = text[self._place + 1 : self._place + 2]
-        found = _UNICODE.match(text, self._place) if character in {"p", "P"} else None
+        character = self._text[self._place + 1 : self._place + 2]
+        found = _UNICODE.match(self._text, self._place) if character in {"p", "P"} else None
         if found is not None:
             self._place = found.end()
-            sizes = _CATEGORIES.get(found[1] or found[2] or "", (_SCRIPT, _SCRIPT))
-            complement = self._negated or self._fold or found[0].startswith("\\P") or found[0].startswith("^", 3)
-            return sizes[complement], -1
-        for form, base in _NUMBERS if character in _BEGINNINGS else ():
-            found = form.match(text, self._place)
-            if found is not None:
-                self._place = found.end()
-                digits = (found[1] or found[2]) if base == 16 else found[0][1:]  # noqa: PLR2004 - two bases
-                return 0, int(digits, base)
+            return self._category_size(found), -1
+        code = self._number() if character in _BEGINNINGS else None
+        if code is not None:
+            return 0, code
         self._place += 2
         if character in _ESCAPES:
             return _ESCAPES[character] + (_ASCII_FOLD if self._fold else 0), -1
@@ -212,8 +206,22 @@ class _Estimate:
             return 2, -1
         return 0, ord(character or " ")
 
+    def _category_size(self, found: re.Match[str]) -> int:
+        sizes = _CATEGORIES.get(found[1] or found[2] or "", (_SCRIPT, _SCRIPT))
+        complement = self._negated or self._fold or found[0].startswith("\\P") or found[0].startswith("^", 3)
+        return sizes[complement]
+
+    def _number(self) -> int | None:
+        """The character that an escape sequence names by its hexadecimal or octal number, if it does."""
+        for form, base in _NUMBERS:
+            found = form.match(self._text, self._place)
+            if found is not None:
+                self._place = found.end()
+                return int((found[1] or found[2]) if form is _HEXADECIMAL else found[0][1:], base)
+        return None
+
     def _class(self) -> int:
-        """A class in brackets; its ranges are counted one by one, as if none met another."""
+        """A class in brackets; its ranges are counted one by one, as if none overlapped."""
         text = self._text
         self._place += 1
         negated = text.startswith("^", self._place)

@@ -1,4 +1,4 @@
-"""URLs as upstream's standard library reads them, which is stricter here and laxer there than any RFC."""
+"""URLs as Go's net/url reads them, which follows no RFC exactly."""
 
 import re
 from typing import Final
@@ -113,24 +113,25 @@ def _parse(text: str, fragment: str, *, lenient: bool = False) -> Url:
     if text == "*":
         return Url("", "", "*", "", f"*{_fragment(fragment)}")
     scheme, rest = _scheme(text)
-    forced = rest.endswith("?") and rest.count("?") == 1
-    rest, _, query = rest.partition("?")
-    question = f"?{query}" if forced or query else ""
-    if not rest.startswith("/"):
+    head, mark, query = rest.partition("?")
+    if not head.startswith("/"):
         if not scheme:
             raise UrlError("invalid URI for request")
-        return Url(scheme, "", "", query, f"{scheme}:{rest}{question}{_fragment(fragment)}")
-    user, host, path = None, "", rest
-    with_authority = rest.startswith("//") and (scheme or (lenient and not rest.startswith("///")))
-    if with_authority:
-        authority, slash, path = rest[2:].partition("/")
-        path = slash + path
-        user, host = _authority(scheme, authority)
-    escaped = _escaped_part(path, "path")
-    prefix = f"{scheme}:" if scheme else ""
-    if with_authority and (host or path or user is not None):
-        prefix += f"//{user or ''}{_escaped(host, 'host')}"
-    return Url(scheme, host, escaped, query, f"{prefix}{escaped}{question}{_fragment(fragment)}")
+        return Url(scheme, "", "", query, f"{scheme}:{head}{mark}{query}{_fragment(fragment)}")
+    host, prefix, path = "", f"{scheme}:" if scheme else "", head
+    if head.startswith("//") and (scheme or (lenient and not head.startswith("///"))):
+        host, shown, path = _split_authority(scheme, head[2:])
+        prefix += shown
+    path = _escaped_part(path, "path")
+    return Url(scheme, host, path, query, f"{prefix}{path}{mark}{query}{_fragment(fragment)}")
+
+
+def _split_authority(scheme: str, text: str) -> tuple[str, str, str]:
+    """Host, user and host as the normal form shows them, and path of what stands behind the two slashes."""
+    authority, slash, path = text.partition("/")
+    user, host = _authority(scheme, authority)
+    shown = f"//{user or ''}{_escaped(host, 'host')}" if host or slash or user is not None else ""
+    return host, shown, slash + path
 
 
 def _scheme(text: str) -> tuple[str, str]:

@@ -186,10 +186,23 @@ class Checker(Expansions):
                 return simple
         types = tuple([item.type for item in arguments])
         self._calls += call_units(name, arguments)
+        member = target is not None
+        overloads = self._functions[name].shapes.get((member, len(arguments)), ())
+        opened = any(map(_is_open, types)) and any(map(_is_open, map(self._types.resolve, types)))
+        candidates, result = self._matching_overloads(overloads, types)
+        if result is None:
+            applied = self._applied_to(types, member=member)
+            raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
+        if opened and not self.careful:
+            self.careful = self._may_mistake(types, candidates, result)
+        return self._specialise(node, name, result, tuple(candidates), arguments)
+
+    def _matching_overloads(
+        self, overloads: tuple[Overload, ...], types: tuple[Type, ...]
+    ) -> tuple[list[Overload], Type | None]:
+        """The overloads that arguments of these types fit, and the type of the result, dynamic if they differ in it."""
         candidates: list[Overload] = []
         result: Type | None = None
-        overloads = self._functions[name].shapes.get((target is not None, len(arguments)), ())
-        opened = any(map(_is_open, types)) and any(map(_is_open, map(self._types.resolve, types)))
         self._types.step(len(overloads))
         for candidate in overloads:
             parameters, returned = self._types.instantiate(candidate.parameters, candidate.result)
@@ -200,15 +213,20 @@ class Checker(Expansions):
                     result = found
                 elif result.kind != "dyn" and not self._types.same(result, found):
                     result = DYN
-        if result is None:
-            kinds = [str(self.final(item.type)) for item in arguments[:_SHOWN_ARGUMENTS]]
-            kinds.extend(["..."] * (len(arguments) > len(kinds)))
-            applied = f"({', '.join(kinds)})" if target is None else f"{kinds[0]}.({', '.join(kinds[1:])})"
-            raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
-        if opened and not self.careful and result.kind != "dyn" and any(item.result.open for item in candidates):
-            closed = result.free or not result.open
-            self.careful = closed or any(self._types.resolve(item).kind == "dyn" for item in types)
-        return self._specialise(node, name, result, tuple(candidates), arguments)
+        return candidates, result
+
+    def _may_mistake(self, types: tuple[Type, ...], candidates: list[Overload], result: Type) -> bool:
+        """Whether arguments of open types may make the result another type than the one that was found."""
+        if result.kind == "dyn" or not any(item.result.open for item in candidates):
+            return False
+        closed = result.free or not result.open
+        return closed or any(self._types.resolve(item).kind == "dyn" for item in types)
+
+    def _applied_to(self, types: tuple[Type, ...], *, member: bool) -> str:
+        """The types of arguments as upstream's message shows them: "(int, int)", or "string.(int)" of a member call."""
+        shown = [str(self.final(item)) for item in types[:_SHOWN_ARGUMENTS]]
+        shown.extend(["..."] * (len(types) > len(shown)))
+        return f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"
 
     def _simple(
         self, node: ast.CallExpression, name: str, left: typed_ast.TypedNode, right: typed_ast.TypedNode

@@ -75,7 +75,7 @@ def _compared(found: Difference) -> bool:
     changed = {LATEST: msgspec.structs.replace(environment, functions=functions)}
     with (
         patch.object(program, "ENVIRONMENTS", changed),
-        patch.object(calls, "_known", lambda *_: None),
+        patch.object(calls, "fold_call", lambda *_: None),
         patch.object(device_values, "read_quantity", read_uncached),
     ):
         return ours(found.scenario) == found.theirs
@@ -129,8 +129,8 @@ def _strangers(found: Difference) -> bool:
             met.append(one)
         return original(frame, one, other)
 
-    original = equality._element_equal
-    with patch.object(equality, "_element_equal", recording):
+    original = equality.elements_equal
+    with patch.object(equality, "elements_equal", recording):
         ours(found.scenario)
     return bool(met)
 
@@ -141,8 +141,8 @@ def _dynamic(found: Difference) -> bool:
     def closed(node: typed_ast.FieldSelection | typed_ast.Index) -> bool:
         return original(node) and not _inside_dynamic(node)
 
-    original = access._opens
-    with patch.object(access, "_opens", closed):
+    original = access.looks_into_optionals
+    with patch.object(access, "looks_into_optionals", closed):
         return ours(found.scenario) == found.theirs
 
 
