@@ -16,14 +16,12 @@ REAL_PROCESSES: Final = frozenset({"bench", "chaos", "controlplane", "e2e", "hos
 """Folders that drive real servers, for which no clock can be injected."""
 
 SLEEPS: Final[dict[str, int]] = {
-    "api": 12,
-    "kube": 3,
-    "scheduling": 10,
-    "service": 4,
+    "api": 7,
+    "kube": 2,
+    "scheduling": 7,
+    "service": 1,
     "simulator": 1,
     "support": 1,
-    "support/kube": 1,
-    "support/scheduling": 1,
 }
 PRIVATE: Final[dict[str, int]] = {
     "allocator": 15,
@@ -36,7 +34,7 @@ PRIVATE: Final[dict[str, int]] = {
     "ledger": 7,
     "model": 1,
     "parity": 2,
-    "scheduling": 50,
+    "scheduling": 39,
     "service": 3,
     "simulator": 1,
     "support/kube": 1,

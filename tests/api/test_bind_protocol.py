@@ -9,6 +9,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 
 from tests.api.conftest import Serve
 from tests.support.api.sites import Site
+from tests.support.turns import until
 
 ARGS = {"PodName": "p", "PodNamespace": "ns", "PodUID": "u1", "Node": "n1"}
 
@@ -88,10 +89,8 @@ async def test_parked_binds_do_not_keep_filter_waiting(site: Site, serve: Serve)
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(raw_request("/bind", ARGS))
             writers.append(writer)
-        async with asyncio.timeout(120):
-            while len(site.verbs.bound) < 100:  # noqa: ASYNC110 - the count is what is waited for
-                await asyncio.sleep(0.01)
-            answer = await client.post("/filter", json={"Pod": {}, "NodeNames": ["a"]})
+        await until(lambda: len(site.verbs.bound) == 100)
+        answer = await client.post("/filter", json={"Pod": {}, "NodeNames": ["a"]})
         assert answer.json() == {"NodeNames": ["a"]}
         for writer in writers:
             writer.close()

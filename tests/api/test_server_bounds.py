@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from tests.support.api.serving import HEAD, PROBE, Peer, serve
+from tests.support.turns import until_async
 
 ECHO = json.dumps({"Pod": {}, "NodeNames": ["a"]}).encode()
 BIND = json.dumps({"PodName": "p", "PodNamespace": "ns", "PodUID": "u1", "Node": "n1"}).encode()
@@ -86,10 +87,12 @@ async def test_unfinished_bodies_take_no_more_memory_than_there_is_for_them() ->
                 await peer.send(HEAD % (2 * MiB) + b" " * MiB)
 
         sending = [asyncio.create_task(fill(peer)) for peer in peers]
-        async with asyncio.timeout(120):
-            while await server.metric("closed_connections_total", reason="memory") < 32:
-                assert await server.metric("in_flight_bytes") <= limit
-                await asyncio.sleep(0.01)
+
+        async def all_others_are_closed() -> bool:
+            assert await server.metric("in_flight_bytes") <= limit
+            return await server.metric("closed_connections_total", reason="memory") >= 32
+
+        await until_async(all_others_are_closed)
         assert await server.metric("in_flight_bytes") <= limit
         assert await server.probe() == b"ok"
         honest = await server.peer()
@@ -98,9 +101,7 @@ async def test_unfinished_bodies_take_no_more_memory_than_there_is_for_them() ->
         for each in (*peers, honest):
             each.close()
         await asyncio.gather(*sending)
-        async with asyncio.timeout(120):
-            while await server.metric("in_flight_bytes"):  # noqa: ASYNC110 - only the metric tells
-                await asyncio.sleep(0.01)
+        await server.until_metric(0, "in_flight_bytes")
 
 
 async def test_answers_that_nobody_takes_end_with_their_connection() -> None:
@@ -111,9 +112,7 @@ async def test_answers_that_nobody_takes_end_with_their_connection() -> None:
         peer.reader._limit = 1  # type: ignore[attr-defined]  # a caller that reads nothing
         for _ in range(8):
             await peer.send(HEAD % len(body) + body)
-        async with asyncio.timeout(15):
-            while not await server.metric("closed_connections_total", reason="slow_reader"):  # noqa: ASYNC110 - as above
-                await asyncio.sleep(0.05)
+        await server.until_metric(1, "closed_connections_total", reason="slow_reader")
         assert await server.metric("in_flight_bytes") == 0
         peer.close()
 
@@ -202,6 +201,7 @@ import asyncio, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 import uvloop
 from tests.support.api.serving import serve
+from tests.support.turns import until_async
 async def main():
     async with serve() as server:
         print(f"port {server.port}", flush=True)

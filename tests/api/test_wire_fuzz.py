@@ -263,9 +263,8 @@ async def test_random_callers_get_defined_answers_and_disturb_nobody(
         random.shuffle(server.peers)
         for each in server.peers:
             each.close()
-        async with asyncio.timeout(120):
-            while await server.metric("connections") or await server.metric("in_flight_bytes"):  # noqa: ASYNC110 - only the metric tells
-                await asyncio.sleep(0.01)
+        await server.until_metric(0, "connections")
+        await server.until_metric(0, "in_flight_bytes")
     for kind, answer in answers:
         statuses = {int(each) for each in STATUS.findall(answer)}
         assert statuses <= ALLOWED | {100}, (kind, statuses, answer[:300])

@@ -15,7 +15,8 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Cluster, RequestRejectedError, ServerUnavailableError
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
-from tests.support.kube.recording import CountingObserver, ManualClock, RecordingSink, Sleeper, until
+from tests.support.kube.recording import CountingObserver, ManualClock, RecordingSink, Sleeper
+from tests.support.turns import until
 
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 Make = Callable[..., KubeCluster]

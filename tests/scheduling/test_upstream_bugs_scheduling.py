@@ -4,7 +4,6 @@ Those of the allocator are in tests/allocator/test_upstream_bugs.py.
 """
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -24,6 +23,7 @@ from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.support.kube.recording import CountingObserver, ManualClock
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, World
+from tests.support.turns import until
 
 FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
@@ -54,19 +54,11 @@ def shared(*pods: str) -> World:
     return world
 
 
-async def eventually(holds: Callable[[], bool]) -> None:
-    for _ in range(5000):
-        if holds():
-            return
-        await asyncio.sleep(0.001)
-    pytest.fail("it never came about")
-
-
 async def test_136269_a_device_is_not_given_again_before_the_watch_has_told_of_its_allocation(world: World) -> None:
     """The first pod's claim is written and its bind done; nothing of that has come back yet when the second pod is filtered."""
     await world.filter("p1", "n1")
     bind = asyncio.create_task(world.bind("p1", "n1"))
-    await eventually(lambda: world.devices("c1") == ["n1/gpu-0"])
+    await until(lambda: world.devices("c1") == ["n1/gpu-0"])
     assert list((await world.filter("p2", "n1")).fitting) == []
     async with world.watching():
         await bind
@@ -294,7 +286,7 @@ async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_bu
     world.add_pod("p1", "c1")
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
-        await eventually(lambda: bool(world.devices("c1")))
+        await until(lambda: bool(world.devices("c1")))
         report(world, "c1")
         await bind
     labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="success"'
@@ -316,13 +308,13 @@ async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_
     world.add_pod("p1", "c1")
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
-        await eventually(lambda: world.devices("c1") == ["n1/gpu-0"])
+        await until(lambda: world.devices("c1") == ["n1/gpu-0"])
         report(world, "c1", "Failed")
         with pytest.raises(RetryableError, match="gpu-0 reports Failed"):
             await bind
         assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
         again = asyncio.create_task(world.bind("p1", "n1"))
-        await eventually(lambda: world.devices("c1") == ["n1/gpu-1"])
+        await until(lambda: world.devices("c1") == ["n1/gpu-1"])
         report(world, "c1")
         await again
     assert world.pod("p1")["spec"]["nodeName"] == "n1"

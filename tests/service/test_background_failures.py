@@ -30,6 +30,7 @@ from tests.kube.test_kube_cluster import Make, make, sleeper  # noqa: F401 - fix
 from tests.scheduling.claims.test_reserver import bind_all, shared
 from tests.service.test_service import Elected, Running, create_pod, running
 from tests.support.kube.recording import CountingObserver, RecordingSink
+from tests.support.turns import until
 
 # Where the work of each task is done.  A new task needs a place here, or the last test fails.
 OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
@@ -70,12 +71,6 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
         return calls
 
     return prepare
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110 - there is nothing to wait for but the state
-            await asyncio.sleep(0.01)
 
 
 async def failures(site: Running, task: str) -> int:

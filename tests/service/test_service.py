@@ -16,6 +16,8 @@ from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.metrics import Metrics
 
+from tests.support.turns import until_async
+
 LOOPBACK = ServerSettings(host="127.0.0.1", port=0, stop_seconds=10)
 PASS_THROUGH = {"Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, "NodeNames": ["a"]}
 
@@ -80,9 +82,11 @@ class Running:
 
     async def until_ready(self) -> None:
         self.cluster.complete.set()
-        async with asyncio.timeout(120):
-            while (await self.client.get("/readyz")).status_code != 200:  # noqa: ASYNC110 - as a probe does
-                await asyncio.sleep(0.01)
+
+        async def is_ready() -> bool:
+            return (await self.client.get("/readyz")).status_code == 200
+
+        await until_async(is_ready)
 
 
 class Elected:
@@ -251,9 +255,11 @@ async def test_a_stop_while_standing_by_ends_the_service() -> None:
 
 async def until_said(site: Running, words: str) -> None:
     """Waits until the readiness page has these words."""
-    async with asyncio.timeout(120):
-        while words not in await site.ready():  # noqa: ASYNC110 - as a probe does
-            await asyncio.sleep(0.01)
+
+    async def is_said() -> bool:
+        return words in await site.ready()
+
+    await until_async(is_said)
 
 
 async def test_a_cluster_that_refuses_ends_the_service_with_its_sentence() -> None:

@@ -1,16 +1,36 @@
-"""Time for whatever can go on in a test's event loop."""
+"""Waiting in a test's event loop: for a condition, or for whatever can happen without the passing of time."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-_TURNS: Final = 60
-_SECONDS: Final = 0.001
+_TURNS: Final = 300
+_POLL_SECONDS: Final = 0.002
+_LIMIT_SECONDS: Final = 120.0
 
 
 async def turns() -> None:
-    """Lets the event loop turn many times, over some hundredths of a second.
-
-    One sleep of that length is one turn if the machine stops the process meanwhile: what needs several turns is half way then.
-    """
+    """Let the event loop turn so often that whatever needs no time has happened."""
     for _ in range(_TURNS):
-        await asyncio.sleep(_SECONDS)
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object], meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Return when the condition holds; before each look `meanwhile` is called. TimeoutError after two minutes."""
+
+    async def holds() -> object:
+        return condition()
+
+    await until_async(holds, meanwhile)
+
+
+async def until_async(
+    condition: Callable[[], Awaitable[object]], meanwhile: Callable[[], object] = lambda: None
+) -> None:
+    """As `until`, for a condition that has to be awaited."""
+    async with asyncio.timeout(_LIMIT_SECONDS):
+        while True:
+            meanwhile()
+            if await condition():
+                return
+            await asyncio.sleep(_POLL_SECONDS)

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from tests.support.kube.fake_api_server import FakeApiServer, Seen, status_answer
 from tests.support.kube.recording import CountingObserver, ManualClock
+from tests.support.turns import until
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/space/events"
 POD = Pod(namespace="space", name="pod", uid="uid-pod")
@@ -86,9 +87,7 @@ def accept_events(desk: Desk, namespace: str) -> None:
 
 
 async def written_when(desk: Desk, enough: Callable[[list[Seen]], bool]) -> list[Seen]:
-    async with asyncio.timeout(120):
-        while not enough(desk.server.seen):  # noqa: ASYNC110 - the server has no event for it
-            await asyncio.sleep(0.001)
+    await until(lambda: enough(desk.server.seen))
     return desk.server.seen
 
 

@@ -21,7 +21,8 @@ from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
-from tests.support.kube.recording import CountingObserver, ManualClock, until
+from tests.support.kube.recording import CountingObserver, ManualClock
+from tests.support.turns import until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 LEASE = f"{LEASES}/extender"

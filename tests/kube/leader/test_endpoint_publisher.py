@@ -8,7 +8,8 @@ from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
 from dra_extender.kube.watch.reflector import SleepAndJitter
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
-from tests.support.kube.recording import Sleeper, until
+from tests.support.kube.recording import Sleeper
+from tests.support.turns import until
 
 PATH = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/extender"
 

@@ -39,8 +39,9 @@ from tests.controlplane.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
 )
-from tests.support.kube.recording import RecordingSink, until
+from tests.support.kube.recording import RecordingSink
 from tests.support.kube.rights import RIGHTS, grant, user_without
+from tests.support.turns import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -14,7 +14,8 @@ from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.runtime.clock import SystemClock
 
 from tests.controlplane.plugin import ControlPlaneFactory
-from tests.support.kube.recording import CountingObserver, until
+from tests.support.kube.recording import CountingObserver
+from tests.support.turns import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

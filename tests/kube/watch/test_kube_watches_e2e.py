@@ -21,7 +21,8 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import NAMESPACES, RESOURCE_CLAIMS
-from tests.support.kube.recording import CountingObserver, until
+from tests.support.kube.recording import CountingObserver
+from tests.support.turns import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -14,7 +14,8 @@ from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
 from dra_extender.runtime.clock import SystemClock
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer, status_body
-from tests.support.kube.recording import CountingObserver, ManualClock, RecordingSink, Sleeper, until
+from tests.support.kube.recording import CountingObserver, ManualClock, RecordingSink, Sleeper
+from tests.support.turns import until
 
 KIND = ResourceKind("things", "example.com/v1")
 THINGS = "/apis/example.com/v1/things"

@@ -11,7 +11,8 @@ from dra_extender.kube.watch.listing import next_size
 
 from tests.kube.watch.test_reflector import THINGS, Bench
 from tests.support.kube.fake_api_server import FakeApiServer
-from tests.support.kube.recording import RecordingSink, until
+from tests.support.kube.recording import RecordingSink
+from tests.support.turns import until
 
 ODD = {
     "deep": b'{"a":' * 5_000 + b"1" + b"}" * 5_000,

@@ -8,7 +8,8 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.support.scheduling.world import World, until
+from tests.support.scheduling.world import World
+from tests.support.turns import until
 
 OFF = Features(device_binding_and_status=False)
 CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}

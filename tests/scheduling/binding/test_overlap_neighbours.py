@@ -7,7 +7,8 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.support.scheduling.world import DRIVER, World, until
+from tests.support.scheduling.world import DRIVER, World
+from tests.support.turns import until
 
 MODE = f'device.attributes["{DRIVER}"].mode'
 

@@ -9,7 +9,8 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import World, until
+from tests.support.scheduling.world import World
+from tests.support.turns import until
 
 ATTEMPTS = "bindingconditions_attempts_total"
 PREBIND = "bindingconditions_prebind_duration_seconds"

@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from dra_extender.scheduling.permit.permit import WaitingMembers
@@ -11,6 +11,7 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
+from tests.support.turns import until
 
 LACKING = "PodGroup g: 1 more members needed, 0 can be placed"
 
@@ -177,11 +178,3 @@ async def wait_out(world: LossWorld, binds: list[asyncio.Task[None]]) -> None:
         world.extender._bind.nudge()
 
     await until(lambda: all(bind.done() for bind in binds), pass_by)
-
-
-async def until(happened: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
-    """Wait until it has happened."""
-    async with asyncio.timeout(120):
-        while not happened():
-            meanwhile()
-            await asyncio.sleep(0.01)

@@ -24,7 +24,7 @@ from tests.support.scheduling.reclaiming import (
     small_world,
 )
 from tests.support.scheduling.world import World
-from tests.support.turns import turns
+from tests.support.turns import turns, until
 
 
 @pytest.fixture
@@ -356,9 +356,7 @@ async def test_the_loop_works_by_itself_and_wakes_who_waited_for_the_devices() -
         await world.extender.start()
         try:
             assert await world.cluster.waker.called_since(0, 10.0)
-            async with asyncio.timeout(120):
-                while world.devices("c1"):  # noqa: ASYNC110 - the loop tells nobody what it gave back
-                    await asyncio.sleep(0.01)
+            await until(lambda: not world.devices("c1"))
             assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
         finally:
             await world.extender.stop()

@@ -9,6 +9,7 @@ from dra_extender.config.service_settings import ServerSettings
 from dra_extender.service.http_server import listen, serving
 
 from tests.support.api.sites import Site, make_site
+from tests.support.turns import until_async
 
 HEAD = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 PROBE = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -69,6 +70,14 @@ class Server:
     async def metric(self, name: str, **labels: str) -> float:
         await self.site.metrics.render()
         return self.site.metrics.registry.get_sample_value(f"dra_extender_{name}", labels) or 0.0
+
+    async def until_metric(self, value: float, name: str, **labels: str) -> None:
+        """Return when the metric has this value."""
+
+        async def has_value() -> bool:
+            return await self.metric(name, **labels) == value
+
+        await until_async(has_value)
 
 
 @asynccontextmanager

@@ -1,11 +1,8 @@
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dra_extender.model.api_json import ModelError
-
-PATIENCE_SECONDS = 30.0
 
 
 @dataclass
@@ -115,10 +112,3 @@ class ManualClock:
         """Both clocks go on."""
         self.time += seconds
         self.steady += seconds
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Returns when the condition holds; TimeoutError after some seconds."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():  # noqa: ASYNC110 - conditions are about things that tell nobody when they change
-            await asyncio.sleep(0.002)

@@ -1,7 +1,7 @@
 """A small cluster in memory with a real ledger and the real use cases, for tests that speak to them directly."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,15 +19,6 @@ from dra_extender.telemetry.metrics import Metrics
 from tests.support.model.reading import pod_from
 
 DRIVER = "gpu.example.com"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Return once it holds; fails after half a minute."""
-    for _ in range(15_000):
-        if condition():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("what was awaited did not happen")
 
 
 class Steady:
