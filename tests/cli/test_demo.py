@@ -98,8 +98,8 @@ def test_an_expectation_that_fails_is_status_1() -> None:
 @pytest.mark.parametrize(
     ("arguments", "given", "complaint"),
     [
-        (("-f", "nowhere.yaml"), "", "nowhere.yaml:1: cannot read the file: No such file or directory\n"),
-        (("-f", "-"), "kind: Pot\n", "standard input:1: kind: unknown kind 'Pot'; expected one of Node, "),
+        (("-f", "nowhere.yaml"), "", "nowhere.yaml: cannot read the file: No such file or directory\n"),
+        (("-f", "-"), "kind: Pot\n", "standard input:1:1: kind: unknown kind 'Pot'; expected one of Node, "),
         (("-f", "-", "-f", "x.yaml"), "", "standard input (-f -) cannot be combined with other files\n"),
         (("--policy", "nowhere.yaml"), "", "policy file nowhere.yaml: it does not exist\n"),
         (("--policy", str(FIRST)), "", f"policy file {FIRST}: expected YAML: "),

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.features import Features
-from dra_extender.config.problems import InvalidSettingsError
 from dra_extender.config.scheduling_settings import FeatureSettings
-from dra_extender.config.settings import Settings, load_settings
+from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 from dra_extender.scheduling.ports.options import Options
 from pydantic import BaseModel
 
@@ -134,7 +133,7 @@ def test_all_bad_settings_are_named_at_once() -> None:
             "sever: {}",
             "there is no group 'sever'; the groups are server, cluster, leader_election, scheduling, features, log",
         ),
-        ("1: {}", "there is no group 1"),
+        ("1: {}", "there is no group '1'"),
         ("server: 7", "setting server (settings file "),
         ("server: {1: 2}", "setting server"),
         ("\x00", "expected YAML"),

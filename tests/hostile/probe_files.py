@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_extender.config.policy_file import read_policy
-from dra_extender.config.problems import InvalidSettingsError
-from dra_extender.config.settings import load_settings
+from dra_extender.config.settings import InvalidSettingsError, load_settings
 
 from tests.hostile.measuring import Stalls, forget_peak, peak, resident
 

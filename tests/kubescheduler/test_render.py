@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_extender.config.problems import InvalidSettingsError
 from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import ServerSettings
-from dra_extender.config.settings import Settings, load_settings
+from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 from dra_extender.kubescheduler.render import SchedulerSetup, render
 from dra_extender.kubescheduler.validate import ServiceLimits, check, read_document
 from dra_extender.service.wiring import serve

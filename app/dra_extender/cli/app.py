@@ -12,8 +12,7 @@ from dra_extender.cli import answer as cli_answer
 from dra_extender.cli import config as cli_config
 from dra_extender.cli import demo as cli_demo
 from dra_extender.cli import lint as cli_lint
-from dra_extender.config.problems import InvalidSettingsError
-from dra_extender.config.settings import load_settings
+from dra_extender.config.settings import InvalidSettingsError, load_settings
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.service.http_server import ListenError

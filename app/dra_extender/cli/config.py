@@ -7,8 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from dra_extender.config.problems import InvalidSettingsError
-from dra_extender.config.settings import Settings, load_settings
+from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 from dra_extender.kubescheduler.render import SchedulerSetup, render
 from dra_extender.kubescheduler.validate import check, limits_of, read_document
 

@@ -13,15 +13,13 @@ import uvloop
 from rich.console import Console
 
 from dra_extender.config.policy_file import read_policy
-from dra_extender.config.problems import InvalidSettingsError
-from dra_extender.config.settings import Settings, load_settings
+from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 from dra_extender.config.timeouts import FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.served_fields import served_by
-from dra_extender.simulator.demo.manifests import Manifests, load_files, load_texts
-from dra_extender.simulator.demo.problems import ManifestError
+from dra_extender.simulator.demo.manifests import ManifestError, Manifests, load_files, load_texts
 from dra_extender.simulator.demo.report import StoryReport, as_json
 from dra_extender.simulator.demo.results import StoryResult
 from dra_extender.simulator.demo.runner import EXIT_USAGE, exit_code, run_story

@@ -13,7 +13,7 @@ from dra_extender.cel.lint.limits import claim_limit_findings
 from dra_extender.cel.lint.lint import lint, units_of
 from dra_extender.cli.lint_manifests import LINT, Expression, LintedObject, read_subjects
 from dra_extender.cli.lint_policy import PolicyText, is_policy, policy_findings, slices_in
-from dra_extender.manifests.documents import YamlDocumentError, read_documents
+from dra_extender.manifests.documents import YamlError, read_documents
 from dra_extender.model.resource_slice import ResourceSlice
 
 EXIT_WRONG: Final = 1
@@ -79,8 +79,8 @@ def command(
                 continue
             subjects.extend((name, subject) for subject in read_subjects(text))
             slices.setdefault(name, []).extend(slices_in(text))
-        except YamlDocumentError as problem:
-            problems.append(f"{name}:{problem.line}: {problem}")
+        except YamlError as problem:
+            problems.append(problem.located(name))
     found = [*report(subjects), *_of_policies(policies, slices)]
     errors, warnings = _counts(found)
     count = sum(len(subject.expressions) for _, subject in subjects)

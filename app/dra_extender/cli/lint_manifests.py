@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from dra_extender.cel.lint.findings import LintCode
-from dra_extender.manifests.documents import Path, YamlDocument, YamlDocumentError, read_documents
+from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, node_at, read_documents
 from dra_extender.manifests.positions import ScalarPosition, written
 from dra_extender.manifests.problems import path_text
 
@@ -17,7 +17,7 @@ _UNCHECKED: Final = "unchecked"
 _EXPECT: Final = "expect"
 _GROUP: Final = "resource.k8s.io/"
 _CLASS: Final = "DeviceClass"
-_CLAIMS: Final[Mapping[str, Path]] = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
+_CLAIMS: Final[Mapping[str, FieldPath]] = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
 _EXPRESSION: Final = ("cel", "expression")
 
 
@@ -66,20 +66,18 @@ def read_subjects(text: str) -> list[LintedObject]:
     """The classes, claims and templates of a file; other objects are left out.
 
     Raises:
-        YamlDocumentError: The text is no YAML, it has no JSON form, or an expectation names no finding.
+        YamlError: The text cannot be read, or an expectation names no finding.
     """
-    documents = read_documents(text)
-    roots = {node.start_mark.line + 1: node for node in yaml.compose_all(text, Loader=yaml.SafeLoader)}
     found = []
-    for document in documents:
+    for document in read_documents(text):
         for path in _objects(document.value, ()):
-            subject = _Reader(text, document, roots.get(document.line), path).subject()
+            subject = _Reader(text, document, path).subject()
             if subject is not None:
                 found.append(subject)
     return found
 
 
-def _objects(value: Any, path: Path) -> Iterator[Path]:
+def _objects(value: Any, path: FieldPath) -> Iterator[FieldPath]:
     """The object itself, or the items of a List."""
     if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
@@ -91,10 +89,9 @@ def _objects(value: Any, path: Path) -> Iterator[Path]:
 class _Reader:
     """Reads one object; fields of a wrong type are left out, because other checks report them."""
 
-    def __init__(self, text: str, document: YamlDocument, root: yaml.Node | None, path: Path) -> None:
+    def __init__(self, text: str, document: YamlDocument, path: FieldPath) -> None:
         self._text = text
         self._document = document
-        self._root = root
         self._path = path
         self._thing = _at(document.value, path)
         self._name = ""
@@ -114,10 +111,10 @@ class _Reader:
             found = tuple(self._requests(_CLAIMS[kind]))
         else:
             return None
-        line = self._document.line_of(self._path)
+        line = self._document.position_of(self._path).line
         return LintedObject(self._name, line, found, self._expectation(), name if kind == _CLASS else None)
 
-    def _requests(self, base: Path) -> Iterator[Expression]:
+    def _requests(self, base: FieldPath) -> Iterator[Expression]:
         requests = (*base, "devices", "requests")
         for index, request in enumerate(self._list(requests)):
             place = (*requests, index)
@@ -127,7 +124,7 @@ class _Reader:
             for number, _ in enumerate(self._list((*place, "firstAvailable"))):
                 yield from self._body((*place, "firstAvailable", number))
 
-    def _body(self, path: Path) -> Iterator[Expression]:
+    def _body(self, path: FieldPath) -> Iterator[Expression]:
         class_name = str(_at(self._thing, (*path, "deviceClassName")) or "")
         selectors = list(self._selectors((*path, "selectors"), class_name))
         yield from selectors
@@ -136,7 +133,7 @@ class _Reader:
         for index, _ in enumerate(self._list(derived)):
             yield self._expression((*derived, index, "expression"), class_name, earlier, condition=False)
 
-    def _selectors(self, path: Path, class_name: str | None) -> Iterator[Expression]:
+    def _selectors(self, path: FieldPath, class_name: str | None) -> Iterator[Expression]:
         earlier: list[str] = []
         for index, selector in enumerate(self._list(path)):
             if isinstance(selector, dict) and "cel" in selector:
@@ -145,24 +142,24 @@ class _Reader:
                 earlier.append(found.value or "")
 
     def _expression(
-        self, path: Path, class_name: str | None, earlier: tuple[str, ...], *, condition: bool
+        self, path: FieldPath, class_name: str | None, earlier: tuple[str, ...], *, condition: bool
     ) -> Expression:
         value = _at(self._thing, path)
         whole = (*self._path, *path)
-        node = _node_at(self._root, whole)
+        node = node_at(self._document.root, whole)
         scalar = written(self._text, node) if isinstance(node, yaml.ScalarNode) else None
         return Expression(
             value=value if isinstance(value, str) else None,
             subject=self._name,
             field=path_text(path),
-            line=self._document.line_of(whole),
+            line=self._document.position_of(whole).line,
             written=scalar,
             class_name=class_name,
             earlier=earlier,
             condition=condition,
         )
 
-    def _list(self, path: Path) -> list[Any]:
+    def _list(self, path: FieldPath) -> list[Any]:
         found = _at(self._thing, path)
         return found if isinstance(found, list) else []
 
@@ -172,23 +169,25 @@ class _Reader:
         if not isinstance(annotations, dict):
             return None
         if LINT in annotations:
-            return self._read_expectation(str(annotations[LINT]), self._document.line_of((*self._path, *path, LINT)))
+            return self._read_expectation(
+                str(annotations[LINT]), self._document.position_of((*self._path, *path, LINT))
+            )
         return ExpectedFindings(frozenset(), required=False) if annotations.get(_DEMO) == _UNCHECKED else None
 
-    def _read_expectation(self, value: str, line: int) -> ExpectedFindings:
+    def _read_expectation(self, value: str, position: Position) -> ExpectedFindings:
         word, _, rest = value.partition(":")
         codes = frozenset(code.strip() for code in rest.split(",") if code.strip())
         unknown = sorted(codes - set(LintCode))
         if word.strip() != _EXPECT or unknown:
-            raise YamlDocumentError(
-                line,
+            raise YamlError(
                 f"{self._name}: annotation {LINT}: expected `expect`, or `expect:` and findings out of "
                 f"{', '.join(sorted(LintCode))}; found {value!r}",
+                position,
             )
         return ExpectedFindings(codes, required=True)
 
 
-def _at(value: Any, path: Path) -> Any:
+def _at(value: Any, path: FieldPath) -> Any:
     """The value at a path, None if there is none."""
     for step in path:
         if isinstance(value, dict) and isinstance(step, str):
@@ -198,15 +197,3 @@ def _at(value: Any, path: Path) -> Any:
         else:
             return None
     return value
-
-
-def _node_at(node: yaml.Node | None, path: Path) -> yaml.Node | None:
-    """The composed node at a path; None where a merge key brought it in."""
-    for step in path:
-        if isinstance(node, yaml.MappingNode):
-            node = next((child for key, child in node.value if getattr(key, "value", None) == step), None)
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-            node = node.value[step]
-        else:
-            return None
-    return node

@@ -11,15 +11,14 @@ from pydantic_core import ErrorDetails
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.program import Program, compile_expression
 from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.config.problems import InvalidSettingsError, sentence_of
-from dra_extender.manifests.problems import FieldProblem, path_text, unknown_field
-from dra_extender.manifests.yaml_text import YamlError, read_yaml
+from dra_extender.config.settings import InvalidSettingsError
+from dra_extender.manifests.documents import FieldPath, YamlError, read_yaml
+from dra_extender.manifests.problems import YAML_TYPES, FieldProblem, path_text, sentence_of, shown, unknown_field
 
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _MOST_CONDITIONS: Final = 4
 
-Location = tuple[str | int, ...]
-Problem = tuple[Location, str]
+Problem = tuple[FieldPath, str]
 
 
 class InvalidPolicyError(InvalidSettingsError):
@@ -79,13 +78,8 @@ _SUPPLIED: Final = (
     "bindsToNode",
     "compatibleOnlyWith",
 )
-_FIELDS: Final = tuple(to_camel(name) for name in RuleModel.model_fields)
 _TYPES: Final[Mapping[str, str]] = {
-    "string_type": "a text",
-    "string_too_short": "a text that is not empty",
-    "list_type": "a list",
-    "model_type": "a mapping of fields",
-    "dict_type": "a mapping of fields",
+    **YAML_TYPES,
     "string_pattern_mismatch": "lower case letters, digits and '-', at most 63 characters",
 }
 _LITERALS: Final[Mapping[str, str]] = {
@@ -117,7 +111,7 @@ def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverl
 
 def _rules(path: Path, loaded: Any, *, groups: bool) -> list[PolicyRule]:
     if not isinstance(loaded, dict):
-        raise InvalidPolicyError(f"policy file {path}: expected a mapping with the field rules, got {_shown(loaded)}")
+        raise InvalidPolicyError(f"policy file {path}: expected a mapping with the field rules, got {shown(loaded)}")
     try:
         found = FileModel.model_validate(loaded)
     except ValidationError as invalid:
@@ -133,7 +127,7 @@ class _Compiled:
     """One rule with its expressions compiled, or with what is wrong with it."""
 
     def __init__(self, index: int, model: RuleModel) -> None:
-        self._where: Location = ("rules", index)
+        self._where: FieldPath = ("rules", index)
         self._model = model
         self.problems: list[Problem] = [*self._contradictions()]
         self._devices = self._program("devices", model.devices)
@@ -224,15 +218,9 @@ def _repeated(rules: list[RuleModel]) -> Iterator[Problem]:
 
 
 def _sentence(error: ErrorDetails) -> str:
-    last, kind = str(error["loc"][-1]), error["type"]
-    if kind == "extra_forbidden":
-        known = _FIELDS if len(error["loc"]) > 1 else tuple(FileModel.model_fields)
-        if "neighbours" in error["loc"][:-1]:
-            known = tuple(NeighboursModel.model_fields)
-        return unknown_field(last, known)
-    if kind == "missing":
-        return "expected a value, the field is missing"
-    return sentence_of(error, {**_TYPES, "literal_error": _LITERALS.get(last, "")}, _shown)
+    if error["type"] == "extra_forbidden":
+        return unknown_field(FileModel, error["loc"])
+    return sentence_of(error, {**_TYPES, "literal_error": _LITERALS.get(str(error["loc"][-1]), "")})
 
 
 def _bad(path: Path, loaded: Mapping[str, Any], problems: list[Problem]) -> InvalidPolicyError:
@@ -240,7 +228,7 @@ def _bad(path: Path, loaded: Mapping[str, Any], problems: list[Problem]) -> Inva
     return InvalidPolicyError(f"policy file {path}: {'; '.join(map(str, found))}")
 
 
-def _rule_name(where: Location, loaded: Mapping[str, Any]) -> str:
+def _rule_name(where: FieldPath, loaded: Mapping[str, Any]) -> str:
     """E.g. `rule mig`; empty where the field is the name, or the rule has none."""
     match where:
         case ("rules", int(index), *_):
@@ -249,16 +237,3 @@ def _rule_name(where: Location, loaded: Mapping[str, Any]) -> str:
             if isinstance(name, str) and where[-1] != "name":
                 return f"rule {name}"
     return ""
-
-
-def _shown(value: Any) -> str:
-    match value:
-        case None:
-            return "nothing"
-        case dict():
-            return "a mapping"
-        case list():
-            return f"a list of {len(value)}"
-        case bool():
-            return str(value).lower()
-    return repr(value)[:80]

@@ -19,15 +19,18 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from dra_extender.config.problems import InvalidSettingsError, sentence_of
 from dra_extender.config.scheduling_settings import FeatureSettings, SchedulingSettings
 from dra_extender.config.service_settings import ClusterSettings, LeaderElectionSettings, LogSettings, ServerSettings
-from dra_extender.manifests.problems import FieldProblem
-from dra_extender.manifests.yaml_text import YamlError, read_yaml
+from dra_extender.manifests.documents import YamlError, read_yaml
+from dra_extender.manifests.problems import FieldProblem, sentence_of
 
 ENV_PREFIX: Final = "DRA_EXTENDER_"
 _DELIMITER: Final = "__"
 _COMMAND_LINE: Final = "command line"
+
+
+class InvalidSettingsError(ValueError):
+    """A setting cannot be used; the message names each such setting, its source, and what was expected."""
 
 
 class Settings(BaseSettings):
@@ -126,7 +129,7 @@ def _problem(error: ErrorDetails, layers: Sequence[tuple[str, Mapping[str, Any]]
     name = f"setting {'.'.join(map(str, location))}"
     if error["type"] == "extra_forbidden":
         return FieldProblem(name, "", _source(location, layers))
-    return FieldProblem(name, sentence_of(error), _source(location, layers))
+    return FieldProblem(name, sentence_of(error, {}, repr), _source(location, layers))
 
 
 def _source(location: tuple[int | str, ...], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str:

@@ -11,12 +11,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from dra_extender.config.problems import InvalidSettingsError
-from dra_extender.config.settings import Settings
+from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.kubescheduler.extenders import check_stanzas
 from dra_extender.kubescheduler.render import API_VERSION, KIND, PLUGIN
+from dra_extender.manifests.documents import YamlError, load_yaml, read_yaml
 from dra_extender.manifests.problems import FieldProblem
-from dra_extender.manifests.yaml_text import YamlError, load_yaml, read_yaml
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _ALL_NODES: Final = 100
@@ -166,13 +165,11 @@ def read_document(file: Path | None) -> object:
     """
     name = f"kube-scheduler's configuration {file}" if file is not None else "standard input"
     try:
-        documents = read_yaml(file) if file is not None else load_yaml(sys.stdin.buffer.read().decode())
+        documents = read_yaml(file) if file is not None else load_yaml(sys.stdin.buffer.read())
     except OSError as problem:
         raise InvalidSettingsError(f"{name}: {problem.strerror}") from problem
     except YamlError as problem:
         raise InvalidSettingsError(f"{name}: {problem}") from problem
-    except UnicodeDecodeError as problem:
-        raise InvalidSettingsError(f"{name}: expected YAML: {problem}") from problem
     if len(documents) != 1:
         raise InvalidSettingsError(f"{name}: expected one document, found {len(documents)}")
     return documents[0]

@@ -1,87 +1,167 @@
-"""YAML as people write manifests, with the line of every field and the comments above every document."""
+"""YAML as people write it: read into JSON types, with the position of every field and the comments above every document.
+
+Whatever the text is, reading it takes time in proportion to its length, and fails with nothing but a `YamlError`.
+"""
 
 import math
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import yaml
 
-from dra_extender.manifests.yaml_text import YamlError
-
-Path = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 """Where a field is inside a document: names and list indexes."""
 
-_MOST_VALUES: Final = 200_000
-_DEEPEST: Final = 100
-_TEXT_TAGS: Final = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary", "tag:yaml.org,2002:str")
+MOST_BYTES: Final = 2**20
+"""The size of the longest file that `read_yaml` reads; a ConfigMap holds no more."""
+MOST_VALUES: Final = 200_000
+"""Values of a document with all aliases written out."""
+MOST_DEPTH: Final = 64
+_LONGEST_NUMBER: Final = 64
+_CORE: Final = "tag:yaml.org,2002:"
+_TEXT_TAGS: Final = frozenset(f"{_CORE}{each}" for each in ("str", "binary", "timestamp", "value"))
+_COLLECTION_TAGS: Final = frozenset(f"{_CORE}{each}" for each in ("map", "seq"))
+_INTEGERS: Final = range(-(2**63), 2**64)
 
 
-class YamlDocumentError(YamlError):
-    """As YamlError, with the line: the text is no YAML, or YAML without a JSON form; `line` counts from 1."""
+class Position(NamedTuple):
+    """A place in a text; both numbers count from 1."""
 
-    def __init__(self, line: int, text: str) -> None:
-        super().__init__(text)
-        self.line = line
+    line: int
+    column: int
+
+
+class YamlError(ValueError):
+    """The text cannot be read.  `reason` says what was expected; `position` is None where the place is not known."""
+
+    def __init__(self, reason: str, position: Position | None = None) -> None:
+        super().__init__(reason if position is None else f"{reason} (line {position.line}, column {position.column})")
+        self.reason = reason
+        self.position = position
+
+    def located(self, file: str) -> str:
+        """`file:line:column: reason`, as compilers print errors."""
+        place = "" if self.position is None else f":{self.position.line}:{self.position.column}"
+        return f"{file}{place}: {self.reason}"
 
 
 class YamlDocument(msgspec.Struct, frozen=True):
-    """One document: its value in JSON types, the line of each path, and the comment lines above it without `#`."""
+    """One document: its value in JSON types, its nodes, the position of each path, and the comment lines above it without `#`."""
 
     value: Any
-    line: int
-    lines: dict[Path, int]
+    root: yaml.Node
+    positions: dict[FieldPath, Position]
     narration: tuple[str, ...] = ()
 
-    def line_of(self, path: Path) -> int:
-        """The line of the field at this path, or of the nearest part that exists; counts from 1."""
-        while path and path not in self.lines:
+    def position_of(self, path: FieldPath = ()) -> Position:
+        """The position of the field at this path, or of the nearest part that exists."""
+        while path not in self.positions:
             path = path[:-1]
-        return self.lines.get(path, self.line)
+        return self.positions[path]
 
-    def inside(self, path: Path) -> "YamlDocument":
+    def inside(self, path: FieldPath) -> "YamlDocument":
         """The part at this path as a document of its own, without comments."""
         value: Any = self.value
         for step in path:
             value = value[step]
-        below = {each[len(path) :]: line for each, line in self.lines.items() if each[: len(path)] == path}
-        return YamlDocument(value, self.line_of(path), below)
+        below = {each[len(path) :]: position for each, position in self.positions.items() if each[: len(path)] == path}
+        return YamlDocument(value, node_at(self.root, path) or self.root, {**below, (): self.position_of(path)})
+
+
+def read_yaml(path: Path) -> list[Any]:
+    """The values of the documents in this file, without empty ones.
+
+    Raises:
+        OSError: it cannot be opened.
+        YamlError: as `load_yaml`.
+    """
+    with path.open("rb") as file:
+        return load_yaml(file.read(MOST_BYTES + 1))
+
+
+def load_yaml(data: bytes) -> list[Any]:
+    """The values of the documents in this text, without empty ones.
+
+    Raises:
+        YamlError: it is longer than MOST_BYTES, or not UTF-8; or as `read_documents`.
+    """
+    if len(data) > MOST_BYTES:
+        raise YamlError(f"expected at most {MOST_BYTES} bytes")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as problem:
+        raise YamlError(f"expected YAML in UTF-8: {problem}") from problem
+    return [each.value for each in read_documents(text)]
 
 
 def read_documents(text: str) -> list[YamlDocument]:
-    """Every document of a YAML text; documents without content are left out.
+    """The documents of a YAML text, without empty ones.
 
     Raises:
-        YamlDocumentError: bad syntax, a key that is doubled or no text, a value without JSON form, an endless or huge structure.
+        YamlError: bad syntax; a key that is given twice or is no text; a value without JSON form; a value that contains itself; too
+            many values, too deep nesting.
     """
-    loader = yaml.SafeLoader(text)
     try:
-        return list(_documents(loader, text.splitlines()))
+        loader = _Loader(text)
+        try:
+            return list(_documents(loader, text.splitlines()))
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
         reason = " ".join(each for each in (problem.context, problem.problem) if each)
-        raise YamlDocumentError(mark.line + 1 if mark else 1, f"this is not YAML: {reason}") from problem
+        mark = problem.problem_mark or problem.context_mark
+        raise YamlError(f"expected YAML: {reason}", None if mark is None else _position(mark)) from problem
     except yaml.YAMLError as problem:
-        raise YamlDocumentError(1, f"this is not YAML: {problem}") from problem
+        raise YamlError(f"expected YAML: {' '.join(str(problem).split())}") from problem
     except RecursionError as problem:
-        raise YamlDocumentError(1, "this is not a manifest: it is nested too deeply") from problem
-    finally:
-        loader.dispose()
+        raise YamlError(f"expected at most {MOST_DEPTH} lists and mappings inside each other") from problem
 
 
-def _documents(loader: yaml.SafeLoader, lines: list[str]) -> Iterator[YamlDocument]:
+def node_at(node: yaml.Node | None, path: FieldPath) -> yaml.Node | None:
+    """The node at a path below this one."""
+    for step in path:
+        if isinstance(node, yaml.MappingNode):
+            node = next((child for key, child in reversed(node.value) if getattr(key, "value", None) == step), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+        else:
+            return None
+    return node
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which refuses deep nesting early: its scanner takes time that grows with the square of the depth."""
+
+    def fetch_flow_collection_start(self, token: Any) -> None:
+        self._check_depth(self.flow_level)
+        super().fetch_flow_collection_start(token)
+
+    def add_indent(self, column: int) -> Any:
+        self._check_depth(len(self.indents))
+        return super().add_indent(column)
+
+    def _check_depth(self, depth: int) -> None:
+        if depth >= MOST_DEPTH:
+            raise YamlError(
+                f"expected at most {MOST_DEPTH} lists and mappings inside each other", _position(self.get_mark())
+            )
+
+
+def _documents(loader: _Loader, lines: Sequence[str]) -> Iterator[YamlDocument]:
     while loader.check_node():
-        node = loader.get_node()
-        if node is None:
+        root = loader.get_node()
+        if root is None:
             break
-        first = node.start_mark.line
+        _SizeCheck().size(root)
         reader = _Reader(loader)
-        value = reader.read(node, ())
+        value = reader.read(root, ())
         if value is not None:
-            yield YamlDocument(value, first + 1, reader.lines, _comments_above(lines, first))
+            yield YamlDocument(value, root, reader.positions, _comments_above(lines, root.start_mark.line))
 
 
-def _comments_above(lines: list[str], first: int) -> tuple[str, ...]:
+def _comments_above(lines: Sequence[str], first: int) -> tuple[str, ...]:
     """Comment lines that start in the first column, up to the content before; blank lines between them stay."""
     found: list[str] = []
     for line in reversed(lines[:first]):
@@ -95,50 +175,93 @@ def _comments_above(lines: list[str], first: int) -> tuple[str, ...]:
     return tuple("\n".join(reversed(found)).strip("\n").splitlines())
 
 
+class _SizeCheck:
+    """Counts the values of one document with aliases written out, before any of them is."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+
+    def size(self, node: yaml.Node) -> int:
+        """How many values the node holds, itself included.
+
+        Raises:
+            YamlError: they are too many, one contains itself, or a key is repeated or no text.
+        """
+        known = self._sizes.get(id(node))
+        if known == 0:
+            raise YamlError("expected no value that contains itself", _position(node.start_mark))
+        if known is None:
+            self._sizes[id(node)] = 0
+            known = self._sizes[id(node)] = 1 + sum(map(self.size, _children(node)))
+        if known > MOST_VALUES:
+            raise YamlError(f"expected at most {MOST_VALUES} values, aliases written out", _position(node.start_mark))
+        return known
+
+
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise YamlError("expected a text as key", _position(key.start_mark))
+            if key.value in seen:
+                raise YamlError(f"expected each key once, got {key.value!r} again", _position(key.start_mark))
+            seen.add(key.value)
+            yield value
+
+
 class _Reader:
-    """Turns composed nodes into JSON types and notes the line of every path."""
+    """Turns the nodes of a document into JSON types and notes the position of every path."""
 
-    def __init__(self, loader: yaml.SafeLoader) -> None:
+    def __init__(self, loader: _Loader) -> None:
         self._loader = loader
-        self._count = 0
-        self.lines: dict[Path, int] = {}
+        self.positions: dict[FieldPath, Position] = {}
 
-    def read(self, node: yaml.Node, path: Path) -> Any:
-        line = node.start_mark.line + 1
-        self.lines.setdefault(path, line)
-        self._count += 1
-        if len(path) > _DEEPEST or self._count > _MOST_VALUES:
-            raise YamlDocumentError(
-                line, "the document is nested too deeply or too large (is an alias used inside itself?)"
-            )
+    def read(self, node: yaml.Node, path: FieldPath) -> Any:
+        self.positions.setdefault(path, _position(node.start_mark))
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if node.tag not in _COLLECTION_TAGS:
+            raise YamlError(f"expected a plain list or mapping, got the tag {node.tag}", _position(node.start_mark))
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.read(each, (*path, index)) for index, each in enumerate(node.value)]
-        return self._scalar(node, line)
+        return [self.read(each, (*path, index)) for index, each in enumerate(node.value)]
 
-    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        given = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+    def _mapping(self, node: yaml.MappingNode, path: FieldPath) -> dict[str, Any]:
         self._loader.flatten_mapping(node)
         value: dict[str, Any] = {}
         for key, child in node.value:
-            line = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                raise YamlDocumentError(line, "a key must be a text")
-            name = key.value
-            if given.count(name) > 1:
-                raise YamlDocumentError(line, f"key {name!r} is given twice")
-            self.lines[(*path, name)] = line
-            value[name] = self.read(child, (*path, name))
+            below = (*path, key.value)
+            self.positions[below] = _position(key.start_mark)
+            value[key.value] = self.read(child, below)
         return value
 
-    def _scalar(self, node: yaml.Node, line: int) -> Any:
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
         if node.tag in _TEXT_TAGS:
             return node.value
+        position = _position(node.start_mark)
+        if len(node.value) > _LONGEST_NUMBER:
+            # Numbers to base 60 take time that grows with the square of their length.
+            raise YamlError(
+                f"expected a number or the like of at most {_LONGEST_NUMBER} characters, got {len(node.value)}",
+                position,
+            )
         try:
             value = self._loader.construct_object(node)
-        except (yaml.YAMLError, ValueError, LookupError) as problem:
-            raise YamlDocumentError(line, f"cannot read the value {node.value!r}: {problem}") from problem
-        if isinstance(value, float) and not math.isfinite(value):
-            raise YamlDocumentError(line, f"{node.value!r} is no number that JSON knows")
-        return value
+        except (ValueError, LookupError, AttributeError, OverflowError) as problem:
+            # An empty number has no sign to look at, a bool that is none no meaning.
+            raise YamlError(f"expected a value of the tag {node.tag}, got {node.value!r}", position) from problem
+        match value:
+            case None | str():
+                return value
+            case int() if value in _INTEGERS:
+                return value
+            case float() if math.isfinite(value):
+                return value
+        raise YamlError(f"expected a value that JSON knows, got {node.value!r}", position)
+
+
+def _position(mark: yaml.Mark) -> Position:
+    return Position(mark.line + 1, mark.column + 1)

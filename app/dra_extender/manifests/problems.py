@@ -4,8 +4,32 @@ Messages about settings, the device policy, kube-scheduler's configuration and m
 """
 
 import difflib
-from collections.abc import Sequence
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from dra_extender.manifests.documents import FieldPath
+
+SENTENCE: Final = "sentence"
+"""The key in the context of a pydantic error under which a validator of ours puts the whole sentence."""
+YAML_TYPES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "string_type": "a text",
+        "string_too_short": "a text that is not empty",
+        "bool_type": "true or false",
+        "int_type": "a whole number",
+        "list_type": "a list",
+        "model_type": "a mapping of fields",
+        "dict_type": "a mapping of fields",
+    }
+)
+"""By the type of a pydantic error: what was expected, as people say it who write YAML."""
+_START: Final = re.compile("^(?:Input|Value|List|Tuple|String) should (?:be|have) ")
+_SHOWN: Final = 60
 
 
 class FieldProblem(NamedTuple):
@@ -21,6 +45,12 @@ class FieldProblem(NamedTuple):
         return f"{where}: {self.sentence}" if self.sentence else f"{where} does not exist"
 
 
+class WrittenFields(BaseModel):
+    """Fields that people write.  `field_hints`: what to say about a field that does not exist here, by its name."""
+
+    field_hints: ClassVar[Mapping[str, str]] = {}
+
+
 def path_text(path: Sequence[str | int]) -> str:
     """A path as people write it, e.g. `spec.devices[0].name`."""
     text = ""
@@ -32,9 +62,88 @@ def path_text(path: Sequence[str | int]) -> str:
     return text
 
 
-def unknown_field(name: str, known: Sequence[str]) -> str:
-    """The sentence about a field that does not exist: the field that was meant, or all there are."""
+def shown(value: Any) -> str:
+    """The value as a message quotes it."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return f"{str(value).lower()} (a boolean)"
+        case int() | float():
+            return f"{value} (a number)"
+        case str():
+            return repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "...")
+        case list():
+            return f"a list of {len(value)}"
+        case _:
+            return "a mapping"
+
+
+def sentence_of(
+    error: ErrorDetails, expected: Mapping[str, str] = YAML_TYPES, quote: Callable[[Any], str] = shown
+) -> str:
+    """What pydantic found: `expected ..., got ...`, or the sentence of a validator of ours.
+
+    Args:
+        error: One error of a ValidationError.
+        expected: What to say was expected, by the type of the error, where pydantic's own text is not for people who write YAML.
+        quote: How a message quotes the value.
+    """
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "missing":
+            return "expected a value, the field is missing"
+        case "value_error":
+            return str(context["error"])
+        case "too_long":
+            wanted = f"at most {_items(context['max_length'])}"
+        case "too_short":
+            wanted = f"at least {_items(context['min_length'])}"
+        case kind:
+            if SENTENCE in context:
+                return str(context[SENTENCE])
+            wanted = expected.get(kind) or _START.sub("", error["msg"])
+    return f"expected {wanted}, got {quote(error['input'])}"
+
+
+def unknown_field(model: type[BaseModel], path: FieldPath) -> str:
+    """The sentence about a field at this path that does not exist in a value of the model: the field that was meant, or all."""
+    owner, name = _model_at(model, path[:-1]), str(path[-1])
+    if issubclass(owner, WrittenFields) and name in owner.field_hints:
+        return f"unknown field; {owner.field_hints[name]}"
+    known = [field.alias or each for each, field in owner.model_fields.items()]
     close = difflib.get_close_matches(name, known, n=1)
     return (
         f"unknown field; did you mean {close[0]!r}?" if close else f"unknown field; expected one of {', '.join(known)}"
     )
+
+
+def _items(count: int) -> str:
+    return f"{count} item" if count == 1 else f"{count} items"
+
+
+def _model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel]:
+    """The model of the value at this path; a path goes through lists by index and through mappings by key."""
+    found: Any = model
+    for step in path:
+        found = _below(found, step)
+    return next(each for each in _plain_types(found) if isinstance(each, type) and issubclass(each, BaseModel))
+
+
+def _below(annotation: Any, step: str | int) -> Any:
+    """The type of an item of a list, of a value of a mapping, or of a field of a model."""
+    for each in _plain_types(annotation):
+        if get_origin(each) in (list, dict):
+            return get_args(each)[-1]
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            return next(field.annotation for name, field in each.model_fields.items() if step in (field.alias, name))
+    return annotation
+
+
+def _plain_types(annotation: Any) -> Sequence[Any]:
+    """The alternatives of a type without the metadata of Annotated."""
+    if get_origin(annotation) is Annotated:
+        return _plain_types(get_args(annotation)[0])
+    if isinstance(annotation, type) or get_origin(annotation) in (list, dict):
+        return (annotation,)
+    return [plain for each in get_args(annotation) for plain in _plain_types(each)]

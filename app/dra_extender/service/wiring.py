@@ -8,9 +8,8 @@ from uuid import uuid4
 import structlog
 import uvloop
 
-from dra_extender.config.problems import InvalidSettingsError
 from dra_extender.config.service_settings import LeaderElectionSettings
-from dra_extender.config.settings import Settings
+from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery.server_features import Support

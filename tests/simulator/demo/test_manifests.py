@@ -1,12 +1,12 @@
 """A wrong manifest is answered with file, line, object, field and what was expected; a right one becomes steps."""
 
+import re
 from pathlib import Path
 
 import pytest
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.demo.expectations import ExpectationError, ExpectedState, PodExpectation, read_expectation
-from dra_extender.simulator.demo.manifests import Action, Manifests, load_files, load_texts
-from dra_extender.simulator.demo.problems import ManifestError
+from dra_extender.simulator.demo.manifests import Action, ManifestError, Manifests, load_files, load_texts
 
 POD = """apiVersion: v1
 kind: Pod
@@ -66,9 +66,10 @@ def load(*texts: str) -> Manifests:
 
 
 def problems(text: str) -> list[str]:
+    """The sentences without the columns."""
     with pytest.raises(ManifestError) as caught:
         load_texts([("file.yaml", text)])
-    return str(caught.value).splitlines()
+    return [re.sub(r"^(file.yaml:\d+):\d+:", r"\1:", each) for each in str(caught.value).splitlines()]
 
 
 COUNTED = (
@@ -108,19 +109,19 @@ def test_a_number_of_copies_that_makes_no_sense_is_refused(number: str) -> None:
 WRONG = [
     (POD, "kind: Pod", "kind: Deployment", 2, "kind", "unknown kind 'Deployment'; expected one of Node, ResourceSlice"),
     (POD, "kind: Pod\n", "", 1, "kind", "unknown kind nothing; expected one of"),
-    (POD, "apiVersion: v1", "apiVersion: v2", 1, "Pod p: apiVersion", "expected v1, found 'v2'"),
-    (CLAIM, "k8s.io/v1", "k8s.io/v1alpha3", 1, "ResourceClaim c: apiVersion", "expected resource.k8s.io/v1, found"),
-    (POD, "  name: p\n", "  label: p\n", 3, "Pod: metadata", "missing field 'name'"),
+    (POD, "apiVersion: v1", "apiVersion: v2", 1, "Pod p: apiVersion", "expected v1, got 'v2'"),
+    (CLAIM, "k8s.io/v1", "k8s.io/v1alpha3", 1, "ResourceClaim c: apiVersion", "expected resource.k8s.io/v1, got"),
+    (POD, "  name: p\n", "  label: p\n", 3, "Pod: metadata.name", "expected a value, the field is missing"),
     (POD, "  name: p\n", "  name: P_1\n", 4, "Pod P_1: metadata.name", "expected a DNS subdomain"),
     (POD, "  name: p\n", "  name: 5\n", 4, "Pod: metadata.name", "expected a DNS subdomain"),
-    (POD, "      image: pause\n", "", 7, "Pod p: spec.containers[0]", "missing field 'image'"),
+    (POD, "      image: pause\n", "", 7, "Pod p: spec.containers[0].image", "expected a value, the field is missing"),
     (
         POD,
         "  containers:",
         "  priority: high\n  containers:",
         6,
         "Pod p: spec.priority",
-        "expected a whole number, found 'high'",
+        "expected a whole number, got 'high'",
     ),
     (
         POD,
@@ -136,15 +137,15 @@ WRONG = [
         "  resourceClaims:\n    - name: gpu\n  containers:",
         7,
         "Pod p: spec.resourceClaims[0]",
-        "expected exactly one of resourceClaimName or resourceClaimTemplateName or podGroupResourceClaim, found none",
+        "expected exactly one of resourceClaimName or resourceClaimTemplateName or podGroupResourceClaim, got none",
     ),
     (
         CLAIM,
         "          deviceClassName: gpu\n",
         "",
         9,
-        "ResourceClaim c: spec.devices.requests[0].exactly",
-        "missing field",
+        "ResourceClaim c: spec.devices.requests[0].exactly.deviceClassName",
+        "expected a value, the field is missing",
     ),
     (
         CLAIM,
@@ -168,7 +169,7 @@ WRONG = [
         "deviceClassName: gpu\n          count: 0\n",
         11,
         "ResourceClaim c: spec.devices.requests[0].exactly.count",
-        "expected a whole number above 0, found 0",
+        "expected a whole number above 0, got 0",
     ),
     (
         CLAIM,
@@ -241,7 +242,7 @@ WRONG = [
         "string: true",
         16,
         "ResourceSlice s: spec.devices[0].attributes.type.string",
-        "expected a text, found true (a boolean)",
+        "expected a text, got true (a boolean)",
     ),
     (
         SLICE,
@@ -249,7 +250,7 @@ WRONG = [
         'generation: "1"',
         10,
         "ResourceSlice s: spec.pool.generation",
-        "expected a whole number, found '1'",
+        "expected a whole number, got '1'",
     ),
     (
         SLICE,
@@ -283,11 +284,18 @@ WRONG = [
         "ResourceSlice s: spec.devices[0].nodeAllocatableResourceMappings",
         "unknown field; Kubernetes 1.37 has nodeAllocatableResources in its place",
     ),
-    (POD, "  name: p\n", "  name: p\n  name: q\n", 4, "", "key 'name' is given twice"),
-    (POD, "kind: Pod", "kind: [", 4, "", "this is not YAML"),
-    (POD, "spec:\n", "spec: &x\n  again: *x\n", 5, "", "the document is nested too deeply"),
-    (POD, "image: pause", "image: !!python/name:os.system pause", 8, "", "cannot read the value"),
-    ("- one\n", "", "", 1, "", "expected a manifest with kind and metadata, found a list"),
+    (POD, "  name: p\n", "  name: p\n  name: q\n", 5, "", "expected each key once, got 'name' again"),
+    (POD, "kind: Pod", "kind: [", 4, "", "expected YAML: while parsing"),
+    (POD, "spec:\n", "spec: &x\n  again: *x\n", 5, "", "expected no value that contains itself"),
+    (
+        POD,
+        "image: pause",
+        "image: !!python/name:os.system pause",
+        8,
+        "",
+        "expected YAML: could not determine a constructor",
+    ),
+    ("- one\n", "", "", 1, "", "expected a manifest with kind and metadata, got a list of 1"),
 ]
 
 
@@ -300,6 +308,15 @@ def test_a_problem_names_the_line_the_object_and_the_field(
     assert any(each.startswith(wanted) for each in found), found
 
 
+def test_a_problem_names_the_column() -> None:
+    with pytest.raises(
+        ManifestError, match=r"^file\.yaml:8:7: Pod p: spec\.containers\[0\]\.image: expected a text, got 5"
+    ):
+        load_texts([("file.yaml", POD.replace("image: pause", "image: 5"))])
+    with pytest.raises(ManifestError, match=r"^file\.yaml:2:7: expected YAML: "):
+        load_texts([("file.yaml", POD.replace("kind: Pod", "kind: }"))])
+
+
 def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
     found = problems(POD.replace("image: pause", "image: 5") + "---\n" + SLICE.replace("40Gi", "forty"))
     assert [each.split(" ")[0] for each in found] == ["file.yaml:8:", "file.yaml:28:"]
@@ -308,11 +325,11 @@ def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> 
 @pytest.mark.parametrize(
     ("annotation", "problem"),
     [
-        ("demo: remove", "expected one of apply, delete, unchecked, found 'remove'"),
-        ("expect: happy", "expected bound, node=NAME, waiting or 'waiting: TEXT', found 'happy'"),
+        ("demo: remove", "expected one of apply, delete, unchecked, got 'remove'"),
+        ("expect: happy", "expected bound, node=NAME, waiting or 'waiting: TEXT', got 'happy'"),
         (
             "expect-at-end: 5",
-            "metadata.annotations[dra-extender.io/expect-at-end]: expected a text, found 5 (a number)",
+            "metadata.annotations[dra-extender.io/expect-at-end]: expected a text, got 5 (a number)",
         ),
     ],
 )
@@ -332,9 +349,9 @@ def test_documents_keep_their_order_their_lines_and_their_comments() -> None:
     title, namespace = "# The title.\n#\n#   indented\n", "apiVersion: v1\nkind: Namespace\n"
     text = f"{title}---\n# One.\n{POD}\n# Two,\n# two lines.\n---\n{SLICE}---\n{namespace}"
     pod, piece = load(text).documents
-    assert (pod.key, pod.line) == (Key(StoredKind.POD, "default", "p"), 6)
+    assert (pod.key, pod.position.line) == (Key(StoredKind.POD, "default", "p"), 6)
     assert pod.narration == ("The title.", "", "  indented", "One.")
-    assert (piece.key, piece.line) == (Key(StoredKind.SLICE, "", "s"), 18)
+    assert (piece.key, piece.position.line) == (Key(StoredKind.SLICE, "", "s"), 18)
     assert piece.narration == ("Two,", "two lines.")
 
 
@@ -356,8 +373,8 @@ def test_names_that_nothing_here_has_are_warnings() -> None:
     pod = POD + "  resourceClaims:\n    - name: gpu\n      resourceClaimName: forgotten\n"
     warnings = [str(each) for each in load(CLAIM, pod).warnings]
     assert warnings == [
-        "file.yaml:1: ResourceClaim default/c: deviceClassName: no DeviceClass 'gpu' is in these files",
-        "file.yaml:15: Pod default/p: spec.resourceClaims.resourceClaimName: no ResourceClaim 'forgotten' is in these files",
+        "file.yaml:1:1: ResourceClaim default/c: deviceClassName: no DeviceClass 'gpu' is in these files",
+        "file.yaml:15:1: Pod default/p: spec.resourceClaims.resourceClaimName: no ResourceClaim 'forgotten' is in these files",
     ]
 
 
@@ -392,12 +409,14 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 5000, "{a: " * 5000])
-def test_depth_is_refused_in_words(text: str) -> None:
-    assert "nested too deeply" in problems(text)[0]
+def test_depth_is_refused(text: str) -> None:
+    assert "at most 64 lists and mappings inside each other" in problems(text)[0]
 
 
 def test_numbers_that_json_does_not_know_are_refused() -> None:
-    assert problems(POD.replace("image: pause", "image: .nan"))[0].startswith("file.yaml:8: '.nan' is no number")
+    assert problems(POD.replace("image: pause", "image: .nan"))[0].startswith(
+        "file.yaml:8: expected a value that JSON knows, got '.nan'"
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.manifests.schema import described
+from dra_extender.manifests.problems import shown
 
 
 class ExpectationError(ValueError):
@@ -56,4 +56,4 @@ def read_expectation(text: Any) -> PodExpectation:
             return PodExpectation(text, ExpectedState.BOUND, node=text[5:].strip())
         if text.startswith("waiting:") and text[8:].strip():
             return PodExpectation(text, ExpectedState.WAITING, reason=text[8:].strip())
-    raise ExpectationError(f"expected bound, node=NAME, waiting or 'waiting: TEXT', found {described(text)}")
+    raise ExpectationError(f"expected bound, node=NAME, waiting or 'waiting: TEXT', got {shown(text)}")

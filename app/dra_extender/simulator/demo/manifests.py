@@ -1,20 +1,18 @@
 """Manifests as the steps of a story: what is applied or deleted, in which order, and what is expected then."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from dra_extender.manifests.documents import YamlDocument, YamlDocumentError, read_documents
-from dra_extender.manifests.problems import path_text
-from dra_extender.manifests.schema import SchemaError, check, described
+from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.problems import path_text, shown
 from dra_extender.simulator.apiserver.defaults import bodies
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, group_name, key_of, part
 from dra_extender.simulator.demo.expectations import ExpectationError, PodExpectation, read_expectation
-from dra_extender.simulator.demo.object_schemas import SCHEMAS
-from dra_extender.simulator.demo.problems import ManifestError, ManifestProblem
+from dra_extender.simulator.demo.object_schemas import schema_problems
 
 DEMO: Final = "dra-extender.io/demo"
 EXPECT: Final = "dra-extender.io/expect"
@@ -27,7 +25,44 @@ _IGNORED: Final = ("Namespace",)
 _POD_GROUP_VERSIONS: Final = tuple(
     f"scheduling.k8s.io/{each}" for each in ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 )
+_CLAIM_FIELDS: Final = {
+    "resourceClaimName": StoredKind.CLAIM,
+    "resourceClaimTemplateName": StoredKind.TEMPLATE,
+}
+_START: Final = Position(1, 1)
 _SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+
+
+class ManifestProblem(msgspec.Struct, frozen=True):
+    """Something wrong in a manifest: where, in which object and field, and what was expected.
+
+    A warning does not keep the file from being applied.
+    """
+
+    file: str
+    position: Position | None
+    subject: str
+    field: str
+    text: str
+    warning: bool = False
+
+    def __str__(self) -> str:
+        place = self.file if self.position is None else f"{self.file}:{self.position.line}:{self.position.column}"
+        parts = (place, self.subject, self.field, self.text)
+        return ": ".join(part for part in parts if part)
+
+
+class ManifestError(ValueError):
+    """Manifests that cannot be applied; `problems` lists everything that was found, in file order, warnings too."""
+
+    def __init__(self, problems: Sequence[ManifestProblem]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems if not problem.warning))
+
+    @classmethod
+    def saying(cls, text: str) -> "ManifestError":
+        """One sentence that concerns no place in a file."""
+        return cls([ManifestProblem("", None, "", "", text)])
 
 
 class Action(StrEnum):
@@ -51,7 +86,7 @@ class Document(msgspec.Struct, frozen=True):
     key: Key
     thing: Json
     file: str
-    line: int
+    position: Position
     narration: tuple[str, ...] = ()
     expect: PodExpectation | None = None
     expect_at_end: PodExpectation | None = None
@@ -93,7 +128,9 @@ def load_files(paths: Sequence[Path]) -> Manifests:
             texts.extend((str(each), each.read_text(encoding="utf-8")) for each in inside)
         except (OSError, UnicodeDecodeError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
-            raise ManifestError([ManifestProblem(str(path), 1, "", "", f"cannot read the file: {reason}")]) from problem
+            raise ManifestError(
+                [ManifestProblem(str(path), None, "", "", f"cannot read the file: {reason}")]
+            ) from problem
     return load_texts(texts)
 
 
@@ -104,19 +141,14 @@ def load_texts(texts: Sequence[tuple[str, str]]) -> Manifests:
     for file, text in texts:
         try:
             found = read_documents(text)
-        except YamlDocumentError as problem:
-            problems.append(ManifestProblem(file, problem.line, "", "", str(problem)))
+        except YamlError as problem:
+            problems.append(ManifestProblem(file, problem.position, "", "", problem.reason))
             continue
         for each in found:
             _Reader(file, documents, problems).read(each)
-    problems.extend(
-        ManifestProblem(each.file, each.line, str(each.key), field, text, warning=True)
-        for each in documents
-        if each.action is not Action.DELETE
-        for field, text in _unknown_references(each.key, each.thing, {other.key for other in documents})
-    )
+    problems.extend(_missing_objects(documents))
     order = {file: index for index, (file, _) in enumerate(texts)}
-    problems.sort(key=lambda each: (order[each.file], each.line))
+    problems.sort(key=lambda each: (order[each.file], each.position or _START))
     if any(not problem.warning for problem in problems):
         raise ManifestError(problems)
     return Manifests(tuple(documents), tuple(problems))
@@ -134,7 +166,7 @@ class _Reader:
         """Append the step, or the steps of a List, or what is wrong."""
         value = source.value
         if not isinstance(value, dict):
-            self._problem(source, (), f"expected a manifest with kind and metadata, found {described(value)}")
+            self._problem(source, (), f"expected a manifest with kind and metadata, got {shown(value)}")
             return
         kind = value.get("kind")
         if kind in _IGNORED:
@@ -145,9 +177,7 @@ class _Reader:
             return
         if not isinstance(kind, str) or kind not in KIND_OF:
             wanted = ", ".join(KIND_OF)
-            self._problem(
-                source, ("kind",), f"unknown kind {described(kind)}; expected one of {wanted}, Namespace, List"
-            )
+            self._problem(source, ("kind",), f"unknown kind {shown(kind)}; expected one of {wanted}, Namespace, List")
             return
         self._read_known(source, KIND_OF[kind])
 
@@ -156,14 +186,16 @@ class _Reader:
         subject = _subject(kind, value)
         before = len(self._problems)
         if value.get("apiVersion") not in _accepted(kind):
-            found = described(value.get("apiVersion"))
-            self._problem(source, ("apiVersion",), f"expected {kind.api_version}, found {found}", subject)
+            wanted = f"expected {kind.api_version}, got {shown(value.get('apiVersion'))}"
+            self._problem(source, ("apiVersion",), wanted, subject)
         annotations = part(value, "metadata").get("annotations") if isinstance(value.get("metadata"), dict) else None
         annotations = annotations if isinstance(annotations, dict) else {}
         action = self._action(source, annotations.get(DEMO), subject)
-        for finding in _findings(kind, value, action):
-            warning = finding.expression and action is Action.UNCHECKED
-            self._problem(source, finding.path, finding.text, subject, warning=warning)
+        for found in schema_problems(kind, value):
+            # A document that deletes needs only a name.
+            if action is not Action.DELETE or found.path[:1] == ("metadata",):
+                warning = found.is_expression and action is Action.UNCHECKED
+                self._problem(source, found.path, found.sentence, subject, warning=warning)
         expectations = [self._expectation(source, annotations, name, subject, kind) for name in (EXPECT, EXPECT_AT_END)]
         copies = self._copies(source, annotations.get(COPIES), subject, kind)
         if any(not problem.warning for problem in self._problems[before:]):
@@ -176,7 +208,7 @@ class _Reader:
             key=key_of(kind, thing),
             thing=thing,
             file=self._file,
-            line=source.line,
+            position=source.position_of(),
             narration=source.narration,
             expect=expectations[0],
             expect_at_end=expectations[1],
@@ -190,7 +222,7 @@ class _Reader:
         try:
             return Action(text)
         except ValueError:
-            wanted = f"expected one of {', '.join(Action)}, found {described(text)}"
+            wanted = f"expected one of {', '.join(Action)}, got {shown(text)}"
             self._problem(source, (*_ANNOTATIONS, DEMO), wanted, subject)
             return Action.APPLY
 
@@ -199,7 +231,7 @@ class _Reader:
             return 0
         if kind is StoredKind.POD and isinstance(text, str) and _is_number(text) and 0 < int(text) <= _MOST_COPIES:
             return int(text)
-        wanted = f"expected on pods only, a number from 1 to {_MOST_COPIES} as text, found {described(text)}"
+        wanted = f"expected on pods only, a number from 1 to {_MOST_COPIES} as text, got {shown(text)}"
         self._problem(source, (*_ANNOTATIONS, COPIES), wanted, subject)
         return 0
 
@@ -221,14 +253,14 @@ class _Reader:
     def _problem(
         self,
         source: YamlDocument,
-        path: tuple[str | int, ...],
+        path: FieldPath,
         text: str,
         subject: str = "",
         *,
         warning: bool = False,
     ) -> None:
         self._problems.append(
-            ManifestProblem(self._file, source.line_of(path), subject, path_text(path), text, warning)
+            ManifestProblem(self._file, source.position_of(path), subject, path_text(path), text, warning)
         )
 
 
@@ -241,14 +273,6 @@ def _accepted(kind: StoredKind) -> tuple[str, ...]:
     return (*_SAME_FIELDS, "resource.k8s.io/v1alpha3") if kind is StoredKind.TAINT_RULE else _SAME_FIELDS
 
 
-def _findings(kind: StoredKind, value: Json, action: Action) -> Iterator[SchemaError]:
-    """What is wrong with the fields; a document that deletes needs only a name."""
-    found = check(SCHEMAS[kind], value)
-    if action is Action.DELETE:
-        found = (each for each in found if each.path[:1] == ("metadata",))
-    return found
-
-
 def _subject(kind: StoredKind, value: Json) -> str:
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -259,23 +283,44 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
-def _unknown_references(key: Key, thing: Json, known: Collection[Key]) -> Iterator[tuple[str, str]]:
-    """Field and sentence for every name in the object that none of the known objects has."""
-    if key.kind in (StoredKind.CLAIM, StoredKind.TEMPLATE):
-        spec = part(thing, "spec") if key.kind is StoredKind.CLAIM else part(thing, "spec", "spec")
-        for name in sorted({body["deviceClassName"] for body in bodies(spec)}):
-            if Key(StoredKind.CLASS, "", name) not in known:
-                yield "deviceClassName", f"no DeviceClass {name!r} is in these files"
-    elif key.kind in (StoredKind.POD, StoredKind.POD_GROUP):
-        group = group_name(thing) if key.kind is StoredKind.POD else None
-        if group and Key(StoredKind.POD_GROUP, key.namespace, group) not in known:
-            field = "schedulingGroup" if "schedulingGroup" in thing["spec"] else "workloadRef"
-            yield f"spec.{field}.podGroupName", f"no PodGroup {group!r} is in these files"
-        for entry in part(thing, "spec").get("resourceClaims") or []:
-            for field, kind in (
-                ("resourceClaimName", StoredKind.CLAIM),
-                ("resourceClaimTemplateName", StoredKind.TEMPLATE),
-            ):
-                name = entry.get(field)
-                if name and Key(kind, key.namespace, name) not in known:
-                    yield f"spec.resourceClaims.{field}", f"no {kind.singular} {name!r} is in these files"
+def _missing_objects(documents: Sequence[Document]) -> Iterator[ManifestProblem]:
+    """A warning for each name that no document has."""
+    known = {each.key for each in documents}
+    for document in documents:
+        if document.action is not Action.DELETE:
+            for field, key in _references(document.key, document.thing):
+                if key not in known:
+                    sentence = f"no {key.kind.singular} {key.name!r} is in these files"
+                    subject = str(document.key)
+                    yield ManifestProblem(document.file, document.position, subject, field, sentence, warning=True)
+
+
+def _references(key: Key, thing: Json) -> Iterator[tuple[str, Key]]:
+    """Field and key of each object that this one names."""
+    match key.kind:
+        case StoredKind.CLAIM:
+            yield from _classes_of(part(thing, "spec"))
+        case StoredKind.TEMPLATE:
+            yield from _classes_of(part(thing, "spec", "spec"))
+        case StoredKind.POD:
+            group = group_name(thing)
+            if group:
+                field = "schedulingGroup" if "schedulingGroup" in thing["spec"] else "workloadRef"
+                yield f"spec.{field}.podGroupName", Key(StoredKind.POD_GROUP, key.namespace, group)
+            yield from _claims_of(key.namespace, part(thing, "spec"))
+        case StoredKind.POD_GROUP:
+            yield from _claims_of(key.namespace, part(thing, "spec"))
+        case _:
+            pass
+
+
+def _classes_of(claim_spec: Json) -> Iterator[tuple[str, Key]]:
+    for name in sorted({body["deviceClassName"] for body in bodies(claim_spec)}):
+        yield "deviceClassName", Key(StoredKind.CLASS, "", name)
+
+
+def _claims_of(namespace: str, spec: Json) -> Iterator[tuple[str, Key]]:
+    for entry in spec.get("resourceClaims") or []:
+        for field, kind in _CLAIM_FIELDS.items():
+            if entry.get(field):
+                yield f"spec.resourceClaims.{field}", Key(kind, namespace, entry[field])

@@ -95,7 +95,7 @@ class _Story:
         before, self._known = self._known, self.states()
         checked = self._check(document, document.expect, at_end=False)
         return StoryStep(
-            line=document.line,
+            line=document.position.line,
             subject=document.subject,
             effect=effect,
             narration=document.narration,

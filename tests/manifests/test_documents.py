@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from dra_extender.config.policy_file import InvalidPolicyError, read_policy
-from dra_extender.config.problems import InvalidSettingsError
-from dra_extender.config.settings import load_settings
+from dra_extender.config.settings import InvalidSettingsError, load_settings
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.manifests.yaml_text import MOST_BYTES, YamlError, load_yaml, read_yaml
+from dra_extender.manifests.documents import MOST_BYTES, YamlError, read_documents, read_yaml
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given
@@ -20,23 +19,23 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
     for before, name in zip("abcdefghi", "bcdefghij", strict=True)
 )
 BAD = {
-    "no such date": (b"rules: 2026-13-45", "month must be in 1..12.*line 1, column 8"),
-    "no such zone": (b"rules: 2026-01-01T00:00:00+99:99", "line 1, column 8"),
-    "flow nesting": (b"[" * 10_000, "more than 64 .*line 1, column 65"),
-    "block nesting": (b"- " * 10_000 + b"x", "more than 64"),
-    "laughs": (LAUGHS.encode(), "more than 100000 values, aliases written out.*line"),
-    "endless": (b"&a [*a]", "holds itself"),
-    "digits": (b"rules: 9" + b"9" * 5_000, "of 5001 characters.*line 1, column 8"),
-    "base 60": (b"rules: 1" + b":1" * 100_000, "of 200001 characters"),
+    "tag of a set": (b"rules: !!set {a}", "expected a plain list or mapping, got the tag .*set .line 1, column 8"),
+    "endless number": (b"rules: .inf", "expected a value that JSON knows, got '.inf' .line 1, column 8"),
+    "flow nesting": (b"[" * 10_000, "at most 64 lists and mappings .*line 1, column 65"),
+    "block nesting": (b"- " * 10_000 + b"x", "at most 64 lists and mappings"),
+    "laughs": (LAUGHS.encode(), "at most 200000 values, aliases written out.*line"),
+    "endless": (b"&a [*a]", "no value that contains itself"),
+    "digits": (b"rules: 9" + b"9" * 5_000, "at most 64 characters, got 5001 .line 1, column 8"),
+    "base 60": (b"rules: 1" + b":1" * 100_000, "at most 64 characters, got 200001"),
     "not UTF-8": (b"rules: \xff", "UTF-8"),
-    "key twice": (b"rules: []\nrules: []", "'rules' a second time.*line 2, column 1"),
-    "key twice inside": (b"rules: [{name: a, name: b}]", "'name' a second time"),
+    "key twice": (b"rules: []\nrules: []", "each key once, got 'rules' again .line 2, column 1"),
+    "key twice inside": (b"rules: [{name: a, name: b}]", "each key once, got 'name' again"),
     "forbidden character": (b"rules: \x00", "special characters are not allowed"),
     "object": (b"rules: !!python/object:os.system x", "could not determine a constructor.*line 1"),
     "number that is none": (b"rules: !!int x", "line 1, column 8"),
-    "empty number": (b"rules: !!int ''", "'' is no value of the tag .*int.*line 1, column 8"),
+    "empty number": (b"rules: !!int ''", "expected a value of the tag .*int, got '' .line 1, column 8"),
     "truth that is none": (b"rules: !!bool x", "line 1, column 8"),
-    "key that is a list": (b"? [a]\n: 1", "unhashable"),
+    "key that is a list": (b"? [a]\n: 1", "expected a text as key .line 1, column 3"),
     "two documents": (b"a: 1\n---\nb: 2", "one document"),
     "too long": (b"#" * (MOST_BYTES + 1), "at most 1048576 bytes"),
 }
@@ -70,10 +69,26 @@ async def test_the_policy_in_force_stays(text: bytes, message: str, tmp_path: Pa
 @given(st.text(st.sampled_from("[]{}&*a1:-? \n!|>'\"#,%@`\t\\x0.e+_<~="), max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(YamlError):
-        load_yaml(text)
+        read_documents(text)
 
 
 def test_aliases_and_merges_within_bounds_are_read(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]\n")
     assert read_yaml(file) == [{"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "c": [{"x": 1, "y": 2}] * 2}]
+
+
+def test_dates_and_keys_are_read_as_texts(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text("2026-13-45: 2026-01-01\non: yes\n1: =\n")
+    assert read_yaml(file) == [{"2026-13-45": "2026-01-01", "on": True, "1": "="}]
+
+
+def test_each_field_has_its_position() -> None:
+    (document,) = read_documents("# first\na:\n  - b: 1\n    c: {d: 2}\n")
+    positions = {
+        path: tuple(document.position_of(path)) for path in (("a",), ("a", 0, "c", "d"), ("a", 0, "e"), ("x",))
+    }
+    assert positions == {("a",): (2, 1), ("a", 0, "c", "d"): (4, 9), ("a", 0, "e"): (3, 5), ("x",): (2, 1)}
+    assert document.inside(("a", 0)).position_of(("c",)) == (4, 5)
+    assert document.narration == ("first",)
