@@ -1,10 +1,9 @@
-"""The switches of `Rules` agree with the releases that they stand for: labelled answers of Kubernetes 1.36.0 and 1.36.6.
+"""The switches of `ReleaseRules` agree with the releases that they stand for: labelled answers of Kubernetes 1.36.0 and 1.36.6.
 
 1.36.0 tells counters of pools apart by the pools' names alone; its scenarios have nothing but counters, since its search loses
 track of them beside taints, constraints and shares.  1.36.6 compares distinctAttribute with the last device of each request.
 """
 
-import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -16,11 +15,12 @@ from dra_extender.allocator.state.release_rules import UPSTREAM, Rules
 from dra_extender.simulator.scenario.answer import answer_line
 
 from tests.parity.comparing import differences
+from tests.support.allocator.other_releases import allocate_as_release, release_rules
 
 HERE = Path(__file__).parent / "releases"
 RULES = {
-    "counters-1.36.0": dataclasses.replace(UPSTREAM, counters_by_driver=False),
-    "distinct-1.36.6": dataclasses.replace(UPSTREAM, distinct_from_every_device=False),
+    "counters-1.36.0": release_rules(UPSTREAM, counters_by_driver=False),
+    "distinct-1.36.6": release_rules(UPSTREAM, distinct_from_every_device=False),
 }
 ENOUGH = 50
 
@@ -32,7 +32,10 @@ def labelled(name: str) -> list[dict[str, Any]]:
 
 def disagreements(name: str, rules: Rules) -> list[str]:
     found = []
-    with patch("dra_extender.simulator.scenario.answer.UPSTREAM", rules):
+    with (
+        patch("dra_extender.simulator.scenario.answer.UPSTREAM", rules),
+        patch("dra_extender.simulator.scenario.answer.allocate", allocate_as_release),
+    ):
         for each in labelled(name):
             answer = json.loads(answer_line(json.dumps(each["scenario"]).encode()))
             found += [f"{each['scenario']['name']}: {what}" for what in differences(each["expected"], answer)][:1]

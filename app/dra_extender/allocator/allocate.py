@@ -1,13 +1,18 @@
+"""The entrance of the search: one demand on one node, answered with a placement or with the reasons why there is none."""
+
 import itertools
 from collections.abc import Callable
 
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.placement.build import claim_placement
+from dra_extender.allocator.pools.device_order import DeviceOrder
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.preference import PreferringSearch, preference
+from dra_extender.allocator.search.pruner import NodePruner
 from dra_extender.allocator.search.search import Search
+from dra_extender.allocator.search_state import NewSearchState, SearchState
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import DEFAULT_MAX_STEPS, NoFit, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
@@ -29,20 +34,30 @@ def allocate(
 ) -> Placement | NoFit:
     """The first solution for all claims of a pod on one node, or why there is none.
 
-    The order is upstream's, but that of the devices of a pool those that are ready come first (`Rules.ready_devices_first`).
+    The order is upstream's, except that the devices of a pool that are ready come first (`Rules.ready_devices_first`).
 
-    Pure and deterministic; nothing passed in is changed.  `demand` and `pools` must have been made with the same features,
-    `usage` must not change meanwhile.  `deadline` tells whether the time is up; it and `max_steps` end a search with SEARCH_LIMIT.
-    `new_share_id` names shares; what is written to a cluster needs names that are unique there, without it they are `share-0`,
-    `share-1`, ... of this placement.  `rules` are those of the service unless another release's answer is wanted.
+    Pure and deterministic; the arguments stay as they are.  `demand` and `pools` must have been made with the same features,
+    `usage` must not change meanwhile.  `deadline` returns True once the time is up; it and `max_steps` end a search with
+    SEARCH_LIMIT.  `new_share_id` names shares; a placement that is written to a cluster needs names that are unique there, without
+    it they are `share-0`, `share-1`, ... of this placement.  `rules` other than the default give the answer of another release.
     """
-    return Allocation(demand, node, pools, usage, new_share_id=new_share_id, max_steps=max_steps, rules=rules)(deadline)
+    allocation = Allocation(demand, node, pools, usage, new_share_id=new_share_id, max_steps=max_steps, rules=rules)
+    return allocation.run(deadline)
 
 
 class Allocation:
-    """One question to the allocator, which may be paused: `allocate` says what it takes and answers."""
+    """One call of `allocate` that may be paused; `allocate` documents the arguments and the result."""
 
-    __slots__ = ("_all_mode_devices", "_demand", "_max_steps", "_naming", "_node_view", "_pools", "_search")
+    __slots__ = (
+        "_all_mode_devices",
+        "_demand",
+        "_max_steps",
+        "_new_share_id",
+        "_new_state",
+        "_node_view",
+        "_pools",
+        "_search",
+    )
 
     def __init__(
         self,
@@ -54,21 +69,23 @@ class Allocation:
         new_share_id: Callable[[], str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
         rules: Rules = OWN,
+        new_state: NewSearchState = SearchState,
     ) -> None:
-        """Nothing of this may change until there is an answer, pauses included."""
+        """The arguments may not change until `run` returns, pauses included."""
         self._demand = demand
         self._pools = pools
         self._node_view = NodeView(node, pools, usage, None, rules)
-        self._naming = new_share_id
+        self._new_share_id = new_share_id
+        self._new_state = new_state
         self._max_steps = max_steps
         self._all_mode_devices = AllModeDevices(demand, self._node_view)
         self._search: Search | PreferringSearch | None = None
 
-    def __call__(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
-        """The answer; once.
+    def run(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
+        """The result of `allocate`; once.
 
         Raises:
-            SearchPaused: the deadline raised it.  A further call goes on, and ends as it would have without the pause.
+            SearchPaused: the deadline raised it.  A further `run` goes on, and ends as it would have without the pause.
         """
         self._node_view.deadline = deadline
         try:
@@ -88,15 +105,17 @@ class Allocation:
 
     @property
     def nogood_count(self) -> int:
-        """How many states the search remembers: what it takes to keep it."""
+        """How many nogoods the search keeps; they take most of the memory of a paused search."""
         return 0 if self._search is None else len(self._decisive(self._search).nogoods)
 
     def _begin(self) -> Search | PreferringSearch:
         demand, node_view, all_mode = self._demand, self._node_view, self._all_mode_devices.run()
+
+        def new_search(max_steps: int, order: DeviceOrder | None = None) -> Search:
+            return Search(demand, self._new_state(demand, node_view), all_mode, NodePruner, max_steps, order)
+
         order = preference(demand, node_view)
-        if order is None:
-            return Search(demand, node_view, all_mode, self._max_steps)
-        return PreferringSearch(demand, node_view, all_mode, self._max_steps, order)
+        return new_search(self._max_steps) if order is None else PreferringSearch(new_search, self._max_steps, order)
 
     @staticmethod
     def _decisive(search: Search | PreferringSearch) -> Search:
@@ -104,8 +123,8 @@ class Allocation:
 
     def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
         numbers = itertools.count()
-        naming = self._naming or (lambda: f"share-{next(numbers)}")
-        return _placements(self._demand, search, self._node_view, naming)
+        new_share_id = self._new_share_id or (lambda: f"share-{next(numbers)}")
+        return _placements(self._demand, search, self._node_view, new_share_id)
 
 
 def _placements(

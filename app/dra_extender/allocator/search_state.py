@@ -1,9 +1,9 @@
 """The changing state of one search: picks, marks, shares, counters, groups and constraints, all undone through one trail."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import IntEnum
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from dra_extender.allocator.demand.constraints import REFUSED, ConstraintConflict, conflict_of
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
@@ -21,7 +21,7 @@ from dra_extender.model.device import CounterConsumption
 
 
 class Pick(NamedTuple):
-    """A device taken by this attempt."""
+    """A device that this search has picked."""
 
     claim: int
     wanted: SearchableRequest
@@ -31,7 +31,7 @@ class Pick(NamedTuple):
 
 
 class Exclusion(IntEnum):
-    """Why the picks so far (or what is held) keep an eligible device away; NONE if it was taken."""
+    """Why an eligible device cannot be picked beside what is held and what is picked so far; NONE if it can."""
 
     NONE = 0
     PICKED = 1
@@ -43,7 +43,7 @@ class Exclusion(IntEnum):
 
 
 class PoolTables:
-    """Counters and groups of one pool during one search, from what its held devices draw."""
+    """Counters and compatibility groups of one pool during one search; they start from what held devices draw."""
 
     __slots__ = ("counters", "grouped", "groups", "held")
 
@@ -58,19 +58,21 @@ class PoolTables:
 
 
 class SearchState:
-    """Search state.  `try_pick` either takes a device or leaves no trace; `undo` goes back to a mark.
+    """What one search has picked on a node.  `try_pick` picks a device or leaves no trace; `trail.undo_to` returns to a mark.
 
-    `neighbours` is None where no device minds its neighbours.
+    `neighbours` is None where no device has a rule about its neighbours.  `undo_is_exact`: undoing a pick restores the state before
+    it, so that a search may skip what failed in an equal state.
     """
 
+    undo_is_exact: ClassVar[bool] = True
     __slots__ = (
         "_claims_by_device",
         "_constraint_state",
         "_demand",
-        "_node_view",
         "_shares",
         "_tables",
         "neighbours",
+        "node_view",
         "picks",
         "sizes",
         "trail",
@@ -78,7 +80,7 @@ class SearchState:
 
     def __init__(self, demand: Demand, node_view: NodeView) -> None:
         self._demand = demand
-        self._node_view = node_view
+        self.node_view = node_view
         self.trail = Trail()
         self.picks: list[Pick] = []
         self.sizes: dict[int, int] = {}
@@ -95,11 +97,11 @@ class SearchState:
         return self.sizes.get(claim, 0)
 
     def try_pick(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
-        """Take an eligible device for a claim, or say what refuses it and leave everything as it was.
+        """Pick an eligible device for a claim, or return what excludes it and change nothing.
 
         Raises:
-            SearchEndedError: a derived attribute does not compile or fails on the device; nothing is left then either.
-            SearchPaused: the deadline raised it; nothing is left then either.
+            SearchEndedError: a derived attribute does not compile or fails on the device; nothing is changed.
+            SearchPaused: the deadline raised it; nothing is changed.
         """
         if self.is_picked(claim, wanted, location):
             return Exclusion.PICKED
@@ -119,59 +121,59 @@ class SearchState:
         return Exclusion.NONE
 
     def exclusion(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
-        """What would refuse the device now; changes nothing."""
+        """What excludes the device now; changes nothing."""
         mark = self.trail.mark()
         found = self.try_pick(claim, wanted, location)
         self.trail.undo_to(mark)
         return found
 
     def is_picked(self, claim: int, wanted: SearchableRequest, location: int) -> bool:
-        """Whether this attempt has the whole device already: any claim counts, but for admin access only the same claim."""
+        """Whether the whole device is picked already: by any claim, or for a request with admin access by the same claim."""
         marked = self._claims_by_device.get(location)
         return marked is not None and (not wanted.admin or bool(marked & 1 << claim))
 
     def picked_devices(self) -> Iterable[tuple[int, int]]:
-        """(location, the claims that have it as bits) of every device that this attempt has whole."""
+        """(location, the claims that picked it as bits) of every device that is picked whole."""
         return self._claims_by_device.items()
 
     def mark(self, location: int) -> int:
-        """The claims of this attempt that have the whole device, as bits."""
+        """The claims that picked the whole device, as bits."""
         return self._claims_by_device.get(location, 0)
 
     def shared(self, location: int) -> Amounts | None:
-        """What this attempt has of the device in shares; None without any."""
+        """The sum of the shares picked of the device; None without any."""
         return self._shares.get(location)
 
     def shared_devices(self) -> Iterable[tuple[int, Amounts]]:
-        """(location, what this attempt has of the device in shares) of every shared device."""
+        """(location, the sum of the picked shares) of every device that is picked in shares."""
         return self._shares.items()
 
     def tables(self, pool: Pool) -> PoolTables:
         """Counters and groups of a pool, built on first need."""
         found = self._tables.get(id(pool))
         if found is None:
-            found = self._tables[id(pool)] = PoolTables(pool, self._node_view)
+            found = self._tables[id(pool)] = PoolTables(pool, self.node_view)
         return found
 
     def constraint_states(self, claim: int) -> tuple[Hashable, ...]:
-        """What of the states of all constraints of a claim decides about further devices, immutable values."""
+        """For each constraint of a claim the part of its state that decides about further devices; immutable."""
         states = self._constraint_state
         constraints = self._demand.claims[claim].constraints
         return tuple(each.deciding(states.get((claim, index))) for index, each in enumerate(constraints))
 
     def refusing_constraint(self, claim: int, wanted: SearchableRequest, location: int) -> ConstraintConflict | None:
-        """The first constraint that keeps a device out at present, and by which values."""
+        """The first constraint that excludes a device now, with the values that conflict; None without one."""
         for index in wanted.constraints:
             constraint = self._demand.claims[claim].constraints[index]
-            attribute = self._node_view.attribute(wanted, constraint.attribute, location)
+            attribute = self.node_view.attribute(wanted, constraint.attribute, location)
             state = self._constraint_state.get((claim, index))
             if constraint.joined(state, attribute) is REFUSED:
                 return conflict_of(constraint, attribute, state)
         return None
 
     def _mark(self, claim: int, wanted: SearchableRequest, location: int) -> Amounts | None:
-        """Take the device whole, or a share of it, of which the amounts are returned."""
-        sharing = self._node_view.sharing
+        """Mark the device as picked; returns the amounts of the share, or None if it is picked whole."""
+        sharing = self.node_view.sharing
         if not sharing.is_shareable(location):
             self.trail.put(self._claims_by_device, location, self._claims_by_device.get(location, 0) | 1 << claim)
             return None
@@ -183,47 +185,47 @@ class SearchState:
         return share
 
     def _reserve(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
-        # Mode All looks at capacity last: there a constraint that refuses the device counts more.
+        # Mode All checks capacity last: a constraint that excludes the device is an error there, and comes first.
         exact = wanted.count != ALL
         if exact and self._is_exhausted(wanted, location):
             return Exclusion.CAPACITY
-        exclusion = self._draw(wanted, location) or self._constrain(claim, wanted, location)
+        exclusion = self._draw(location) or self._constrain(claim, wanted, location)
         if not exclusion and not exact and self._is_exhausted(wanted, location):
             return Exclusion.CAPACITY
         return exclusion
 
     def _is_exhausted(self, wanted: SearchableRequest, location: int) -> bool:
-        return self._node_view.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
+        return self.node_view.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
 
-    def _draw(self, wanted: SearchableRequest, location: int, *, pays: bool = True) -> Exclusion:  # noqa: ARG002 - for other rules
-        """Take the device's counters and join its groups, unless a share of it has done so already."""
-        pools, sharing = self._node_view.pools, self._node_view.sharing
+    def _draw(self, location: int) -> Exclusion:
+        """Make the device a member of its counter sets and a neighbour; a further share of a device is both already."""
+        pools, sharing = self.node_view.pools, self.node_view.sharing
         consumption = pools.devices[location].consumes_counters
         if not consumption and self.neighbours is None:
             return Exclusion.NONE
         if sharing.is_shareable(location) and (location in self._shares or sharing.is_shared(location)):
             return self._further_share(location)
         view = pools.views[location]
-        exclusion = self._join_sets(view.pool, consumption, pays=pays) if consumption else Exclusion.NONE
+        exclusion = self._join_sets(view.pool, consumption) if consumption else Exclusion.NONE
         if exclusion or self.neighbours is None:
             return exclusion
         device_location = DeviceLocation(view.published, location - view.base)
         return Exclusion.NONE if self.neighbours.join(view.pool, device_location, self.trail) else Exclusion.NEIGHBOURS
 
-    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, pays: bool) -> Exclusion:
+    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption]) -> Exclusion:
         tables = self.tables(pool)
         if tables.groups is not None:
             if not tables.groups.join(consumption, self.trail):
                 return Exclusion.GROUPS
         elif tables.grouped is not None and tables.grouped.closed(consumption) is not None:
             return Exclusion.GROUPS
-        if pays and not tables.counters.reserve(consumption, self.trail):
+        if not tables.counters.reserve(consumption, self.trail):
             return Exclusion.COUNTERS
         return Exclusion.NONE
 
     def _further_share(self, location: int) -> Exclusion:
-        """A device with a share is a member of its counter sets already, so that only its capacity is judged."""
-        node_view = self._node_view
+        """A device with a share is a member of its counter sets already, so that only its capacity counts."""
+        node_view = self.node_view
         if node_view.rules.shares_keep_snapshot:
             return Exclusion.NONE
         groups = self.tables(node_view.pools.views[location].pool).groups
@@ -231,13 +233,17 @@ class SearchState:
         return Exclusion.NONE if joined else Exclusion.GROUPS
 
     def _constrain(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
-        """Let the device join the constraints of the claim."""
+        """Make the device join the constraints of the claim."""
         for index in wanted.constraints:
             key = (claim, index)
             constraint = self._demand.claims[claim].constraints[index]
-            attribute = self._node_view.attribute(wanted, constraint.attribute, location)
+            attribute = self.node_view.attribute(wanted, constraint.attribute, location)
             state = constraint.joined(self._constraint_state.get(key), attribute)
             if state is REFUSED:
                 return Exclusion.CONSTRAINT
             self.trail.put(self._constraint_state, key, state)
         return Exclusion.NONE
+
+
+NewSearchState = Callable[[Demand, NodeView], SearchState]
+"""Makes a state without picks.  The service passes `SearchState`; rules of other releases may need a state of their own."""

@@ -1,13 +1,11 @@
 """Rules that change what an attempt keeps: counters by the name of the pool, distinctAttribute by request, free admin access."""
 
-import dataclasses
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.other_releases import ReleaseSearchState, new_search_state
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import NoFit, SearchEndedError
 from dra_extender.model.allocation import DeviceHolding, Placement
@@ -35,10 +33,16 @@ from tests.support.allocator.building import (
     slice_of,
 )
 from tests.support.allocator.generated import claims, nodes, usages
+from tests.support.allocator.other_releases import (
+    ReleaseSearchState,
+    allocate_as_release,
+    release_rules,
+    release_search_state,
+)
 
-BY_NAME = dataclasses.replace(OWN, counters_by_driver=False)
-BY_REQUEST = dataclasses.replace(OWN, distinct_from_every_device=False)
-FREE_ADMIN = dataclasses.replace(OWN, admin_access_pays_counters=False)
+BY_NAME = release_rules(OWN, counters_by_driver=False)
+BY_REQUEST = release_rules(OWN, distinct_from_every_device=False)
+FREE_ADMIN = release_rules(OWN, admin_access_pays_counters=False)
 KEY = "gpu.example.com/k"
 OTHER = "nic.example.com"
 DISTINCT = [{"distinctAttribute": KEY}]
@@ -48,7 +52,7 @@ THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 def under(
     rules: Rules, slices: list[ResourceSlice], *wanted: ResourceClaim, usage: list[DeviceHolding] | None = None
 ) -> Placement | NoFit:
-    return allocate(demand_of(*wanted), NODE, pools_of(slices), Held(*usage or []), rules=rules)
+    return allocate_as_release(demand_of(*wanted), NODE, pools_of(slices), Held(*usage or []), rules=rules)
 
 
 # ---- counters by the name of the pool alone
@@ -191,7 +195,7 @@ def test_share_after_one_with_admin_access_pays_for_the_device() -> None:
 # ---- the search
 
 
-ALL_RULES = [BY_NAME, BY_REQUEST, FREE_ADMIN, dataclasses.replace(BY_NAME, distinct_from_every_device=False)]
+ALL_RULES = [BY_NAME, BY_REQUEST, FREE_ADMIN, release_rules(BY_NAME, distinct_from_every_device=False)]
 
 
 def of_other_driver(slices: list[Any], devices: list[Any]) -> list[Any]:
@@ -218,20 +222,20 @@ others = st.lists(
     usage=usages,
     rules=st.sampled_from(ALL_RULES),
 )
-def test_looking_out_changes_no_answer_under_any_rules(
+def test_pruning_changes_no_answer_under_any_rules(
     slices: list[Any], wanted: list[Any], usage: list[Any], rules: Rules
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
     with patch(THRESHOLD, 10**9):
-        plain = allocate(demand, NODE, pools, Held(*usage), rules=rules)
+        plain = allocate_as_release(demand, NODE, pools, Held(*usage), rules=rules)
     with patch(THRESHOLD, 1):
-        clever = allocate(demand, NODE, pools, Held(*usage), rules=rules)
+        pruned = allocate_as_release(demand, NODE, pools, Held(*usage), rules=rules)
     if isinstance(plain, Placement):
-        assert isinstance(clever, Placement)
-        assert clever.claims == plain.claims
+        assert isinstance(pruned, Placement)
+        assert pruned.claims == plain.claims
     else:
-        assert reasons(clever).verdict == plain.verdict
-    assert clever.steps <= plain.steps
+        assert reasons(pruned).verdict == plain.verdict
+    assert pruned.steps <= plain.steps
 
 
 @settings(max_examples=150, deadline=None)
@@ -241,8 +245,9 @@ def test_rules_that_have_no_say_change_no_answer(
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
     node_view = NodeView(NODE, pools, Held(*usage), None, rules)
-    if new_search_state(demand, node_view)[1]:
-        assert allocate(demand, NODE, pools, Held(*usage), rules=rules) == allocate(demand, NODE, pools, Held(*usage))
+    if release_search_state(demand, node_view).undo_is_exact:
+        found = allocate_as_release(demand, NODE, pools, Held(*usage), rules=rules)
+        assert found == allocate(demand, NODE, pools, Held(*usage))
 
 
 @settings(max_examples=100, deadline=None)
@@ -250,7 +255,7 @@ def test_rules_that_have_no_say_change_no_answer(
 def test_asking_what_refuses_a_device_changes_nothing(slices: list[Any], wanted: Any, usage: list[Any]) -> None:
     """Other than taking it and giving it up."""
     demand = demand_of(wanted)
-    rules = dataclasses.replace(BY_REQUEST, counters_by_driver=False, admin_access_pays_counters=False)
+    rules = release_rules(BY_REQUEST, counters_by_driver=False, admin_access_pays_counters=False)
     pools = pools_of(slices)
     state = ReleaseSearchState(demand, NodeView(NODE, pools, Held(*usage), None, rules))
     options = [option for request in demand.claims[0].requests for option in request.options]

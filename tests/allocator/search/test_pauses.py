@@ -29,7 +29,7 @@ from tests.support.allocator.generated import claims, nodes, usages
 
 POLL = "dra_extender.allocator.search.search._POLL"
 LOOKOUT = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
-ALONE = "dra_extender.allocator.search.search._MAX_STEPS_PER_CLAIM"
+ALONE = "dra_extender.allocator.search.pruner._MAX_STEPS_PER_CLAIM"
 POLL_DEVICES = "dra_extender.allocator.rules.node_view._POLL_DEVICES"
 LOOKS = "dra_extender.allocator.rules.eligibility._POLL_MASK"
 
@@ -62,7 +62,7 @@ def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
     """Go on until there is an answer."""
     while True:
         try:
-            return asked(budget)
+            return asked.run(budget)
         except SearchPaused:
             continue
 
@@ -108,7 +108,7 @@ def test_a_search_that_reaches_its_limit_keeps_few_states() -> None:
     distinct = [{"distinctAttribute": f"gpu.example.com/{name}"} for name in ("k", "own")]
     wanted = [claim_of(*(exactly(name=f"r{i}", expression=f"{i} == {i}") for i in range(12)), constraints=distinct)]
     asked = Allocation(demand_of(*wanted), NODE, pools_of(slices), Held())
-    assert reasons(asked(Budget())).counted
+    assert reasons(asked.run(Budget())).counted
     # 1.4 KB each: 16 MiB.
     assert asked.nogood_count <= 12_000
 

@@ -1,4 +1,4 @@
-"""A search that takes long looks at the whole node and skips what cannot succeed, without changing any answer."""
+"""A search with many dead ends analyses the whole node and skips what cannot succeed, without changing any answer."""
 
 from typing import Any
 from unittest.mock import patch
@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.counters import CounterTable
-from dra_extender.allocator.search.bounds import is_infeasible, locations
+from dra_extender.allocator.search.bounds import exceeds_bounds, locations
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.rejection import Code
@@ -151,7 +151,7 @@ def test_failing_selector_behind_a_hopeless_looking_request_stays_fatal() -> Non
 
 
 @pytest.mark.parametrize(
-    ("wishes", "infeasible"),
+    ("needs", "infeasible"),
     [
         ([(2, 0b11), (1, 0b100)], False),
         ([(2, 0b11), (1, 0b001)], True),
@@ -161,12 +161,12 @@ def test_failing_selector_behind_a_hopeless_looking_request_stays_fatal() -> Non
         ([], False),
     ],
 )
-def test_wishes_confined_to_too_few_devices_are_hopeless(wishes: list[tuple[int, int]], infeasible: bool) -> None:
+def test_requests_confined_to_too_few_devices_are_infeasible(needs: list[tuple[int, int]], infeasible: bool) -> None:
     class Free:
         def upper_bound(self, mask: int) -> int:
             return mask.bit_count()
 
-    assert is_infeasible(wishes, Free()) is infeasible  # type: ignore[arg-type]
+    assert exceeds_bounds(needs, Free()) is infeasible  # type: ignore[arg-type]
 
 
 @given(st.integers(0, 2**70))

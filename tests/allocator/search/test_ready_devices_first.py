@@ -131,7 +131,7 @@ def test_pauses_change_nothing() -> None:
 
     while True:
         try:
-            found = search(pausing)
+            found = search.run(pausing)
             break
         except SearchPaused:
             continue

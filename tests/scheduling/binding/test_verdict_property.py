@@ -92,7 +92,7 @@ def first_kind(kinds: set[str]) -> Callable[..., Violation | None]:
 
 
 def joins_again(self: SearchState, location: int) -> Exclusion:
-    pools = self._node_view.pools
+    pools = self.node_view.pools
     tables = self.tables(pools.views[location].pool)
     entries = pools.devices[location].consumes_counters
     joined = tables.groups is None or tables.groups.join(entries, self.trail)

@@ -1,22 +1,25 @@
-"""Mode All: which devices a request means on a node, found before the search starts."""
+"""Mode All: the devices that a request selects on a node, found before the search starts."""
 
 from collections.abc import Mapping
 
-from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, SearchableRequest
+from dra_extender.allocator.demand.demand import ALL, ClaimDemand, Demand, RequestDemand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.rules.eligibility import UNSELECTABLE, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.rejection import Code, Rejection
 
-AllModeLocations = Mapping[tuple[int, int, int], tuple[int, ...]]
-"""(claim, request, option) -> locations of every device that a request with mode All means."""
+Option = tuple[int, int, int]
+"""(claim, request, option of the request), all numbers."""
+
+AllModeLocations = Mapping[Option, tuple[int, ...]]
+"""The locations of every device that an option with mode All selects."""
 
 
 class AllModeDevices:
-    """The devices of every request with mode All, and the check of the sizes that follow from them.
+    """Finds the devices of every request with mode All, and checks that no claim gets too many.
 
-    Whether a device is taken, tainted or blocked does not matter here: mode All means every device or nothing.
+    A device that is taken, tainted or blocked is among them: mode All allocates every device or none.
     """
 
     __slots__ = ("_demand", "_eligibility", "_found", "_node_view")
@@ -25,32 +28,34 @@ class AllModeDevices:
         """Nothing is known yet."""
         self._demand = demand
         self._node_view = node_view
-        self._found: dict[tuple[int, int, int], tuple[int, ...]] = {}
+        self._found: dict[Option, tuple[int, ...]] = {}
         self._eligibility: Eligibility | None = None
 
     def run(self) -> AllModeLocations:
-        """Find them.
+        """The devices of all requests with mode All.
 
         Raises:
             SearchEndedError: a pool is incomplete or invalid, a selector fails, the time is up, or a claim needs more devices
                 than it may have.
             SearchPaused: the deadline raised it; a further `run` goes on.
         """
-        for claim, wish in enumerate(self._demand.claims):
-            if not wish.uses_all:
-                continue
-            least = 0
-            for request, each in enumerate(wish.requests):
-                for option, wanted in enumerate(each.options):
-                    if wanted.count == ALL and (claim, request, option) not in self._found:
-                        self._found[claim, request, option] = self._find_all(wanted, wish.label)
-                least += _least(each, claim, request, self._found)
-            if least > MAX_RESULTS:
-                detail = f"needs {least} devices on this node, a claim may have {MAX_RESULTS}"
-                raise SearchEndedError(Rejection(code=Code.TOO_MANY_DEVICES, claim=wish.label, detail=detail))
+        for number, claim in enumerate(self._demand.claims):
+            if claim.uses_all:
+                self._find_claim(number, claim)
         return self._found
 
-    def _find_all(self, wanted: SearchableRequest, label: str) -> tuple[int, ...]:
+    def _find_claim(self, number: int, claim: ClaimDemand) -> None:
+        least = 0
+        for request, requested in enumerate(claim.requests):
+            for option, wanted in enumerate(requested.options):
+                if wanted.count == ALL and (number, request, option) not in self._found:
+                    self._found[number, request, option] = self._find(wanted, claim.label)
+            least += self._least(requested, number, request)
+        if least > MAX_RESULTS:
+            detail = f"needs {least} devices on this node, a claim may have {MAX_RESULTS}"
+            raise SearchEndedError(Rejection(code=Code.TOO_MANY_DEVICES, claim=claim.label, detail=detail))
+
+    def _find(self, wanted: SearchableRequest, label: str) -> tuple[int, ...]:
         node_view = self._node_view
         for pool in node_view.pools.unusable:
             if pool.problem is not None:
@@ -67,9 +72,9 @@ class AllModeDevices:
         self._eligibility = None
         return found
 
-
-def _least(wish: RequestDemand, claim: int, request: int, all_mode: AllModeLocations) -> int:
-    return min(
-        len(all_mode[claim, request, option]) if wanted.count == ALL else wanted.count
-        for option, wanted in enumerate(wish.options)
-    )
+    def _least(self, requested: RequestDemand, claim: int, request: int) -> int:
+        """The devices of the smallest option."""
+        return min(
+            len(self._found[claim, request, option]) if wanted.count == ALL else wanted.count
+            for option, wanted in enumerate(requested.options)
+        )

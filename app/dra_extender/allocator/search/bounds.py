@@ -1,4 +1,4 @@
-"""Upper bounds: how many of a set of devices can be had at once; an infeasible demand ends without trying every combination.
+"""Upper bounds: how many of a set of devices can be allocated together; a demand above them is infeasible.
 
 A bound may be too high, never too low.
 """
@@ -13,8 +13,8 @@ from dra_extender.model.device import CounterConsumption
 Mask = int
 """A set of locations, one bit each."""
 
-CapacityBound = tuple[int, Mask]
-"""(devices needed at least, devices that could serve)."""
+DeviceNeed = tuple[int, Mask]
+"""(devices that a request needs at least, devices that could serve it)."""
 
 
 def locations(mask: Mask) -> Iterable[int]:
@@ -24,7 +24,7 @@ def locations(mask: Mask) -> Iterable[int]:
 
 
 class Bounds:
-    """Bounds from what is held on a node before the search picks anything."""
+    """Bounds on one node from what is held there before the search picks anything."""
 
     def __init__(self, node_view: NodeView) -> None:
         self._node_view = node_view
@@ -32,7 +32,7 @@ class Bounds:
         self._known: dict[Mask, int] = {}
 
     def upper_bound(self, mask: Mask) -> int:
-        """How many of these devices can be taken together at most, by shared counters and compatibility groups."""
+        """How many of these devices can be allocated together at most, by shared counters and compatibility groups."""
         known = self._known.get(mask)
         if known is None:
             self._node_view.poll_deadline(len(self._node_view.pools.devices))
@@ -48,7 +48,7 @@ class Bounds:
             if not consumption or (sharing.is_shareable(location) and sharing.is_shared(location)):
                 free += 1
                 continue
-            # Counting a device in one of its sets only keeps the bound above the truth.
+            # A device counts in the first of its sets only: the bound may get higher, never lower.
             pool, first = pools.views[location].pool, consumption[0]
             by_set.setdefault((id(pool), first.counter_set), (pool, []))[1].append(first)
         return free + sum(self._of_set(pool, entries) for pool, entries in by_set.values())
@@ -59,19 +59,22 @@ class Bounds:
             tables = self._tables[id(pool)] = PoolTables(pool, self._node_view)
         if tables.groups is None:
             return tables.counters.upper_bound(entries)
-        # Devices on one set either all have no groups, or have one group in common.
+        # Devices on one set all have no groups, or all have one group in common.
         admitted = [entry for entry in entries if tables.groups.conflict((entry,)) is None]
-        are_compatible = [[entry for entry in admitted if not entry.compatibility_groups]]
-        are_compatible += [
+        compatible = [[entry for entry in admitted if not entry.compatibility_groups]]
+        compatible += [
             [entry for entry in admitted if group in entry.compatibility_groups]
             for group in {group for entry in admitted for group in entry.compatibility_groups}
         ]
-        return max(tables.counters.upper_bound(each) for each in are_compatible)
+        return max(tables.counters.upper_bound(each) for each in compatible)
 
 
-def is_infeasible(wishes: Sequence[CapacityBound], bounds: Bounds) -> bool:
-    """Whether wishes for separate devices cannot all be met: those confined to a set of devices need more than it can give."""
+def exceeds_bounds(needs: Sequence[DeviceNeed], bounds: Bounds) -> bool:
+    """Whether some of these requests, all of whose devices are in one set, need more devices than can be allocated from it.
+
+    No device may serve two of the requests.
+    """
     return any(
-        sum(needed for needed, mask in wishes if mask | outer == outer) > bounds.upper_bound(outer)
-        for outer in {mask for _, mask in wishes}
+        sum(needed for needed, mask in needs if mask | outer == outer) > bounds.upper_bound(outer)
+        for outer in {mask for _, mask in needs}
     )

@@ -1,6 +1,6 @@
-"""The part of a demand that comes before anything that may end the search with an error.
+"""Error safety: the part of a demand that comes before anything that may end the search with an error.
 
-A search that cannot get past this part ends without an error, so it may stop as soon as this part is known to be infeasible.
+A search that cannot get past this part ends without an error, so that it may stop once this part is known to be infeasible.
 """
 
 from collections.abc import Callable
@@ -21,30 +21,35 @@ FindEligibility = Callable[[int, int, int, SearchableRequest], Eligibility]
 def error_free_prefix(demand: Demand, node_view: NodeView, eligibility: FindEligibility) -> Demand:
     """The claims and requests before the first that has a selector or a derived attribute that fails on some device of the node."""
     claims: list[ClaimDemand] = []
-    for claim, each in enumerate(demand.claims):
-        sound = 0
-        for request, wish in enumerate(each.requests):
-            if _may_fail(each, wish, node_view, partial(eligibility, claim, request)):
-                break
-            sound += 1
-        else:
-            claims.append(each)
-            continue
-        if sound:
-            claims.append(replace(each, requests=each.requests[:sound]))
-        return replace(demand, claims=tuple(claims))
+    for number, claim in enumerate(demand.claims):
+        safe = _count_error_free(claim, node_view, partial(eligibility, number))
+        if safe < len(claim.requests):
+            if safe:
+                claims.append(replace(claim, requests=claim.requests[:safe]))
+            return replace(demand, claims=tuple(claims))
+        claims.append(claim)
     return demand
+
+
+def _count_error_free(
+    claim: ClaimDemand, node_view: NodeView, eligibility: Callable[[int, int, SearchableRequest], Eligibility]
+) -> int:
+    """How many requests of the claim come before the first that may fail."""
+    for request, requested in enumerate(claim.requests):
+        if _may_fail(claim, requested, node_view, partial(eligibility, request)):
+            return request
+    return len(claim.requests)
 
 
 def _may_fail(
     claim: ClaimDemand,
-    wish: RequestDemand,
+    requested: RequestDemand,
     node_view: NodeView,
     eligibility: Callable[[int, SearchableRequest], Eligibility],
 ) -> bool:
     try:
-        for index, wanted in enumerate(wish.options):
-            verdicts = eligibility(index, wanted).all()
+        for option, wanted in enumerate(requested.options):
+            verdicts = eligibility(option, wanted).all()
             for name in {claim.constraints[number].attribute for number in wanted.constraints} & set(wanted.derived):
                 for location, verdict in enumerate(verdicts):
                     if verdict == DeviceVerdict.ELIGIBLE:
@@ -55,16 +60,16 @@ def _may_fail(
 
 
 def may_end_in_error(claim: ClaimDemand) -> bool:
-    """Whether a constraint may refuse a device of mode All, which is an error."""
+    """Whether a constraint may exclude a device of mode All, which is an error."""
     return claim.uses_all and bool(claim.constraints)
 
 
-def never_exceeds_max_results(index: int, claim: ClaimDemand, all_mode: AllModeLocations) -> bool:
-    """Whether the claim stays within the number of devices that it may have, whichever alternatives are chosen."""
+def never_exceeds_max_results(number: int, claim: ClaimDemand, all_mode: AllModeLocations) -> bool:
+    """Whether the claim, the one of this number, stays within MAX_RESULTS devices, whichever alternatives are chosen."""
     most = 0
-    for request, wish in enumerate(claim.requests):
+    for request, requested in enumerate(claim.requests):
         most += max(
-            len(all_mode.get((index, request, option), ())) if wanted.count == ALL else wanted.count
-            for option, wanted in enumerate(wish.options)
+            len(all_mode.get((number, request, option), ())) if wanted.count == ALL else wanted.count
+            for option, wanted in enumerate(requested.options)
         )
     return most <= MAX_RESULTS

@@ -1,4 +1,4 @@
-"""What waits on the stack of a search: the loops of upstream's recursive function, one class for each place it calls itself."""
+"""The frames on the stack of a search: the loops of upstream's recursive function, one class for each place it calls itself."""
 
 from collections.abc import Hashable
 from enum import IntEnum
@@ -19,11 +19,11 @@ NOT_CHOSEN: Final = -1
 """Option of a call that has not entered the alternatives of a request, or of a request that has none."""
 
 _MAX_NOGOODS: Final = 12_000
-"""A state of twelve picks takes 1.4 KB, so a search keeps about 16 MiB; states beyond that are searched again."""
+"""A nogood of twelve picks takes 1.4 KB, so that a search keeps about 16 MiB; it searches further states again."""
 
 
 class FrameResult(IntEnum):
-    """What a call ended with; GOES_ON means that another call comes first."""
+    """How a call ended; GOES_ON means that another call comes first."""
 
     GOES_ON = 0
     FOUND = 1
@@ -32,7 +32,7 @@ class FrameResult(IntEnum):
 
 
 class SearchContext(Protocol):
-    """What frames use of the search they are part of."""
+    """The parts of a search that its frames use."""
 
     state: SearchState
     chosen: dict[tuple[int, int], int]
@@ -46,89 +46,89 @@ class SearchContext(Protocol):
         """Make this the next call; always GOES_ON."""
         ...
 
-    def dead_end(self, refused: int) -> None:
+    def add_dead_end(self, exclusions: int) -> None:
         """Count a device slot that stayed empty after so many eligible devices were excluded."""
         ...
 
 
 class SearchFrame(Protocol):
-    """Waits for the outcome of a call it made."""
+    """Waits for the result of a call that it made."""
 
-    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
-        """Judge the outcome: GOES_ON after making another call, else the outcome of this frame, which is then done."""
+    def resume(self, search: SearchContext, result: FrameResult) -> FrameResult:
+        """The result of this frame, which is then done; GOES_ON after making another call."""
         ...
 
 
 class ClaimEnd:
-    """Too many devices in a later claim is an ordinary failure for the claims before."""
+    """Turns TOO_MANY of a later claim into FAILED for the claims before it."""
 
     __slots__ = ()
 
-    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:  # noqa: ARG002 - as every frame
+    def resume(self, search: SearchContext, result: FrameResult) -> FrameResult:  # noqa: ARG002 - as every frame
         """See `SearchFrame`."""
-        return FrameResult.FAILED if outcome is FrameResult.TOO_MANY else outcome
+        return FrameResult.FAILED if result is FrameResult.TOO_MANY else result
 
 
 CLAIM_END: Final = ClaimEnd()
 
 
 class NogoodFrame:
-    """Remembers that a request failed in a state; too many devices is no failure of the state."""
+    """Records a nogood when a request fails; TOO_MANY does not depend on the state alone and is not recorded."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_key",)
 
-    def __init__(self, state: Hashable) -> None:
-        self._state = state
+    def __init__(self, key: Hashable) -> None:
+        self._key = key
 
-    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
+    def resume(self, search: SearchContext, result: FrameResult) -> FrameResult:
         """See `SearchFrame`."""
-        if outcome is FrameResult.FAILED and len(search.nogoods) < _MAX_NOGOODS:
-            search.nogoods.add(self._state)
-        return outcome
+        if result is FrameResult.FAILED and len(search.nogoods) < _MAX_NOGOODS:
+            search.nogoods.add(self._key)
+        return result
 
 
 class Alternatives:
     """Tries the alternatives of a request in order of preference."""
 
-    __slots__ = ("_claim", "_index", "_only_too_many", "_request", "_wish")
+    __slots__ = ("_claim", "_only_too_many", "_option", "_options", "_request")
 
-    def __init__(self, claim: int, request: int, wish: RequestDemand) -> None:
+    def __init__(self, claim: int, request: int, requested: RequestDemand) -> None:
         self._claim = claim
         self._request = request
-        self._wish = wish
-        self._index = 0
+        self._options = len(requested.options)
+        self._option = 0
         self._only_too_many = True
 
-    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
+    def resume(self, search: SearchContext, result: FrameResult) -> FrameResult:
         """See `SearchFrame`."""
-        if outcome is not FrameResult.TOO_MANY:
+        if result is not FrameResult.TOO_MANY:
             self._only_too_many = False
-        if outcome is FrameResult.FOUND:
-            search.chosen[self._claim, self._request] = self._index
-            return outcome
-        self._index += 1
-        if self._index < len(self._wish.options):
-            return search.call(self._claim, self._request, self._index)
+        if result is FrameResult.FOUND:
+            search.chosen[self._claim, self._request] = self._option
+            return result
+        self._option += 1
+        if self._option < self._options:
+            return search.call(self._claim, self._request, self._option)
         return FrameResult.TOO_MANY if self._only_too_many else FrameResult.FAILED
 
 
 class AllModeFrame:
-    """Holds one device of mode All."""
+    """One picked device of mode All; undoes the pick if the rest fails."""
 
     __slots__ = ("_mark",)
 
     def __init__(self, mark: int) -> None:
         self._mark = mark
 
-    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
+    def resume(self, search: SearchContext, result: FrameResult) -> FrameResult:
         """See `SearchFrame`."""
-        if outcome is not FrameResult.FOUND:
+        if result is not FrameResult.FOUND:
             search.state.trail.undo_to(self._mark)
-        return outcome
+        return result
 
 
 class DeviceLoop:
-    """Tries one device after the other for one place of a request with mode ExactCount."""
+    """Tries one device after the other for one slot of a request with mode ExactCount."""
 
     __slots__ = (
         "_candidates",
@@ -143,7 +143,7 @@ class DeviceLoop:
     )
 
     def __init__(self, place: DeviceSlot, option: int, start: int, eligibility: Eligibility, mark: int) -> None:
-        """Fill this place from rank `start` on (without an order: location); `option` as called, `mark` to come back to."""
+        """Try the devices from rank `start` on (without an order of its own, rank is location); undo to `mark` between them."""
         self._place = place
         self._option = option
         self._next = start
@@ -155,7 +155,7 @@ class DeviceLoop:
         self._exclusions: dict[int, Exclusion] = {}
 
     def advance(self, search: SearchContext) -> FrameResult:
-        """Take the next device that can be taken and call on, or fail."""
+        """Pick the next device that can be picked and make the call for the next slot, or fail."""
         state, verdict, (claim, request, picked, wanted) = search.state, self._eligibility.of, self._place
         pruning_index, order = search.pruning_index, search.order
         rest = (
@@ -178,22 +178,22 @@ class DeviceLoop:
                 return search.call(claim, request, self._option, picked + 1, self._next)
             self._exclusions[location] = exclusion
             if pruning_index is not None:
-                # An interchangeable device would be refused, too.
+                # An interchangeable device would be excluded, too.
                 self._failed.add(_interchange_key(pruning_index, state, location))
         if not self._has_picked:
             search.shortfall.record_shortfall(self._place, self._eligibility, self._exclusions)
-        search.dead_end(len(self._exclusions))
+        search.add_dead_end(len(self._exclusions))
         return FrameResult.FAILED
 
-    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
+    def resume(self, search: SearchContext, result: FrameResult) -> FrameResult:
         """See `SearchFrame`."""
-        if outcome is FrameResult.FOUND:
-            return outcome
+        if result is FrameResult.FOUND:
+            return result
         search.state.trail.undo_to(self._mark)
-        if outcome is FrameResult.TOO_MANY:
-            return outcome
+        if result is FrameResult.TOO_MANY:
+            return result
         if search.pruning_index is not None:
-            # An interchangeable device in the same place would fail in the same way.
+            # An interchangeable device in the same slot would fail in the same way.
             last = self._next - 1
             location = last if search.order is None else search.order.locations[last]
             self._failed.add(_interchange_key(search.pruning_index, search.state, location))
@@ -202,15 +202,15 @@ class DeviceLoop:
     def _can_still_fill(
         self, pruning_index: PruningIndex, state: SearchState, rank: int, order: DeviceOrder | None
     ) -> bool:
-        """Whether the devices from here on are enough for what is still to be picked."""
+        """Whether the candidates from this rank on suffice for the slots that are still empty."""
         claim, request, picked, wanted = self._place
         if self._candidates is None:
-            # Whenever this frame looks for a device, the picks and constraints are those it began with.
+            # Whenever this frame tries a device, picks and constraints are those with which it began.
             found = pruning_index.candidates((claim, request, max(self._option, 0)), state)
             self._candidates = found if order is None else order.ranked(found)
         return (self._candidates >> rank).bit_count() >= wanted.count - picked
 
 
 def _interchange_key(pruning_index: PruningIndex, state: SearchState, location: int) -> tuple[int, int, Amounts | None]:
-    """Equal for devices that the same picks make no difference between."""
+    """Equal for devices that are interchangeable beside the picks so far."""
     return pruning_index.symmetry_class[location], state.mark(location), state.shared(location)

@@ -1,38 +1,38 @@
-"""The search that prefers devices which are ready, and keeps to upstream's order wherever the preference does not decide.
+"""The search that prefers devices that are ready, and keeps to upstream's order wherever the preference does not decide.
 
-The preference never costs a solution: what is found with it counts, and so does that there is none; a search that ends at a limit
-or with an error is made again in upstream's order, with all of its steps.  It never costs a better alternative of a request either.
+The preference never costs a solution: a search in the preferred order that ends at a limit or with an error is repeated in
+upstream's order, with all of its steps.  It never costs a better alternative of a request either.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.pools.device_order import DeviceOrder
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.all_mode import AllModeLocations
 from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.state.result import SearchEndedError
 
+NewSearch = Callable[[int, DeviceOrder | None], Search]
+"""(limit of steps, order of the devices) -> a search of the demand on the node."""
+
 _MAX_STEPS: Final = 2_000
-"""Steps of the search with the preference: what is found at all is nearly always found in as many steps as there are devices."""
+"""Steps in the preferred order: a search that finds a solution nearly always takes about as many steps as there are devices."""
 
 
 class PreferringSearch:
-    """One question, tried in this order first; `run` until it returns, then read `search`."""
+    """Searches in the preferred order first; `run` until it returns, then read `search`."""
 
-    __slots__ = ("_all_mode", "_demand", "_max_steps", "_node_view", "_preferred", "_spent", "_undecided", "search")
+    __slots__ = ("_max_steps", "_new_search", "_preferred", "_spent", "_undecided", "search")
 
-    def __init__(
-        self, demand: Demand, node_view: NodeView, all_mode: AllModeLocations, max_steps: int, order: DeviceOrder
-    ) -> None:
-        self._demand = demand
-        self._node_view = node_view
-        self._all_mode = all_mode
+    def __init__(self, new_search: NewSearch, max_steps: int, order: DeviceOrder) -> None:
+        """`order` is the preferred one."""
+        self._new_search = new_search
         self._max_steps = max_steps
         self._preferred: Search | None = None
         self._spent = 0
         self._undecided = True
-        self.search = Search(demand, node_view, all_mode, min(max_steps, _MAX_STEPS), order)
+        self.search = new_search(min(max_steps, _MAX_STEPS), order)
 
     @property
     def steps(self) -> int:
@@ -46,13 +46,13 @@ class PreferringSearch:
             if found is not None:
                 return found
             self._undecided = False
-            self._spent, self.search = self.search.steps, self._plain()
+            self._spent, self.search = self.search.steps, self._new_search(self._max_steps, None)
         if self._preferred is None:
             return self.search.run()
-        return self._compared(self._preferred)
+        return self._compare_alternatives(self._preferred)
 
     def _run_preferring(self) -> bool | None:
-        """Whether there is a solution; None if that has still to be decided in upstream's order."""
+        """Whether there is a solution; None if only the search in upstream's order can decide."""
         try:
             found = self.search.run()
         except SearchEndedError:
@@ -62,8 +62,8 @@ class PreferringSearch:
             return None
         return found
 
-    def _compared(self, preferred: Search) -> bool:
-        """Whether the solution with the preference took later alternatives than the one without: then the latter is the one."""
+    def _compare_alternatives(self, preferred: Search) -> bool:
+        """True; `search` is then the one in upstream's order if that has earlier alternatives, else the preferred one."""
         try:
             better = self.search.run() and _alternatives(self.search) < _alternatives(preferred)
         except SearchEndedError:
@@ -72,12 +72,9 @@ class PreferringSearch:
             self._spent, self.search = self.search.steps, preferred
         return True
 
-    def _plain(self) -> Search:
-        return Search(self._demand, self._node_view, self._all_mode, self._max_steps)
-
 
 def preference(demand: Demand, node_view: NodeView) -> DeviceOrder | None:
-    """The order of preference; None where it changes nothing, or would change what is possible."""
+    """The preferred order of the devices; None where it changes nothing, or could change whether there is a solution."""
     order, features = node_view.pools.ready_first, node_view.features
     if order is None or not node_view.rules.ready_devices_first or not features.device_binding_and_status:
         return None

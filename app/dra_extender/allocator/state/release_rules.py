@@ -1,4 +1,4 @@
-"""Rules in which releases of Kubernetes differ from each other, or from this program; switches of versions, not of features."""
+"""Rules in which releases of Kubernetes differ from each other or from this program; switches of versions, not of features."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,25 +10,19 @@ from dra_extender.allocator.state.result import Verdict
 class Rules:
     """The defaults are what the service does.
 
-    `lapsed_shares_block`: a share of a device that is not shareable any more, or while the feature is off, keeps others from the
-    device; upstream gives the device away whole.
+    `lapsed_shares_block`: a share of a device that is not shareable any more, or while the feature is off, keeps other claims from
+    the device; upstream allocates the device whole.
     `frozen_holdings`: held devices count with the snapshot of their allocation, where there is one; upstream reads the slices.
-    `all_needs_used_up_devices`: mode All means devices of which too little is left, too, and so fails on them; releases before
+    `all_needs_used_up_devices`: mode All selects devices with too little capacity left, too, and so fails on them; releases before
     1.37 left them out (pull request 140769).
     `all_beside_broken_pools`: what mode All ends with beside an incomplete or invalid pool, an error for the pod ("fatal") or for
     this node ("node"), as releases after 1.37 have it (pull request 141898).
-    `counters_by_driver`: pools of one name of two drivers have counters of their own; up to 1.36.3 the first pool that the search
-    draws on defines the counters of all pools of its name, and sets that it does not have are without limit.
-    `distinct_from_every_device`: distinctAttribute compares with all devices that have joined; before 1.37 with the last one of
-    each request, and giving a device up forgets what its request had (issue 140438).
-    `admin_access_pays_counters`: admin access needs and takes counters as others do, which may change (issue 140729); it joins
-    compatibility groups either way.
     `bare_taint_rules_match_all`: a DeviceTaintRule without `deviceSelector` taints every device, as in 1.35.10, 1.36.6, 1.37.0 and
     before; since 1.37.1 it taints none, as the API says.  An empty selector matches every device in all releases.
     `ready_devices_first`: within a pool a request prefers devices without binding conditions (KEP-5007, goal 3); upstream only
     puts whole pools with such conditions behind the others.
-    `grouped_devices_skipped`: with CompatibilityGroups off, devices with groups are skipped and the rest of the pool is judged, as
-    KEP-5963 has it; released schedulers ignore every slice that holds one.
+    `grouped_devices_skipped`: with CompatibilityGroups off, the allocator skips devices with groups and uses the rest of the pool,
+    as KEP-5963 has it; released schedulers ignore every slice that holds one.
     `devices_beside_counters`: a slice may have devices beside the counter sets on which they draw, as Kubernetes 1.34 has it; from
     1.35 on such a slice counts for its counter sets alone.
     `unready_devices_while_off`: with DeviceBindingAndStatus off, devices are chosen as if they had no binding conditions and no
@@ -38,16 +32,13 @@ class Rules:
     `shares_keep_snapshot`: a further share of a device adds no member to a counter set, and its snapshot is that of the shares
     which the device has already.  KEP-5963 read literally asks each candidate for the groups of the slice as it is published now.
     `unaccounted_devices`: devices that stand for CPU, memory or the like of their node (DRANodeAllocatableResources) are chosen;
-    the DynamicResources plugin of upstream counts what they take beside what pods ask of the node, which an extender cannot.
+    the DynamicResources plugin of upstream adds their amounts to the requests of the pods on the node, which an extender cannot.
     """
 
     lapsed_shares_block: bool = True
     frozen_holdings: bool = True
     all_needs_used_up_devices: bool = True
     all_beside_broken_pools: Verdict = "fatal"
-    counters_by_driver: bool = True
-    distinct_from_every_device: bool = True
-    admin_access_pays_counters: bool = True
     bare_taint_rules_match_all: bool = False
     ready_devices_first: bool = True
     unready_devices_while_off: bool = True

@@ -184,7 +184,7 @@ class NodeAllocator:
         else:
             self._resumed()
         try:
-            return search(deadline)
+            return search.run(deadline)
         except SearchPaused:
             if under is not None:
                 self._paused.keep(question, under, search)

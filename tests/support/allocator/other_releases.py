@@ -1,29 +1,74 @@
-"""Searches by rules of other releases (see `Rules`) that change what an attempt keeps of its picks.
+"""The allocator by rules of other releases that change what a search keeps of its picks.
 
-Where such a rule has a say, nothing may be skipped: what a device that was given up leaves behind decides about the next ones.
+Where such a rule decides, the search may skip nothing: a device that was picked and undone leaves something behind, which decides
+about the next ones.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import SupportsIndex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, SupportsIndex
 
+from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.demand.constraints import REFUSED, Constraint, ConstraintConflict, conflict_of, differs
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
-from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.counters import CounterKey, CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, PoolTables, SearchState
+from dra_extender.allocator.state.release_rules import Rules
+from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.usage import Usage
+from dra_extender.model.allocation import Placement
 from dra_extender.model.device import Attribute, CounterConsumption
+from dra_extender.model.node import Node
 
 
-def new_search_state(demand: Demand, node_view: NodeView) -> tuple[SearchState, bool]:
-    """An empty attempt by the rules of this search, and whether the search may skip what cannot succeed."""
+@dataclass(frozen=True, slots=True)
+class ReleaseRules(Rules):
+    """Further switches of releases; the defaults are what the service does.
+
+    `counters_by_driver`: pools of one name of two drivers have counters of their own; up to 1.36.3 the first pool that the search
+    draws on defines the counters of all pools of its name, and sets that it does not have are without limit.
+    `distinct_from_every_device`: distinctAttribute compares with all devices that have joined; before 1.37 with the last one of
+    each request, and undoing a device forgets what its request had (issue 140438).
+    `admin_access_pays_counters`: admin access needs and takes counters as others do, which may change (issue 140729); it joins
+    compatibility groups either way.
+    """
+
+    counters_by_driver: bool = True
+    distinct_from_every_device: bool = True
+    admin_access_pays_counters: bool = True
+
+
+def release_rules(rules: Rules, **changes: bool) -> ReleaseRules:
+    """These rules with the further switches."""
+    return ReleaseRules(**{each.name: getattr(rules, each.name) for each in fields(rules)} | changes)
+
+
+def allocate_as_release(
+    demand: Demand,
+    node: Node,
+    pools: NodePools,
+    usage: Usage,
+    *,
+    deadline: Callable[[], bool] | None = None,
+    **options: Any,
+) -> Placement | NoFit:
+    """As `allocate`; `options` has the rules of the release."""
+    return Allocation(demand, node, pools, usage, new_state=release_search_state, **options).run(deadline)
+
+
+def release_search_state(demand: Demand, node_view: NodeView) -> SearchState:
+    """A state without picks by the rules of this search: the service's, unless a switch decides about this demand."""
     rules = node_view.rules
+    if not isinstance(rules, ReleaseRules):
+        return SearchState(demand, node_view)
     shared_names = not rules.counters_by_driver and _has_pools_of_one_name(node_view)
     by_request = not rules.distinct_from_every_device and _has_distinct(demand)
     free_admin = not rules.admin_access_pays_counters and _has_admin_access(demand)
     if shared_names or by_request or free_admin:
-        return ReleaseSearchState(demand, node_view), False
-    return SearchState(demand, node_view), True
+        return ReleaseSearchState(demand, node_view)
+    return SearchState(demand, node_view)
 
 
 def _has_pools_of_one_name(node_view: NodeView) -> bool:
@@ -40,9 +85,9 @@ def _has_admin_access(demand: Demand) -> bool:
 
 
 class LastOfEachRequest(list[tuple[str, Attribute]]):
-    """Those that joined a distinctAttribute, as (request, attribute); `seen` is what newcomers are compared with.
+    """The devices that joined a distinctAttribute, as (request, attribute); a further device is compared with `seen`.
 
-    Taking one back forgets whatever its request has in `seen`, also what others of the request brought.
+    Undoing one forgets the entry of its request in `seen`, also where another device of the request made it.
     """
 
     def __init__(self) -> None:
@@ -50,12 +95,12 @@ class LastOfEachRequest(list[tuple[str, Attribute]]):
         self.seen: dict[str, Attribute] = {}
 
     def append(self, entry: tuple[str, Attribute]) -> None:
-        """Let a device in."""
+        """Add a device."""
         super().append(entry)
         self.seen[entry[0]] = entry[1]
 
     def pop(self, index: SupportsIndex = -1) -> tuple[str, Attribute]:
-        """Take a device back."""
+        """Undo a device."""
         entry = super().pop(index)
         self.seen.pop(entry[0], None)
         return entry
@@ -68,7 +113,7 @@ class LastOfEachRequest(list[tuple[str, Attribute]]):
 
 
 class LooseCounterTable(CounterTable):
-    """Counters of all pools of one name, of which only those that the first pool declares have a limit."""
+    """Counters of all pools of one name; only those that the first pool declares have a limit."""
 
     __slots__ = ()
 
@@ -77,16 +122,20 @@ class LooseCounterTable(CounterTable):
 
 
 class ReleaseSearchState(SearchState):
-    """An attempt whose undo may leave something behind; `exclusion` still changes nothing."""
+    """A state whose undo may leave something behind; `exclusion` still changes nothing."""
 
-    __slots__ = ("_by_name", "_joined", "_paid")
+    __slots__ = ("_by_name", "_joined", "_paid", "_rules", "_wanted")
+    undo_is_exact: ClassVar[bool] = False
 
     def __init__(self, demand: Demand, node_view: NodeView) -> None:
         super().__init__(demand, node_view)
+        rules = node_view.rules
+        self._rules = rules if isinstance(rules, ReleaseRules) else release_rules(rules)
+        self._wanted: SearchableRequest | None = None
         self._by_name: dict[str, CounterTable] = {}
         self._joined: dict[tuple[int, int], LastOfEachRequest] = {}
         self._paid: dict[int, bool] = {}
-        if not node_view.rules.distinct_from_every_device:
+        if not self._rules.distinct_from_every_device:
             for claim, each in enumerate(demand.claims):
                 for index, constraint in enumerate(each.constraints):
                     if constraint.distinct:
@@ -96,7 +145,7 @@ class ReleaseSearchState(SearchState):
         """See `SearchState`; the first pool of a name that is asked for makes the counters of them all."""
         new = id(pool) not in self._tables
         found = super().tables(pool)
-        if new and not self._node_view.rules.counters_by_driver:
+        if new and not self._rules.counters_by_driver:
             name = pool.pool_id[1]
             if name not in self._by_name:
                 self._by_name[name] = LooseCounterTable(pool.totals, found.held)
@@ -143,20 +192,33 @@ class ReleaseSearchState(SearchState):
     ) -> Iterator[tuple[int, Constraint, Attribute | None]]:
         for index in wanted.constraints:
             constraint = self._demand.claims[claim].constraints[index]
-            yield index, constraint, self._node_view.attribute(wanted, constraint.attribute, location)
+            yield index, constraint, self.node_view.attribute(wanted, constraint.attribute, location)
 
-    def _draw(self, wanted: SearchableRequest, location: int, *, pays: bool = True) -> Exclusion:
-        if self._node_view.rules.admin_access_pays_counters:
-            return super()._draw(wanted, location, pays=pays)
-        exclusion = super()._draw(wanted, location, pays=False)
-        consumption = self._node_view.pools.devices[location].consumes_counters
-        if exclusion or wanted.admin or not consumption:
+    def _reserve(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
+        self._wanted = wanted
+        return super()._reserve(claim, wanted, location)
+
+    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption]) -> Exclusion:
+        if self._rules.admin_access_pays_counters:
+            return super()._join_sets(pool, consumption)
+        # `_draw` pays.
+        tables = self.tables(pool)
+        if tables.groups is not None:
+            return Exclusion.NONE if tables.groups.join(consumption, self.trail) else Exclusion.GROUPS
+        closed = tables.grouped is not None and tables.grouped.closed(consumption) is not None
+        return Exclusion.GROUPS if closed else Exclusion.NONE
+
+    def _draw(self, location: int) -> Exclusion:
+        exclusion = super()._draw(location)
+        consumption = self.node_view.pools.devices[location].consumes_counters
+        admin = self._wanted is not None and self._wanted.admin
+        if self._rules.admin_access_pays_counters or exclusion or admin or not consumption:
             return exclusion
         # A share with admin access that came before has not paid for this one.
-        sharing = self._node_view.sharing
+        sharing = self.node_view.sharing
         if sharing.is_shareable(location) and (location in self._paid or sharing.is_shared(location)):
             return Exclusion.NONE
-        if not self.tables(self._node_view.pools.views[location].pool).counters.reserve(consumption, self.trail):
+        if not self.tables(self.node_view.pools.views[location].pool).counters.reserve(consumption, self.trail):
             return Exclusion.COUNTERS
         self.trail.put(self._paid, location, True)
         return Exclusion.NONE
