@@ -1,16 +1,16 @@
-"""What compiling a part of an expression gives: a closure over a frame, and what running it certainly costs."""
+"""The result of compiling a part of an expression: a closure over a frame, and the cost that running it always has."""
 
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.runtime.cost import EvaluationFrame
+from dra_extender.cel.runtime.cost import FAILURE_WORK, EvaluationFrame
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 
 Run = Callable[[EvaluationFrame], Any]
 FAILED: Final = object()
-"""Stands for an argument or result that is an error; formulas take its size for one."""
+"""Stands for an argument or result that is an error; cost formulas take its size as one."""
 
 
 class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +36,20 @@ def constant(value: Any) -> CompiledPart:
     return CompiledPart(run=lambda _: value, cost=0, constant=True, known=True, value=value)
 
 
+def first_failure(frame: EvaluationFrame, error: CelRuntimeError, before: str | None) -> str:
+    """The message that several parts fail with, charged for one more that failed: parts behind it are evaluated and charged.
+
+    Raises:
+        CelCostError: The error is one: a limit that is reached ends the evaluation.
+    """
+    if isinstance(error, CelCostError):
+        raise error
+    frame.spend(FAILURE_WORK)
+    return str(error) if before is None else before
+
+
 def evaluated(frame: EvaluationFrame, run: Run) -> Any:
-    """The value of a part whose outcome only counts for its cost; a marker object if it fails."""
+    """The value of a part that is evaluated for its cost only; FAILED if it fails."""
     try:
         return run(frame)
     except CelCostError:

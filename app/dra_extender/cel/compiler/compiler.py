@@ -8,7 +8,7 @@ import msgspec
 
 from dra_extender.cel.compiler.access import compile_field, compile_index
 from dra_extender.cel.compiler.calls import compile_call
-from dra_extender.cel.compiler.code import CompiledPart, Run, constant
+from dra_extender.cel.compiler.code import CompiledPart, Run, constant, first_failure
 from dra_extender.cel.compiler.comprehensions import (
     compile_bind,
     compile_loop,
@@ -328,16 +328,13 @@ def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
         for term, cost in terms:
             try:
                 value: object = term(frame)
-            except CelCostError:
-                raise
             except CelRuntimeError as error:
-                frame.spend(FAILURE_WORK)
-                failure = failure or str(error)
+                failure = first_failure(frame, error, failure)
                 continue
             if value is absorbing:
                 frame.cost += cost
                 return absorbing
-            if value is not True and value is not False:
+            if value is not (not absorbing):
                 failure = failure or str(no_overload(value))
         frame.cost += cost
         if failure is not None:

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.compiler.code import CompiledPart, Run
+from dra_extender.cel.compiler.code import CompiledPart, Run, first_failure
 from dra_extender.cel.library.lists import self_compared, sort_by_keys
 from dra_extender.cel.native.equality import charge_key
-from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, EvaluationFrame
+from dra_extender.cel.runtime.cost import LIST_COST, MAX_ELEMENTS, EvaluationFrame
 from dra_extender.cel.runtime.values import (
     LISTS,
     MAPS,
@@ -125,7 +125,7 @@ def _quantifier(over: _Range, body: CompiledPart, effort: int, *, check: int, ab
             try:
                 value = predicate(frame)
             except CelRuntimeError as error:
-                failure = _failed(frame, error, failure)
+                failure = first_failure(frame, error, failure)
                 continue
             if value is absorbing:
                 decided = True
@@ -137,14 +137,6 @@ def _quantifier(over: _Range, body: CompiledPart, effort: int, *, check: int, ab
         return decided is absorbing
 
     return run
-
-
-def _failed(frame: EvaluationFrame, error: CelRuntimeError, before: str | None) -> str:
-    """Note that a round failed, which ends no loop: all rounds are charged. A limit that was reached does end it."""
-    if isinstance(error, CelCostError):
-        raise error
-    frame.spend(FAILURE_WORK)
-    return str(error) if before is None else before
 
 
 def _exactly_one(over: _Range, body: CompiledPart, effort: int) -> Run:
@@ -164,7 +156,7 @@ def _exactly_one(over: _Range, body: CompiledPart, effort: int) -> Run:
             try:
                 value = predicate(frame)
             except CelRuntimeError as error:
-                failure = _failed(frame, error, failure)
+                failure = first_failure(frame, error, failure)
                 continue
             if value is True:
                 frame.cost += _COUNT
@@ -211,7 +203,7 @@ class _Loop(msgspec.Struct, frozen=True):
                         frame.cost += cost_of_taken
                     take(frame, into)
                 except CelRuntimeError as error:
-                    failure = _failed(frame, error, failure)
+                    failure = first_failure(frame, error, failure)
             if failure is not None:
                 frame.cost += _RESULT
                 raise CelRuntimeError(failure)
@@ -377,7 +369,7 @@ def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, 
             try:
                 keys.append(run_key(frame))
             except CelRuntimeError as error:
-                failure = _failed(frame, error, failure)
+                failure = first_failure(frame, error, failure)
         frame.cost += _RESULT
         if failure is not None:
             raise CelRuntimeError(failure)
