@@ -73,7 +73,6 @@ ALLOWED: Final = {
     ("library/core", "_ordering"): "tables of declarations",
     ("library/conversions", "_text_to_number"): "at most 400 digits, which is asked before",
     ("library/conversions", "_text_to_double"): _DOUBLE,
-    ("library/conversions", "double_text"): _DOUBLE,
     ("library/lists", "_reverse"): "reverses a list that was just copied, for which each element was charged more",
     ("library/lists", "_ordered"): "tables of declarations",
     ("library/regex", "_searched"): "charged by Pattern.scan_work",

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.cel.analysis.rewrite import SUFFIXES, is_device_field, is_domain_name, step_of
-from dra_extender.cel.runtime.values import Uint
+from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression
 

@@ -6,11 +6,10 @@ from typing import Any, Final
 from dra_extender.cel.compiler.code import CompiledPart, Run
 from dra_extender.cel.native.equality import charge_key
 from dra_extender.cel.runtime.cost import EvaluationFrame
+from dra_extender.cel.runtime.integers import MAX_INT, MIN_INT
 from dra_extender.cel.runtime.values import (
     LISTS,
     MAPS,
-    MAX_INT,
-    MIN_INT,
     NONE,
     NUMBERS,
     Optional,

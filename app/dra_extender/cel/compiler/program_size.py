@@ -5,8 +5,9 @@ from sys import getsizeof
 from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any, Final
 
+from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.runtime.semver import Semver
-from dra_extender.cel.runtime.values import Optional, Uint
+from dra_extender.cel.runtime.values import Optional
 
 _UNCOUNTED: Final = frozenset({type, bool, type(None), BuiltinFunctionType})
 _PLAIN: Final = frozenset({str, bytes, int, float, Uint, Semver})

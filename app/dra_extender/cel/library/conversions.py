@@ -1,4 +1,4 @@
-"""Conversions between the types of numbers, texts and bytes, and how a double is spelled."""
+"""Conversions between the types of numbers, texts and bytes."""
 
 import math
 import re
@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from dra_extender.cel.native.strings import DECODE, ENCODE
 from dra_extender.cel.runtime.cost import EvaluationFrame, first_traversed
-from dra_extender.cel.runtime.values import MAX_INT, MIN_INT, TypeValue, Uint, integer, type_name, unsigned
+from dra_extender.cel.runtime.integers import MAX_INT, MIN_INT, Uint, integer, unsigned
+from dra_extender.cel.runtime.values import TypeValue, type_name
 from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.support.go_format import format_double
 from dra_extender.cel.types.declarations import Function, function, overload
 from dra_extender.cel.types.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, type_of, variable
 
@@ -82,34 +84,6 @@ def _text_to_bool(text: str) -> bool:
     raise CelRuntimeError("type conversion error from 'string' to 'bool'")
 
 
-def double_text(value: float) -> str:
-    """Spell a double as Go does by default: shortest digits, an exponent outside of 1e-4 to 1e6."""
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
-    sign, rest = ("-", repr(-value)) if math.copysign(1.0, value) < 0 else ("", repr(value))
-    mantissa, _, exponent = rest.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    fraction = "" if fraction == "0" else fraction
-    digits = (whole + fraction).lstrip("0")
-    if not digits:
-        return f"{sign}0"
-    leading = len(whole + fraction) - len(digits)
-    scale = len(whole) - leading - 1 + int(exponent or 0)
-    digits = digits.rstrip("0")
-    return sign + _spell(digits, scale)
-
-
-def _spell(digits: str, scale: int) -> str:
-    if scale < -4 or scale >= 6:  # noqa: PLR2004 - the two thresholds of the docstring above
-        point = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
-        return f"{point}e{'-' if scale < 0 else '+'}{abs(scale):02d}"
-    if scale < 0:
-        return f"0.{'0' * (-scale - 1)}{digits}"
-    if len(digits) <= scale + 1:
-        return digits + "0" * (scale + 1 - len(digits))
-    return f"{digits[: scale + 1]}.{digits[scale + 1 :]}"
-
-
 def decoded(frame: EvaluationFrame, value: bytes) -> str:
     """The text that bytes spell in UTF-8.
 
@@ -162,7 +136,7 @@ def _conversions() -> tuple[Function, ...]:
             overload((STRING,), STRING, _same),
             overload((BOOL,), STRING, lambda value: "true" if value else "false"),
             overload((BYTES,), STRING, decoded, metered=True, extra=first_traversed),
-            overload((DOUBLE,), STRING, double_text, work=_NUMBER_WORK),
+            overload((DOUBLE,), STRING, format_double, work=_NUMBER_WORK),
             overload((INT,), STRING, str),
             overload((UINT,), STRING, str),
         ),

@@ -17,7 +17,8 @@ from dra_extender.cel.runtime.cost import (
     shorter_traversed,
     substring_searched,
 )
-from dra_extender.cel.runtime.values import KEYS, MAX_INT, MIN_INT, UNHASHABLE, integer, map_key, type_name, unsigned
+from dra_extender.cel.runtime.integers import MAX_INT, MIN_INT, integer, unsigned
+from dra_extender.cel.runtime.values import KEYS, UNHASHABLE, map_key, type_name
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import Function, Overload, function, method, overload
 from dra_extender.cel.types.types import (

@@ -18,19 +18,9 @@ from dra_extender.cel.native.lists import (
     ranges,
 )
 from dra_extender.cel.runtime.cost import COMPARISON_WORK, EvaluationFrame, Extra, elements_traversed
+from dra_extender.cel.runtime.integers import MAX_INT, MAX_UINT, MIN_INT, Uint, integer, unsigned
 from dra_extender.cel.runtime.times import Duration, Timestamp, duration_of
-from dra_extender.cel.runtime.values import (
-    LISTS,
-    MAX_INT,
-    MAX_UINT,
-    MIN_INT,
-    NUMBERS,
-    Uint,
-    integer,
-    no_overload,
-    size_of,
-    unsigned,
-)
+from dra_extender.cel.runtime.values import LISTS, NUMBERS, no_overload, size_of
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import Function, function, method, overload
 from dra_extender.cel.types.types import (

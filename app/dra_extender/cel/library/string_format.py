@@ -5,13 +5,15 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from dra_extender.cel.library.conversions import decoded, double_text
+from dra_extender.cel.library.conversions import decoded
 from dra_extender.cel.native.strings import ENCODE, HEX, UPPER, quoted_in_pieces
 from dra_extender.cel.runtime.cost import EvaluationFrame
+from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.runtime.semver import Semver
 from dra_extender.cel.runtime.times import Duration, Timestamp, seconds_text, timestamp_text
-from dra_extender.cel.runtime.values import LISTS, MAPS, TypeValue, Uint, from_map_key, type_name
+from dra_extender.cel.runtime.values import LISTS, MAPS, TypeValue, from_map_key, type_name
 from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.support.go_format import format_double
 from dra_extender.cel.types.types import Type
 
 _CLAUSE: Final = re.compile(r"%(%|(?:\.([0-9]{1,4}))?([a-zA-Z])|)")
@@ -224,7 +226,7 @@ def _quoted(frame: EvaluationFrame, value: str | bytes) -> str:
 _SCALARS: Final[dict[type, Callable[[Any], str]]] = {
     type(None): lambda _: "null",
     bool: lambda value: "true" if value else "false",
-    float: double_text,
+    float: format_double,
     int: str,
     Uint: lambda value: str(int(value)),
     TypeValue: lambda value: value.name,

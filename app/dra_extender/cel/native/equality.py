@@ -12,12 +12,13 @@ from dra_extender.cel.native.lists import kinds_of, place_of, same_elements
 from dra_extender.cel.native.strings import SAME
 from dra_extender.cel.runtime.addresses import Cidr, IpAddress
 from dra_extender.cel.runtime.cost import COMPARISON_WORK, EvaluationFrame
+from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.runtime.named_formats import NamedFormat
 from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
 from dra_extender.cel.runtime.semver import Semver
 from dra_extender.cel.runtime.times import Duration, Timestamp
 from dra_extender.cel.runtime.urls import Url
-from dra_extender.cel.runtime.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, Uint, entry, no_overload
+from dra_extender.cel.runtime.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, entry, no_overload
 from dra_extender.cel.support.errors import CelRuntimeError
 
 STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, NamedFormat})

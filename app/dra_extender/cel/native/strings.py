@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dra_extender.cel.native.call import ANY, BYTES, INDEX, LIST, TEXT, NativeFunction
 from dra_extender.cel.runtime.cost import PIECE, EvaluationFrame
-from dra_extender.cel.support.quoting import quoted
+from dra_extender.cel.support.go_format import quote
 
 _NEAR: Final = 2_500
 """Length of a text below which CPython compares every place with all of what it looks for."""
@@ -107,12 +107,8 @@ def _characters(text: str, start: int, end: int) -> list[str]:
     return list(text[start:end])
 
 
-def _quoted(text: str) -> str:
-    return quoted(text)
-
-
 def _quoted_plain(text: str) -> str:
-    return quoted(text, plain=True)
+    return quote(text, plain=True)
 
 
 def quote_work(text: str) -> int:
@@ -130,10 +126,10 @@ def decoded_lenient(frame: EvaluationFrame, raw: bytes) -> str:
 
 def quoted_in_pieces(frame: EvaluationFrame, text: str, *, plain: bool = False) -> str:
     """The text between quotes, put together from pieces: what cannot be printed takes long."""
-    quote = QUOTE_PLAIN if plain else QUOTE
+    quoting = QUOTE_PLAIN if plain else QUOTE
     if len(text) <= _QUOTED_PIECE:
-        return str(quote.call(frame, text))
-    pieces = [quote.call(frame, text[at : at + _QUOTED_PIECE])[1:-1] for at in range(0, len(text), _QUOTED_PIECE)]
+        return str(quoting.call(frame, text))
+    pieces = [quoting.call(frame, text[at : at + _QUOTED_PIECE])[1:-1] for at in range(0, len(text), _QUOTED_PIECE)]
     return f'"{"".join(pieces)}"'
 
 
@@ -176,7 +172,7 @@ ORDERS: Final[Mapping[str, NativeFunction]] = {
     for name, run in {"_<_": operator.lt, "_<=_": operator.le, "_>_": operator.gt, "_>=_": operator.ge}.items()
 }
 SAME: Final = NativeFunction("_==_ of texts", (ANY, ANY), operator.eq, equality_work)
-QUOTE: Final = NativeFunction("quote", (TEXT,), _quoted, quote_work)
+QUOTE: Final = NativeFunction("quote", (TEXT,), quote, quote_work)
 QUOTE_PLAIN: Final = NativeFunction(
     "strings.quote", (TEXT,), _quoted_plain, lambda text: len(text) // 2 if text.isascii() else 6 * len(text)
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from dra_extender.cel.runtime.times import is_date
 from dra_extender.cel.runtime.urls import UrlError, check_url
-from dra_extender.cel.support.quoting import quoted
+from dra_extender.cel.support.go_format import quote
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
@@ -126,7 +126,7 @@ def _uri(text: str) -> list[str]:
     try:
         check_url(text)
     except UrlError as error:
-        return [f"parse {quoted(text)}: {error}"]
+        return [f"parse {quote(text)}: {error}"]
     return []
 
 

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
+from dra_extender.cel.runtime.integers import MAX_INT, MIN_INT
 from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.cel.support.limits import MAX_INT, MIN_INT
 from dra_extender.model.quantity import (
     BINARY_EXPONENTS,
     DECIMAL_EXPONENTS,

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from dra_extender.cel.runtime.integers import MAX_INT, MIN_INT
 from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.cel.support.limits import MAX_INT, MIN_INT
 from dra_extender.model.go_duration import SECOND, parse_go_duration
 
 _DAY_SECONDS: Final = 86_400

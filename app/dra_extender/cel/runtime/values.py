@@ -10,20 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.runtime.addresses import Cidr, IpAddress
+from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.runtime.named_formats import NamedFormat
 from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
 from dra_extender.cel.runtime.semver import Semver
 from dra_extender.cel.runtime.times import Duration, Timestamp
 from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.cel.support.limits import MAX_INT as MAX_INT
-from dra_extender.cel.support.limits import MAX_UINT as MAX_UINT
-from dra_extender.cel.support.limits import MIN_INT as MIN_INT
-
-
-class Uint(int):
-    """An unsigned 64-bit integer."""
-
-    __slots__ = ()
 
 
 class Optional(msgspec.Struct, frozen=True):
@@ -87,28 +79,6 @@ def type_name(value: object) -> str:
 def no_overload(*values: object) -> CelRuntimeError:
     """The error for an operation that does not exist for these run-time types."""
     return CelRuntimeError(f"no such overload for ({', '.join(map(type_name, values))})")
-
-
-def integer(value: int) -> int:
-    """The value, if it is an int64.
-
-    Raises:
-        CelRuntimeError: It is not.
-    """
-    if MIN_INT <= value <= MAX_INT:
-        return value
-    raise CelRuntimeError("integer overflow")
-
-
-def unsigned(value: int) -> Uint:
-    """The value, if it is a uint64.
-
-    Raises:
-        CelRuntimeError: It is not.
-    """
-    if 0 <= value <= MAX_UINT:
-        return Uint(value)
-    raise CelRuntimeError("unsigned integer overflow")
 
 
 def unwrapped(value: Any) -> Any:

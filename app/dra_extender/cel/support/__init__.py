@@ -1,1 +1,1 @@
-"""Errors, limits, quoting and bounded caches, which all parts of the CEL engine use."""
+"""What all parts of the CEL engine use: the tree of exceptions, and texts as Go writes them."""

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from dra_extender.cel.runtime.values import MAX_INT, MAX_UINT, MIN_INT, Uint
+from dra_extender.cel.runtime.integers import MAX_INT, MAX_UINT, MIN_INT, Uint
 
 _ESCAPE: Final = re.compile(
     r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|([\s\S]?))",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
-from dra_extender.cel.runtime.values import Uint
+from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.syntax.ast import (
     MAX_DEPTH,
     CallExpression,

@@ -5,7 +5,8 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 from dra_extender.cel.runtime.compile_limits import CHECK_UNITS, NODE_UNITS
-from dra_extender.cel.runtime.values import TypeValue, Uint
+from dra_extender.cel.runtime.integers import Uint
+from dra_extender.cel.runtime.values import TypeValue
 from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.macros import qualified_call
