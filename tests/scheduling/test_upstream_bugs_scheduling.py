@@ -278,7 +278,7 @@ def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after
 
 async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_buckets() -> None:
     """Profile, driver and status; from 0.1 s in doublings to beyond the ten minutes after which a wait ends."""
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0))
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0))
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}])
     world.device_class()
@@ -300,7 +300,7 @@ async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_bu
 
 
 async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_its_driver_arrives() -> None:
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=20.0))
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=20.0))
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
     world.device_class()

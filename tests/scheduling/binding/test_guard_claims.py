@@ -25,7 +25,7 @@ GPU = (DRIVER, "n1", "gpu-0")
 def a_world(mode: YieldPolicy = YieldPolicy.GUARD) -> World:
     """One device, whose binding conditions make a bind wait."""
     world = World(
-        Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0, yield_policy=mode)
+        Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0, yield_policy=mode)
     )
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}])

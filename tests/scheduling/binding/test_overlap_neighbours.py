@@ -14,7 +14,7 @@ MODE = f'device.attributes["{DRIVER}"].mode'
 
 
 def a_world(**features: bool) -> World:
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0), **features)
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0), **features)
     world.node("n1")
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     rule = {"compatibleOnlyWith": {"expression": f'{MODE} == "mig"'}}

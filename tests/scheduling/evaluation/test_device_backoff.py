@@ -19,7 +19,7 @@ FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": 
 
 @pytest.fixture
 def world() -> World:
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=COOL_DOWN))
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=COOL_DOWN))
     world.node("n1")
     world.node("n2")
     world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
@@ -81,7 +81,7 @@ async def test_other_pods_may_have_the_device(world: World) -> None:
 
 
 async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
-    options = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=1.0)
+    options = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=1.0)
     world = World(options)
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}])
@@ -111,7 +111,7 @@ async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() 
 
 
 async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: World) -> None:
-    world.options = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0)
+    world.options = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0)
     world.start()
     async with world.watching():
         await fails(world, "gpu-0")

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import World
 
-OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, reclaim_pause_seconds=0.0)
+OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, reclaim_pause_seconds=0.0)
 NODES = ("n0", "n1", "n2")
 PODS = 5
 ROUNDS = 12
