@@ -9,7 +9,8 @@ import pytest
 import yaml
 from dra_extender.cli.app import app
 from dra_extender.config.settings import Settings
-from dra_extender.telemetry.catalog import DEFINITIONS, PREFIX
+from dra_extender.telemetry.declaration import PREFIX
+from dra_extender.telemetry.metrics import DEFINITIONS
 
 from tests.parity.fuzz.cel.exceptions import EXCEPTIONS
 from tests.support.package_table import package_table, table_in_document

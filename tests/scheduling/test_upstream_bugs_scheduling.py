@@ -16,7 +16,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryPods
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
-from dra_extender.telemetry.catalog import DEFINITIONS
+from dra_extender.telemetry.metrics import DEFINITIONS
 
 from tests.scheduling.binding.test_condition_wait import metric, report
 from tests.scheduling.gang.test_coordinator import GangWorld

@@ -130,13 +130,15 @@ PHRASES: Final[Mapping[str, str]] = {
 }
 """Whole words in docstrings, comments, help texts and documents."""
 
-HELP: Final = ("cli/", "config/settings.py", "telemetry/catalog.py")
-"""Modules whose texts users read as help; texts of refusals and Events in other modules follow later."""
+HELP: Final = ("cli/", "config/settings.py", "telemetry/")
+"""Modules whose sentences users read as help; texts of refusals and Events in other modules follow later."""
 
 _PART: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _PHRASE: Final = re.compile(
     r"\b(?:" + "|".join(sorted(PHRASES, key=len, reverse=True)).replace(" ", r"\s+(?:#\s*)?") + r")\b", re.IGNORECASE
 )
+_CODE_SPAN: Final = re.compile(r"`[^`\n]*`")
+"""Names, which are checked where they are defined, and public values such as those of labels."""
 _BEFORE_DOCSTRING: Final = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
 _SETTINGS: Final = frozenset(
     name for field in Settings.model_fields.values() for name in getattr(field.annotation, "model_fields", ())
@@ -178,7 +180,7 @@ def _in_code(path: Path) -> Iterator[VocabularyFinding]:
                 if f"_{words}_" in parts:
                     yield VocabularyFinding(_name(path), line, token.string, instead)
         is_docstring = token.type == tokenize.STRING and before in _BEFORE_DOCSTRING
-        is_help = token.type == tokenize.STRING and relative.startswith(HELP)
+        is_help = token.type == tokenize.STRING and relative.startswith(HELP) and " " in token.string
         if token.type == tokenize.COMMENT or is_docstring or is_help:
             yield from _phrases(path, line, token.string)
         if token.type not in (tokenize.COMMENT, tokenize.NL):
@@ -186,7 +188,7 @@ def _in_code(path: Path) -> Iterator[VocabularyFinding]:
 
 
 def _phrases(path: Path, line: int, text: str) -> Iterator[VocabularyFinding]:
-    for match in _PHRASE.finditer(text):
+    for match in _PHRASE.finditer(_CODE_SPAN.sub(lambda span: "`" * len(span[0]), text)):
         found = " ".join(match[0].replace("#", " ").lower().split())
         yield VocabularyFinding(_name(path), line + text.count("\n", 0, match.start()), found, PHRASES[found])
 

@@ -2,11 +2,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from dra_extender.telemetry.catalog import DEFINITIONS, PREFIX, table
-from dra_extender.telemetry.metrics import Metrics
-from dra_extender.telemetry.observer import ClusterObserver
+from dra_extender.telemetry.declaration import PREFIX, MetricGroup, plain_counter
+from dra_extender.telemetry.metrics import DEFINITIONS, Metrics, table
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -29,8 +29,8 @@ def call_everything(metrics: Metrics) -> None:
     metrics.orphaned(3)
     metrics.claim_deleted_in_use()
     metrics.watch_event("pods", "ADDED")
-    metrics.listed("pods")
-    metrics.relist("pods")
+    metrics.listed("pods", 5, 0.1)
+    metrics.relisting("pods", "gone")
     metrics.watch_failed("pods", "stalled")
     metrics.unreadable("pods")
     metrics.watch_age("pods", 1.5)
@@ -121,6 +121,17 @@ def test_label_values_beyond_the_limit_are_counted_together(calls: list[tuple[st
     assert len(totals) <= 61
 
 
+def test_two_metrics_of_one_attribute_are_refused() -> None:
+    class One(MetricGroup):
+        _count = plain_counter("one", "")
+
+    class Both(One):
+        _count = plain_counter("other", "")
+
+    with pytest.raises(TypeError, match="two metrics of Both have the attribute _count"):
+        Both(CollectorRegistry())
+
+
 def test_two_sets_of_metrics_do_not_share_anything() -> None:
     one, two = Metrics(), Metrics()
     one.waiting(3)
@@ -160,21 +171,27 @@ async def test_no_series_tells_when_it_began() -> None:
 @pytest.mark.parametrize(
     ("report", "name", "labels"),
     [
-        (lambda told: told.watch_event("pods", "ADDED"), "watch_events_total", {"kind": "pods", "type": "ADDED"}),
-        (lambda told: told.listed("pods", 5, 0.1), "lists_total", {"kind": "pods"}),
-        (lambda told: told.relisting("pods", "gone"), "relists_total", {"kind": "pods"}),
-        (lambda told: told.watch_failed("pods", "410"), "watch_failures_total", {"kind": "pods", "reason": "410"}),
-        (lambda told: told.unreadable("pods"), "unreadable_objects_total", {"kind": "pods"}),
+        (lambda metrics: metrics.watch_event("pods", "ADDED"), "watch_events_total", {"kind": "pods", "type": "ADDED"}),
+        (lambda metrics: metrics.listed("pods", 5, 0.1), "lists_total", {"kind": "pods"}),
+        (lambda metrics: metrics.relisting("pods", "gone"), "relists_total", {"kind": "pods"}),
         (
-            lambda told: told.request("get", "pods", "none", 1.0),
+            lambda metrics: metrics.watch_failed("pods", "410"),
+            "watch_failures_total",
+            {"kind": "pods", "reason": "410"},
+        ),
+        (lambda metrics: metrics.unreadable("pods"), "unreadable_objects_total", {"kind": "pods"}),
+        (
+            lambda metrics: metrics.api_request("get", "pods", "none", 1.0),
             "api_requests_total",
             {"verb": "get", "resource": "pods", "outcome": "none"},
         ),
-        (lambda told: told.pod_event("limited"), "pod_events_total", {"outcome": "limited"}),
+        (lambda metrics: metrics.pod_event("limited"), "pod_events_total", {"outcome": "limited"}),
+        (lambda metrics: metrics.leads(True), "leader_changes_total", {"change": "won"}),
+        (lambda metrics: metrics.leads(False), "leader_changes_total", {"change": "lost"}),
     ],
 )
 def test_reports_of_the_adapters_are_counted(report: object, name: str, labels: dict[str, str]) -> None:
     metrics = Metrics()
     assert callable(report)
-    report(ClusterObserver(metrics))
+    report(metrics)
     assert value(metrics, name, **labels) == 1

@@ -21,7 +21,6 @@ from dra_extender.service.http_server import listen, raise_limit
 from dra_extender.service.leadership import KubeLeadership
 from dra_extender.service.service import Service
 from dra_extender.telemetry.metrics import Metrics
-from dra_extender.telemetry.observer import ClusterObserver, TermCounter
 
 _LOG = structlog.get_logger(__name__)
 
@@ -87,7 +86,7 @@ def kube_settings(settings: Settings) -> KubeSettings:
 
 def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderElection | None = None) -> KubeCluster:
     """The cluster behind an API server, counted by `metrics`; with an election it is written to only while this replica leads."""
-    cluster = KubeCluster(connection, observer=ClusterObserver(metrics), election=election)
+    cluster = KubeCluster(connection, observer=metrics, election=election)
 
     def refresh() -> None:
         for kind, seconds in cluster.contact_ages().items():
@@ -113,7 +112,7 @@ def _election(settings: LeaderElectionSettings, connection: KubeSettings, metric
         follow=settings.follow_lease,
         times=LeaseTimes(settings.duration_seconds, settings.renew_seconds, settings.retry_seconds),
     )
-    return LeaderElection(lease, connection, observer=ClusterObserver(metrics), terms=TermCounter(metrics))
+    return LeaderElection(lease, connection, observer=metrics, terms=metrics)
 
 
 def _route(

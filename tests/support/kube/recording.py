@@ -67,7 +67,7 @@ class CountingObserver:
     def background_failed(self, task: str) -> None:
         self.reports.append(("background_failed", task))
 
-    def request(self, verb: str, resource: str, status: str, seconds: float) -> None:
+    def api_request(self, verb: str, resource: str, status: str, seconds: float) -> None:
         self.reports.append(("request", verb, resource, status))
 
     def pod_event(self, outcome: str) -> None:

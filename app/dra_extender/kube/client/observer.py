@@ -31,7 +31,7 @@ class Observer(Protocol):
         """A task in the background raised; it starts again."""
         ...
 
-    def request(self, verb: str, resource: str, status: str, seconds: float) -> None:
+    def api_request(self, verb: str, resource: str, status: str, seconds: float) -> None:
         """A request ended: API verb ("update"), resource ("resourceclaims/status"), HTTP status or "none" without an answer."""
         ...
 
@@ -61,7 +61,7 @@ class NullObserver:
     def background_failed(self, task: str) -> None:
         """Nothing."""
 
-    def request(self, verb: str, resource: str, status: str, seconds: float) -> None:
+    def api_request(self, verb: str, resource: str, status: str, seconds: float) -> None:
         """Nothing."""
 
     def pod_event(self, outcome: str) -> None:

@@ -144,7 +144,9 @@ class ApiTransport:
         except _NETWORK_PROBLEMS as problem:
             raise no_answer(call.intent, problem, call.seconds) from problem
         finally:
-            self._observer.request(call.intent.verb, call.intent.resource, status, self._clock.monotonic() - started)
+            self._observer.api_request(
+                call.intent.verb, call.intent.resource, status, self._clock.monotonic() - started
+            )
 
     @asynccontextmanager
     async def stream(self, call: ApiCall, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:

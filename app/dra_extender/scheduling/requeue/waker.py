@@ -21,7 +21,8 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods, is_pending
 from dra_extender.scheduling.search_time.time_slices import CallBudget
-from dra_extender.telemetry.metrics import Metrics, SearchLane
+from dra_extender.telemetry.decisions import SearchLane
+from dra_extender.telemetry.metrics import Metrics
 
 
 class PlacementTrial(Protocol):

@@ -21,7 +21,8 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.telemetry.metrics import Metrics, SearchLane
+from dra_extender.telemetry.decisions import SearchLane
+from dra_extender.telemetry.metrics import Metrics
 
 SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its share of the time for such searches"
 
@@ -230,7 +231,7 @@ class TimeSlices:
         contended = self._contended(pod)
         (self._everybody if contended else self._alone).spend(seconds, now)
         self._spent[SearchLane.NAMESPACE] += seconds
-        self._spent[SearchLane.EVERYBODY if contended else SearchLane.ALONE] += seconds
+        self._spent[SearchLane.ALL if contended else SearchLane.ALONE] += seconds
 
     def _publish(self) -> None:
         for lane, seconds in self._spent.items():

@@ -1,0 +1,59 @@
+"""Metrics of the calls of kube-scheduler and of their connections."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from dra_extender.telemetry.declaration import MetricGroup, counter, histogram, plain_gauge
+
+CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_VERBS: Final = ("filter", "prioritize", "bind", "preempt")
+
+
+class CallMetrics(MetricGroup):
+    """See `metrics.Metrics`."""
+
+    _requests = counter(
+        "requests",
+        "Calls of kube-scheduler by verb and outcome: ok, again (the response was an Error, kube-scheduler tries again), "
+        "malformed, too_large, closed (starting, stopping, not the leader), gone (the caller disconnected while sending), internal",
+        "verb",
+        "outcome",
+    )
+    _durations = histogram(
+        "request_duration_seconds",
+        "Time from the first byte of a call's body to the response; waiting for binding conditions counts",
+        "verb",
+        buckets=CALL_SECONDS,
+        limit=4,
+    )
+    _closed_connections = counter(
+        "closed_connections",
+        "Connections of callers that the service closed, by reason: replaced (there were too many, and its caller had "
+        "most), busy (there were too many, all in use), idle, slow_request, slow_reader, large_head, large_body, pipeline "
+        "(too many requests sent ahead), memory (unanswered requests took too much)",
+        "reason",
+        limit=12,
+    )
+    _connections = plain_gauge("connections", "Open connections of callers")
+    _in_flight = plain_gauge("in_flight_bytes", "Bytes of unanswered requests and of unsent responses")
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry)
+        for verb in _VERBS:
+            self._requests.of(verb, "ok")
+            self._durations.of(verb)
+
+    def request(self, verb: str, outcome: str, seconds: float) -> None:
+        """A call of kube-scheduler was answered."""
+        self._requests.of(verb, outcome).inc()
+        self._durations.of(verb).observe(seconds)
+
+    def closed_connection(self, reason: str) -> None:
+        """The service closed a caller's connection by itself."""
+        self._closed_connections.of(reason).inc()
+
+    def connections(self, count: int, in_flight: int) -> None:
+        """How many connections of callers are open, and how many bytes wait in them."""
+        self._connections.set(count)
+        self._in_flight.set(in_flight)

@@ -1,0 +1,144 @@
+"""Metrics of the decisions: searches, rejections, holds, binds, requeues and conflicts."""
+
+from enum import StrEnum
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from dra_extender.telemetry.declaration import (
+    MetricGroup,
+    counter,
+    histogram,
+    plain_counter,
+    plain_gauge,
+    plain_histogram,
+)
+
+_BIND_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0)
+_SEARCH_STEPS: Final = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)
+
+
+class SearchLane(StrEnum):
+    """What the time of a decision is taken from."""
+
+    SLICE = "slice"
+    NAMESPACE = "namespace"
+    ALL = "everybody"
+    ALONE = "alone"
+    WAKE_UP = "wake_up"
+
+
+class DecisionMetrics(MetricGroup):
+    """See `metrics.Metrics`."""
+
+    _rejected = counter("rejected_nodes", "Nodes refused by filter, by the reason's code", "code", limit=60)
+    _bind = counter("bind", "Ends of bind calls, by outcome", "outcome", limit=8)
+    _bind_durations = histogram(
+        "bind_duration_seconds",
+        "Duration of bind calls, by outcome",
+        "outcome",
+        buckets=_BIND_SECONDS,
+        limit=8,
+    )
+    _wakes = counter(
+        "scheduler_wakes",
+        "Requeues of rejected pods, by the change that may make one of them schedulable: devices, classes, claims, holds, "
+        "cool_down (a backoff has ended), gang (a member can be placed now), or start (a term as leader has begun)",
+        "reason",
+    )
+    _nodes = counter(
+        "node_answers",
+        'Evaluations of one node: `source="memory"` is a cached result, `source="search"` a search',
+        "source",
+    )
+    _steps = plain_histogram("search_steps", "Steps of one search on one node", buckets=_SEARCH_STEPS)
+    _seconds = counter(
+        "search_seconds",
+        "Seconds that filter, preempt and bind calls took for their decisions, by the share that they used: `slice` (a call's own "
+        "slice sufficed, no share), `namespace` (the share of a namespace), with it `everybody` (the share of all namespaces, "
+        "while pods of other namespaces waited or were evaluated in the last 10 s) or `alone` (the share of a namespace "
+        "that waits alone); `wake_up`: evaluating rejected pods after changes",
+        "lane",
+        limit=6,
+    )
+    _resumed = plain_counter("searches_resumed", "Paused searches that went on, in the same call or a later one")
+    _stopped = plain_counter("searches_stopped", "Calls that were denied a further slice of time for their searches")
+    _overlaps = counter(
+        "allocation_overlaps",
+        "Devices, capacities, counters or groups allocated to two claims, by kind, outcome: yielded (ours was released), "
+        "reported (a pod of ours has it, too), and writer of the other allocation: foreign (another scheduler), own (this "
+        "program), none (the slices publish less than was allocated)",
+        "kind",
+        "outcome",
+        "writer",
+    )
+    _reclaims = counter(
+        "reclaims",
+        "Holds, reservations and allocations found unused, by reason (docs/reclaim.md) and outcome: done, changed (looked at again "
+        "later), foreign (another scheduler's, kept), failed",
+        "reason",
+        "outcome",
+        limit=50,
+    )
+    _held = plain_gauge("held_claims", "Claims for which devices are held, not yet allocated")
+    _multi_node = plain_gauge("unsettled_claims", "Claims that are held on more than one node")
+    _guards = plain_gauge("guard_claims", "Guard claims that keep devices for claims of other schedulers")
+    _waiting = plain_gauge("waiting_pods", "Pods that were refused on every node and have not been placed since")
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry)
+        self._from_cache, self._from_search = self._nodes.of("memory"), self._nodes.of("search")
+
+    def rejected(self, code: str, nodes: int) -> None:
+        """Filter refused this many nodes for the reason `code`."""
+        self._rejected.of(code).inc(nodes)
+
+    def bound(self, outcome: str, seconds: float) -> None:
+        """A bind call ended."""
+        self._bind.of(outcome).inc()
+        self._bind_durations.of(outcome).observe(seconds)
+
+    def woke(self, reason: str) -> None:
+        """Rejected pods were requeued."""
+        self._wakes.of(reason).inc()
+
+    def search(self, cached: bool, steps: int) -> None:
+        """`cached`: this many results of nodes came from the cache; else one node was searched in this many steps."""
+        if cached:
+            self._from_cache.inc(steps)
+        else:
+            self._from_search.inc()
+            self._steps.observe(steps)
+
+    def searched(self, lane: SearchLane, seconds: float) -> None:
+        """So much time of a call was taken out of this lane."""
+        self._seconds.of(lane).inc(seconds)
+
+    def search_resumed(self) -> None:
+        """A paused search goes on."""
+        self._resumed.inc()
+
+    def search_stopped(self) -> None:
+        """A call was denied a further slice."""
+        self._stopped.inc()
+
+    def overlap(self, kind: str, outcome: str, writer: str) -> None:
+        """The same is allocated to two claims, the other one by this writer (see `Overlap`)."""
+        self._overlaps.of(kind, outcome, writer).inc()
+
+    def reclaimed(self, reason: str, outcome: str) -> None:
+        """Something unused was released, or was not."""
+        self._reclaims.of(reason, outcome).inc()
+
+    def held(self, claims: int, multi_node: int) -> None:
+        """How many claims devices are held for now, and how many of these on more than one node."""
+        self._held.set(claims)
+        self._multi_node.set(multi_node)
+
+    def guarded(self, claims: int) -> None:
+        """How many guard claims there are."""
+        self._guards.set(claims)
+
+    def waiting(self, pods: int) -> None:
+        """How many pods were refused on every node and not placed since."""
+        self._waiting.set(pods)

@@ -1,0 +1,138 @@
+"""How a metric is declared: as an attribute of the class that records it.
+
+    class CallMetrics(MetricGroup):
+        _requests = counter("requests", "Calls of kube-scheduler by verb", "verb")
+
+        def request(self, verb: str) -> None:
+            self._requests.of(verb).inc()
+
+Every instance has its own collectors.  `declared` finds the metrics of a class, for the documents and their tests.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+PREFIX: Final = "dra_extender_"
+OTHER: Final = "other"
+"""The label value that stands for all values beyond a metric's limit."""
+_LIMIT: Final = 40
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One metric: name without prefix and without the suffix `_total`, labels, meaning.
+
+    `limit` bounds the combinations of label values; further ones are counted under `other`.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    meaning: str
+    labels: tuple[str, ...] = ()
+    limit: int = _LIMIT
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The name as a scrape shows it."""
+        return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
+
+
+class Bounded(Generic[M]):
+    """The children of one metric by label values, resolved once each; combinations beyond the limit share the value `other`."""
+
+    __slots__ = ("_children", "_limit", "_metric", "_others")
+
+    def __init__(self, metric: M, definition: Definition) -> None:
+        self._metric: M = metric
+        self._limit = definition.limit
+        self._others = (OTHER,) * len(definition.labels)
+        self._children: dict[tuple[str, ...], M] = {}
+
+    def of(self, *values: str) -> M:
+        """The child for these label values, in the order of the definition."""
+        child = self._children.get(values)
+        if child is None:
+            if len(self._children) >= self._limit and values != self._others:
+                return self.of(*self._others)
+            child = self._children[values] = self._metric.labels(*values)
+        return child
+
+
+class Declared(Generic[C]):
+    """A metric in the body of a MetricGroup; in an instance of the group, the attribute is the collector."""
+
+    __slots__ = ("collector", "definition")
+
+    def __init__(self, definition: Definition, collector: Callable[[CollectorRegistry], C]) -> None:
+        self.definition = definition
+        self.collector = collector
+
+    def __get__(self, group: object, owner: type | None = None) -> C:
+        """For type checkers: the attribute of an instance hides this one."""
+        raise AttributeError(f"metric {self.definition.name} belongs to instances")
+
+
+class MetricGroup:
+    """Base of the classes that declare metrics."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        for attribute, metric in declared(type(self)):
+            if attribute in vars(self):
+                raise TypeError(f"two metrics of {type(self).__name__} have the attribute {attribute}")
+            setattr(self, attribute, metric.collector(registry))
+
+
+def declared(group: type[MetricGroup]) -> Iterator[tuple[str, Declared[Any]]]:
+    """The metrics of a group and its bases, by attribute."""
+    for each in reversed(group.__mro__):
+        for attribute, value in vars(each).items():
+            if isinstance(value, Declared):
+                yield attribute, value
+
+
+def counter(name: str, meaning: str, *labels: str, limit: int = _LIMIT) -> Declared[Bounded[Counter]]:
+    """A counter with labels."""
+    made = Definition(name, "counter", meaning, labels, limit)
+    return Declared(made, lambda registry: Bounded(Counter(PREFIX + name, meaning, labels, registry=registry), made))
+
+
+def plain_counter(name: str, meaning: str) -> Declared[Counter]:
+    """A counter without labels."""
+    made = Definition(name, "counter", meaning)
+    return Declared(made, lambda registry: Counter(PREFIX + name, meaning, registry=registry))
+
+
+def gauge(name: str, meaning: str, *labels: str, limit: int = _LIMIT) -> Declared[Bounded[Gauge]]:
+    """A gauge with labels."""
+    made = Definition(name, "gauge", meaning, labels, limit)
+    return Declared(made, lambda registry: Bounded(Gauge(PREFIX + name, meaning, labels, registry=registry), made))
+
+
+def plain_gauge(name: str, meaning: str) -> Declared[Gauge]:
+    """A gauge without labels."""
+    made = Definition(name, "gauge", meaning)
+    return Declared(made, lambda registry: Gauge(PREFIX + name, meaning, registry=registry))
+
+
+def histogram(
+    name: str, meaning: str, *labels: str, buckets: tuple[float, ...], limit: int = _LIMIT
+) -> Declared[Bounded[Histogram]]:
+    """A histogram with labels."""
+    made = Definition(name, "histogram", meaning, labels, limit, buckets)
+    return Declared(
+        made,
+        lambda registry: Bounded(Histogram(PREFIX + name, meaning, labels, registry=registry, buckets=buckets), made),
+    )
+
+
+def plain_histogram(name: str, meaning: str, *, buckets: tuple[float, ...]) -> Declared[Histogram]:
+    """A histogram without labels."""
+    made = Definition(name, "histogram", meaning, buckets=buckets)
+    return Declared(made, lambda registry: Histogram(PREFIX + name, meaning, registry=registry, buckets=buckets))
