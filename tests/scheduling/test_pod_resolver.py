@@ -174,13 +174,16 @@ async def test_a_bind_under_another_name_is_refused(namespace: str, name: str, c
 
 @pytest.mark.parametrize("claims", [("c",), ()])
 async def test_a_bind_to_a_node_that_does_not_exist_is_refused_before_anything_is_written(
-    claims: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    claims: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr("dra_extender.scheduling.pod_resolver._NODE_SECONDS", 0.05)
     world, seam = prepared()
     world.add_pod("q", *claims)
+    call = asyncio.create_task(world.bind("q", "n9"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    world.clock.seconds += 2
     with pytest.raises(RetryableError, match="node n9 does not exist, as far as the watch has brought"):
-        await world.bind("q", "n9")
+        await call
     assert seam.calls == []
     assert "allocation" not in world.claim("c").get("status", {})
 

@@ -13,9 +13,9 @@ from dra_extender.ledger.updates import sinks
 from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.runtime import supervision
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
-from dra_extender.scheduling.binding.bind import Bind
-from dra_extender.scheduling.binding.conflict_monitor import ForeignAllocations
+from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.binding.session import BindSession
 from dra_extender.scheduling.claims.group_trials import GroupTrials
 from dra_extender.scheduling.claims.reserver import Reservations
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
@@ -38,7 +38,7 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.RECLAIM: (ReclaimController, "run"),
     BackgroundTask.GROUP_CLAIMS: (PodGroupClaimController, "run"),
     BackgroundTask.GROUP_TRIALS: (GroupTrials, "run"),
-    BackgroundTask.FOREIGN_ALLOCATIONS: (ForeignAllocations, "run"),
+    BackgroundTask.FOREIGN_ALLOCATIONS: (ConflictMonitor, "run"),
     BackgroundTask.GUARD_CLAIMS: (GuardClaims, "run"),
     BackgroundTask.POLICY: (PolicyReloader, "run"),
     BackgroundTask.COLLECTOR: (GcPolicy, "run"),
@@ -152,7 +152,7 @@ async def test_a_lease_that_cannot_be_kept_ends_the_term_and_the_next_begins(fai
 
 
 async def test_a_bind_that_fails_is_answered_counted_and_can_be_repeated(failing: Failing) -> None:
-    failing(Bind, "_transaction", 1)
+    failing(BindSession, "run", 1)
     async with running() as site:
         uid = create_pod(site.cluster, "c")
         site.cluster.slow.go.set()

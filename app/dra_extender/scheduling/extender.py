@@ -2,7 +2,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 import structlog
 
@@ -12,13 +11,11 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.bind import Bind
-from dra_extender.scheduling.binding.conflict_monitor import ForeignAllocations
+from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
 from dra_extender.scheduling.binding.decision import BindDecision
-from dra_extender.scheduling.binding.guard_claims import GuardClaims
 from dra_extender.scheduling.claims.group_trials import GroupTrials
-from dra_extender.scheduling.claims.orphan_reports import OrphanReports
+from dra_extender.scheduling.claims.reports import ClaimReports
 from dra_extender.scheduling.claims.short_claims import ShortClaims
-from dra_extender.scheduling.claims.snapshot_reports import SnapshotReports
 from dra_extender.scheduling.claims.writer import ClaimWriting
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
@@ -31,9 +28,9 @@ from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
-from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
-from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
-from dra_extender.scheduling.ports.shutdown import STOPPING, Shutdown
+from dra_extender.scheduling.ports.context import SchedulingContext
+from dra_extender.scheduling.ports.errors import STOPPING, FilterResponse, RetryableError, Shutdown
+from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.prioritize import Prioritize
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimDependencies
@@ -46,7 +43,6 @@ from dra_extender.scheduling.requeue.waker import Waker, WakerDependencies
 from dra_extender.scheduling.search_time.time_slices import TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 
-_REPORT_SECONDS: Final = 2.0
 _LOG = structlog.get_logger(__name__)
 
 
@@ -57,144 +53,177 @@ class Extender:
         self, ledger: Ledger, cluster: Cluster, metrics: Metrics, options: Options, features: Features
     ) -> None:
         options = replace(options, binding_conditions=features.device_binding_and_status)
-        searching = NodeAllocator(ledger, features, options, resumed=metrics.search_resumed)
-        self._ledger = ledger
-        self.supervisor = supervisor = Supervisor(metrics.background_failed)
-        self._cluster = cluster
-        self._metrics = metrics
-        self.refusals = UnschedulablePods(
-            ledger, RejectionMessages(ledger, searching), cluster.events, metrics, cluster.clock
-        )
-        self.cool_downs = cool_downs = DeviceBackoff(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
+        self.supervisor = Supervisor(metrics.background_failed)
+        self._context = SchedulingContext(ledger, cluster, metrics, options, self.supervisor, Shutdown())
+        self._allocator = NodeAllocator(ledger, features, options, resumed=metrics.search_resumed)
+        self._equivalence = NodeEquivalence(ledger, features)
+        time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
+        self._short_claims = ShortClaims(ledger, cluster.claims, metrics, time_slices)
+        self.device_backoff = DeviceBackoff(cluster.clock, options.device_cool_down_seconds, self._backoff_ended)
+        messages = RejectionMessages(ledger, self._allocator)
+        self.unschedulable = UnschedulablePods(ledger, messages, cluster.events, metrics, cluster.clock)
+
+        self.binder = self._build_bind()
+        self._pods = self.binder.pods
+        self._filter = self._build_filter()
         self._prioritize = Prioritize(ledger, options)
-        slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
-        short = ShortClaims(ledger, cluster.claims, metrics, slices)
-        self._preempt = Preempt(ledger, searching, short, cluster.clock, options)
-        decision = BindDecision(ledger, searching, cool_downs, short, options)
-        self._stopping = Shutdown()
-        self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
-        self._pods = self._bind.pods
-        likeness, clock = NodeEquivalence(ledger, features), cluster.clock
-        judging = NodeEvaluator(ledger, searching, metrics, options.remembered_answers, likeness)
-        gate, running = self._bind.gate, self._bind.running
-        fairness = HoldFairness(ledger, gate, running, clock, self._holds_are_stale)
-        planning = GangPlanner(ledger, searching, likeness, cool_downs, fairness.stale)
-        failures = GangFailures(ledger, cool_downs, clock)
-        gangs = GangCoordinator(ledger, planning, gate, failures, clock, options, fairness, self._member_assigned)
-        fairness.stale.subscribe(lambda _: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE))
-        self._filter = Filter(
-            FilterDependencies(
-                ledger=ledger,
-                allocator=searching,
-                evaluator=judging,
-                unschedulable=self.refusals,
-                gangs=gangs,
-                device_backoff=cool_downs,
-                short_claims=short,
-                options=options,
-            )
-        )
-        self.waker = Waker(
-            WakerDependencies(
-                ledger=ledger,
-                unschedulable=self.refusals,
-                trial=self._filter,
-                scheduler=cluster.waker,
-                metrics=metrics,
-                clock=cluster.clock,
-                options=options,
-                supervisor=supervisor,
-            )
-        )
-        facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, options)
-        claims = ClaimWriting(ledger, cluster.claims, metrics)
-        self.reclaim = ReclaimController(
-            ReclaimDependencies(
-                ledger=ledger,
-                bind=self._bind,
-                facts=facts,
-                writer=ReclaimWriter(ledger, cluster, claims, facts, cool_downs, options.field_manager),
-                metrics=metrics,
-                clock=cluster.clock,
-                options=options,
-                supervisor=supervisor,
-            )
-        )
-        self.group_claims = PodGroupClaimController(ledger, cluster, claims, metrics, options, supervisor)
-        self.group_trials = GroupTrials(ledger, cluster, claims, metrics, options)
-        self._extended_resources = options.extended_resources
-        self._searching, self._devices_beside_counters = searching, options.devices_beside_counters
-        self._decide_by_the_api_server()
-        self._connect(options)
-        self._foreign = ForeignAllocations(
-            ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS, supervisor
-        )
-        self._guards = self._guarding(options)
-        self._orphans, self._snapshots = (
-            OrphanReports(ledger, cluster.events, metrics),
-            SnapshotReports(ledger, metrics),
-        )
+        self._preempt = Preempt(ledger, self._allocator, self._short_claims, cluster.clock, options)
+
+        self.waker = self._build_waker()
+        self.conflict_monitor = ConflictMonitor(self._context, self.binder.recheck)
+        self._claim_reports = ClaimReports(ledger, cluster.events, metrics)
+        writer = ClaimWriting(ledger, cluster.claims, metrics)
+        self.reclaim = self._build_reclaim(writer)
+        self.group_claims = PodGroupClaimController(ledger, cluster, writer, metrics, options, self.supervisor)
+        self.group_trials = GroupTrials(ledger, cluster, writer, metrics, options)
+
+        self._configure_ledger()
+        self._apply_server_features()
+        self._subscribe()
+        self._publish_metrics()
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
 
-    def _connect(self, options: Options) -> None:
-        """Tell the ledger what it goes by and whom it tells, and the metrics what to read."""
-        ledger, metrics = self._ledger, self._metrics
+    def _build_bind(self) -> Bind:
+        ledger, options = self._context.ledger, self._context.options
+        decision = BindDecision(ledger, self._allocator, self.device_backoff, self._short_claims, options)
+        return Bind(self._context, decision, self.unschedulable, self.device_backoff)
+
+    def _build_filter(self) -> Filter:
+        ledger, metrics, options, clock = (
+            self._context.ledger,
+            self._context.metrics,
+            self._context.options,
+            self._context.clock,
+        )
+        permit, backoff = self.binder.permit, self.device_backoff
+        fairness = HoldFairness(ledger, permit, self.binder.running, clock, self._holds_became_stale)
+        fairness.stale.subscribe(lambda _: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE))
+        planner = GangPlanner(ledger, self._allocator, self._equivalence, backoff, fairness.stale)
+        failures = GangFailures(ledger, backoff, clock)
+        return Filter(
+            FilterDependencies(
+                ledger=ledger,
+                allocator=self._allocator,
+                evaluator=NodeEvaluator(
+                    ledger, self._allocator, metrics, options.remembered_answers, self._equivalence
+                ),
+                unschedulable=self.unschedulable,
+                gangs=GangCoordinator(
+                    ledger, planner, permit, failures, clock, options, fairness, self._member_assigned
+                ),
+                device_backoff=backoff,
+                short_claims=self._short_claims,
+                options=options,
+            )
+        )
+
+    def _build_waker(self) -> Waker:
+        context = self._context
+        return Waker(
+            WakerDependencies(
+                ledger=context.ledger,
+                unschedulable=self.unschedulable,
+                trial=self._filter,
+                scheduler=context.cluster.waker,
+                metrics=context.metrics,
+                clock=context.clock,
+                options=context.options,
+                supervisor=context.supervisor,
+            )
+        )
+
+    def _build_reclaim(self, writer: ClaimWriting) -> ReclaimController:
+        context, ledger, options = self._context, self._context.ledger, self._context.options
+        facts = ReclaimFacts(ledger, self.unschedulable, self.binder.running, context.clock, options)
+        return ReclaimController(
+            ReclaimDependencies(
+                ledger=ledger,
+                bind=self.binder,
+                facts=facts,
+                writer=ReclaimWriter(
+                    ledger, context.cluster, writer, facts, self.device_backoff, options.field_manager
+                ),
+                metrics=context.metrics,
+                clock=context.clock,
+                options=options,
+                supervisor=context.supervisor,
+            )
+        )
+
+    def _configure_ledger(self) -> None:
+        """Set what the ledger's indexes go by."""
+        ledger, options = self._context.ledger, self._context.options
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.pod_groups.have_claims = options.pod_group_claims
         ledger.pod_groups.ends_entries = options.reclaim_enabled
-        ledger.events.subscribe(PodResolved, lambda event: self._bind.nudge((event.pod_uid,)))
-        ledger.events.subscribe(NodeRemoved, lambda event: self._bind.nudge_node(event.node))
-        ledger.events.subscribe(ClaimSpecsDropped, _specs_dropped)
+        if self.binder.guards is not None:
+            ledger.guards.namespace = options.own_namespace
+
+    def _apply_server_features(self) -> None:
+        """Set what depends on the API server's features, as far as they are known by now.
+
+        Claims serve extended resources if the setting says so and the API server keeps the field of pods that names such a claim.
+        Devices beside counter sets count where the API server's release has them, unless the setting says otherwise.
+        """
+        cluster, options = self._context.cluster, self._context.options
+        beside = options.devices_beside_counters
+        counted = beside is DevicesBesideCounters.ALWAYS or (
+            beside is DevicesBesideCounters.AUTO and cluster.has_devices_beside_counters
+        )
+        self._allocator.count_devices_beside_counters(counted=counted)
+        self._context.ledger.serves_extended_resources = options.extended_resources and cluster.keeps_extended_claims
+
+    def _subscribe(self) -> None:
+        """Have binds that wait look again when the ledger learns of a pod or a node; report dropped specs."""
+        events, bind = self._context.ledger.events, self.binder
+        events.subscribe(PodResolved, lambda event: bind.recheck((event.pod_uid,)))
+        events.subscribe(NodeRemoved, lambda event: bind.recheck_node(event.node))
+        events.subscribe(ClaimSpecsDropped, _report_dropped_specs)
+
+    def _publish_metrics(self) -> None:
+        ledger, metrics = self._context.ledger, self._context.metrics
         metrics.before_render(lambda: metrics.guarded(len(ledger.guards)))
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.multi_node))
         metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.short))
 
-    def _guarding(self, options: Options) -> GuardClaims | None:
-        if options.yield_policy is not YieldPolicy.GUARD:
-            return None
-        self._ledger.guards.namespace = options.own_namespace
-        guards = GuardClaims(self._ledger, self._cluster.claims, options.own_namespace)
-        self._bind.release_overlaps.guards = guards
-        return guards
-
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""
-        self._stopping.over()
-        self._decide_by_the_api_server()
-        self._foreign.start()
-        if self._guards is not None:
-            self._guards.start()
-        self._orphans.start()
-        going_on = {
+        self._context.shutdown.end()
+        self._apply_server_features()
+        work = {
             BackgroundTask.WAKE_UP: self.waker.run,
             BackgroundTask.RECLAIM: self.reclaim.run,
             BackgroundTask.GROUP_CLAIMS: self.group_claims.run,
             BackgroundTask.GROUP_TRIALS: self.group_trials.run,
-            BackgroundTask.FOREIGN_ALLOCATIONS: self._foreign.run,
+            BackgroundTask.FOREIGN_ALLOCATIONS: self.conflict_monitor.run,
         }
-        if self._guards is not None:
-            going_on[BackgroundTask.GUARD_CLAIMS] = self._guards.run
+        self.conflict_monitor.start()
+        self._claim_reports.start()
+        guards = self.binder.guards
+        if guards is not None:
+            guards.start()
+            work[BackgroundTask.GUARD_CLAIMS] = guards.run
         keep = self.supervisor.keep
-        self._background = tuple(keep(work, partial(self._unless_stopping, run)) for work, run in going_on.items())
+        self._background = tuple(keep(task, partial(self._unless_stopping, run)) for task, run in work.items())
 
     async def stop(self, reason: str = STOPPING) -> None:
-        """Answer whoever still waits for a bind, with the reason; let writes in flight end, stop the background work.
+        """Answer every bind that waits with the reason; let writes in flight end, stop the background work.
 
         When it is cancelled, because writes do not end, the background work stops all the same.
         """
-        self._stopping.begin(reason)
-        self._foreign.stop()
-        if self._guards is not None:
-            self._guards.stop()
-        self._orphans.stop()
-        self._bind.nudge()
+        self._context.shutdown.begin(reason)
+        self.conflict_monitor.stop()
+        self._claim_reports.stop()
+        if self.binder.guards is not None:
+            self.binder.guards.stop()
+        self.binder.recheck()
         try:
             await self.group_claims.stop()
             await self.reclaim.stop()
             if self._binds:
                 await asyncio.wait(self._binds)
-            await self._bind.drain()
+            await self.binder.drain()
         finally:
             background, self._background = self._background, ()
             for each in background:
@@ -203,7 +232,7 @@ class Extender:
 
     async def filter(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> FilterResponse:
         """See PodResolver and Filter."""
-        self._refuse_when_stopping()
+        self._check_running()
         return await self._filter.run(await self._pods.resolve(pod), nodes)
 
     async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
@@ -212,11 +241,12 @@ class Extender:
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
         """See Bind."""
-        self._refuse_when_stopping()
-        start = self._cluster.clock.monotonic()
+        self._check_running()
+        clock, metrics = self._context.clock, self._context.metrics
+        start = clock.monotonic()
         outcome = "failed"
         task = self.supervisor.begin(
-            BackgroundTask.BIND, self._bind.run(namespace, name, uid, node, hung_up), (RetryableError,)
+            BackgroundTask.BIND, self.binder.run(namespace, name, uid, node, hung_up), (RetryableError,)
         )
         self._binds.add(task)
         task.add_done_callback(self._binds.discard)
@@ -224,50 +254,27 @@ class Extender:
             await self._unless_stopped(task)
             outcome = "bound"
         finally:
-            self._metrics.bound(outcome, self._cluster.clock.monotonic() - start)
+            metrics.bound(outcome, clock.monotonic() - start)
 
     async def preempt(self, pod: Pod | RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """See PodResolver and Preempt."""
-        self._refuse_when_stopping()
+        self._check_running()
         return await self._preempt.run(await self._pods.resolve(pod), victims)
+
+    def _check_running(self) -> None:
+        """Raise RetryableError if the service stops."""
+        if self._context.shutdown.reason is not None:
+            raise RetryableError(self._context.shutdown.reason)
 
     async def _unless_stopping(self, run: Callable[[], Awaitable[None]]) -> None:
         """A task that failed while the service was about to stop does not begin again."""
-        if self._stopping.reason is None:
+        if self._context.shutdown.reason is None:
             await run()
-
-    def _decide_by_the_api_server(self) -> None:
-        """Decide what follows from what is known of the API server.
-
-        Extended resources are served by claims if that is wanted and pods can be told of them.  Devices beside counter sets count
-        where its release has them, unless the setting says otherwise.
-        """
-        beside = self._devices_beside_counters
-        counted = beside is DevicesBesideCounters.ALWAYS or (
-            beside is DevicesBesideCounters.AUTO and self._cluster.has_devices_beside_counters
-        )
-        self._searching.count_devices_beside_counters(counted=counted)
-        self._ledger.serves_extended_resources = self._extended_resources and self._cluster.keeps_extended_claims
-
-    def _cooled_down(self, pod_uid: str) -> None:
-        """Devices that a pod left alone are devices again, for a pod that could have used them."""
-        self.waker.reconsider(pod_uid, "cool_down")
-
-    def _member_assigned(self, pod_uid: str) -> None:
-        """A member of a gang that may have been refused before has an assignment now."""
-        self.waker.reconsider(pod_uid, "gang")
-
-    def _holds_are_stale(self, pod_uid: str) -> None:
-        """The holds that keep a refused pod out may be stale by now, and are revoked when it is asked about again."""
-        self.waker.reconsider(pod_uid, "holds")
-
-    def _refuse_when_stopping(self) -> None:
-        if self._stopping.reason is not None:
-            raise RetryableError(self._stopping.reason)
 
     async def _unless_stopped(self, bind: asyncio.Task[None]) -> None:
         """Wait for the bind; a stop of the service ends the waiting, not a write in flight."""
-        stopping = asyncio.ensure_future(self._stopping.wait())
+        shutdown = self._context.shutdown
+        stopping = asyncio.ensure_future(shutdown.wait())
         try:
             await asyncio.wait({bind, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -275,10 +282,22 @@ class Extender:
         if bind.done():
             return bind.result()
         bind.add_done_callback(_outcome_is_known)
-        raise RetryableError(f"{self._stopping.reason}; the next bind of the pod carries on")
+        raise RetryableError(f"{shutdown.reason}; the next bind of the pod carries on")
+
+    def _backoff_ended(self, pod_uid: str) -> None:
+        """The backoff of devices has ended for a pod that could have used them."""
+        self.waker.reconsider(pod_uid, "cool_down")
+
+    def _member_assigned(self, pod_uid: str) -> None:
+        """A member of a gang that may have been rejected before has an assignment now."""
+        self.waker.reconsider(pod_uid, "gang")
+
+    def _holds_became_stale(self, pod_uid: str) -> None:
+        """The holds that keep a rejected pod out may be stale by now, and are revoked when the pod is filtered again."""
+        self.waker.reconsider(pod_uid, "holds")
 
 
-def _specs_dropped(event: ClaimSpecsDropped) -> None:
+def _report_dropped_specs(event: ClaimSpecsDropped) -> None:
     _LOG.warning(
         "the claims of a namespace take more than is kept; further specs are read again when needed",
         namespace=event.namespace,

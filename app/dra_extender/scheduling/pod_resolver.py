@@ -6,7 +6,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.scheduling.claims.lookup import names_missing
-from dra_extender.scheduling.ports.cluster import ClusterError, NotFoundError, Pods
+from dra_extender.scheduling.ports.cluster import Clock, ClusterError, NotFoundError, Pods
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
@@ -25,9 +25,10 @@ class PodResolver:
     without the names of claims that were made for it, is read from the API server once.
     """
 
-    def __init__(self, ledger: Ledger, pods: Pods, options: Options) -> None:
+    def __init__(self, ledger: Ledger, pods: Pods, clock: Clock, options: Options) -> None:
         self._ledger = ledger
         self._pods = pods
+        self._clock = clock
         self._schedulers = frozenset(options.scheduler_names)
         self._lookups = 0
 
@@ -99,16 +100,17 @@ class PodResolver:
                 f"scheduling.scheduler_names has {', '.join(sorted(self._schedulers))}"
             )
 
-    async def node(self, name: str) -> None:
-        """Returns when the watch has brought the node, which kube-scheduler may know a moment before us.
+    async def wait_for_node(self, name: str) -> None:
+        """Return when the watch has delivered the node, which kube-scheduler may know a moment before us.
 
         Raises:
             RetryableError: it has not within a second.
         """
-        loop = asyncio.get_running_loop()
-        end = loop.time() + _NODE_SECONDS
+        if name in self._ledger.nodes:
+            return
+        deadline = self._clock.monotonic() + _NODE_SECONDS
         while name not in self._ledger.nodes:
-            if loop.time() >= end:
+            if self._clock.monotonic() >= deadline:
                 raise RetryableError(f"node {name} does not exist, as far as the watch has brought")
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 

@@ -18,7 +18,7 @@ from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
-from dra_extender.scheduling.ports.shutdown import STOPPING
+from dra_extender.scheduling.ports.errors import STOPPING
 from dra_extender.service.gc_policy import GcPolicy, quiet_collector
 from dra_extender.service.http_server import serving
 from dra_extender.service.policy_reloader import PolicyReloader

@@ -21,8 +21,9 @@ from dra_extender.model.allocation import (
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.claims.snapshot_reports import SnapshotReports
+from dra_extender.scheduling.claims.reports import ClaimReports
 from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.kube.discovery.test_discovery import GROUPS, SCHEMA, group, resources, schema, version
@@ -169,7 +170,7 @@ async def test_groups_in_the_allocation_win_over_an_edited_annotation_and_that_i
     annotations = claim.stored["metadata"]["annotations"]
     annotations[SNAPSHOT_ANNOTATION] = annotations[SNAPSHOT_ANNOTATION].replace('"mig"', '"vgpu"')
     ledger, metrics = Ledger(), Metrics()
-    SnapshotReports(ledger, metrics)
+    ClaimReports(ledger, MemoryCluster().events, metrics)
     ledger.claim_seen(claim.raw)
     (holding,) = ledger.claims.usage.pool(("d.example.com", "p"))["g"]
     assert [each.compatibility_groups for each in holding.drawn(None)] == [("mig",)]

@@ -113,7 +113,7 @@ async def test_clock_of_a_shared_claim_runs_out_for_all_its_pods_and_the_last_on
         world.clock.seconds += TIMEOUT - 1
         second = await waiting(world, "p2")
         world.clock.seconds += 2
-        world.extender._bind.nudge()
+        world.extender.binder.recheck()
         outcomes = await asyncio.gather(first, second, return_exceptions=True)
 
     assert all("binding conditions timed out" in str(each) for each in outcomes)
@@ -151,7 +151,7 @@ async def test_a_restart_neither_starts_the_clock_anew_nor_forgets_what_it_waits
     async with world.watching():
         again = await waiting(world)
         world.clock.seconds += 2
-        world.extender._bind.nudge()
+        world.extender.binder.recheck()
         with pytest.raises(RetryableError, match="binding conditions timed out"):
             await again
 
@@ -219,7 +219,7 @@ async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_on
 async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world.extender._foreign, "_seconds", 0.0)
+    monkeypatch.setattr(world.extender.conflict_monitor, "report_seconds", 0.0)
     await world.extender.start()
     async with world.watching():
         bind = await waiting(world)

@@ -78,7 +78,7 @@ async def test_a_failure_and_a_time_out_are_told_apart(world: World) -> None:
             await bind
         bind = await asyncio.create_task(_second_wait(world))
         world.clock.seconds += 601
-        world.extender._bind.nudge()
+        world.extender.binder.recheck()
         with pytest.raises(RetryableError, match="timed out"):
             await bind
     assert await samples(world, ATTEMPTS) == {'status="failure"': 1, 'status="timeout"': 1}

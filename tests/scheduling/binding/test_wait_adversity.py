@@ -123,7 +123,7 @@ async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: Wor
         with pytest.raises(RetryableError, match=r"gpu-0 reports Failed.*gpu-1 reports Failed"):
             await bind
 
-    left_alone = world.extender.cool_downs.of(world.pod("p3")["metadata"]["uid"])
+    left_alone = world.extender.device_backoff.of(world.pod("p3")["metadata"]["uid"])
     assert left_alone == {(DRIVER, "n2", "gpu-0"), (DRIVER, "n2", "gpu-1")}
     assert world.devices("pair") == []
 
@@ -237,7 +237,7 @@ async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = GroupWorld()
-    monkeypatch.setattr(world.extender._foreign, "_seconds", 0.0)
+    monkeypatch.setattr(world.extender.conflict_monitor, "report_seconds", 0.0)
     world.devices_everywhere()
     world.add_claim("shared")
     world.group(NAMED)

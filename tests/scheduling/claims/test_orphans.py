@@ -5,7 +5,7 @@ from dra_extender.audit.invariants import ORPHANED, audit
 from dra_extender.ledger.events import AllocationObserved
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.scheduling.binding.conflicts import overlapped
-from dra_extender.scheduling.claims.orphan_reports import REASON
+from dra_extender.scheduling.claims.reports import REASON
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind

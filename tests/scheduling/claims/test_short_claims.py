@@ -123,7 +123,7 @@ async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable
     with pytest.raises(RetryableError, match="claim default/c"):
         await calls[verb]()
     assert len(world.ledger.holds) == 0
-    assert list(world.extender.refusals.all()) == []
+    assert list(world.extender.unschedulable.all()) == []
     assert world.messages("p") == []
     assert set((await world.filter("p", "n0", "n1")).fitting) == {"n0", "n1"}
 

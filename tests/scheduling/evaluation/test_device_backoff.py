@@ -125,7 +125,7 @@ async def test_gang_is_planned_around_a_device_that_failed_for_a_member() -> Non
     world.gang("g", 2)
     for name in ("a", "b"):
         world.member("g", name, "any")
-    world.extender._bind._cool_downs.start(world.pod("a")["metadata"]["uid"], [(DRIVER, "n1", "gpu-0")])
+    world.extender.device_backoff.start(world.pod("a")["metadata"]["uid"], [(DRIVER, "n1", "gpu-0")])
     for name in ("a", "b"):
         assert list((await world.filter(name, "n1")).fitting) == ["n1"]
     held = world.ledger.holds.overlay.pool((DRIVER, "n1"))

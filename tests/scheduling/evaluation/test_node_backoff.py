@@ -147,14 +147,14 @@ async def test_allocation_of_a_bound_pods_device_is_reported_with_its_writer(
     world: World, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:
     """A second extender of ours is no other writer: what it wrote has our snapshot."""
-    monkeypatch.setattr(world.extender._foreign, "_seconds", 0.0)
-    reported, report = asyncio.Event(), world.extender._foreign._report
+    monkeypatch.setattr(world.extender.conflict_monitor, "report_seconds", 0.0)
+    reported, report = asyncio.Event(), world.extender.conflict_monitor._report
 
     def reporting(record: ClaimRecord) -> None:
         report(record)
         reported.set()
 
-    monkeypatch.setattr(world.extender._foreign, "_report", reporting)
+    monkeypatch.setattr(world.extender.conflict_monitor, "_report", reporting)
     await world.extender.start()
     async with world.watching():
         assert await tried(world, "n1") == "bound to n1"

@@ -143,7 +143,7 @@ async def test_a_backoff_of_a_member_and_of_no_other_pod_causes_a_new_plan(
     world.add_pod("other", "other")
     await world.ask("abc", "n1")
     made, uid = plans.made, world.pod(whose)["metadata"]["uid"]
-    world.extender.cool_downs.start(uid, [(DRIVER, "n1", "whole-0")])
+    world.extender.device_backoff.start(uid, [(DRIVER, "n1", "whole-0")])
     assert await world.ask("abc", "n1") == NOBODY
     assert (plans.made > made) is plans_again
 
@@ -153,7 +153,7 @@ async def test_members_in_backoff_are_refused_at_once_until_it_ends(plans: Plans
     three_of(world, "n1", "n2")
     devices = [(DRIVER, node, device) for node in ("n1", "n2") for device in ("half-a-0", "half-b-0")]
     for pod in "abc":
-        world.extender.cool_downs.start(world.pod(pod)["metadata"]["uid"], devices)
+        world.extender.device_backoff.start(world.pod(pod)["metadata"]["uid"], devices)
     assert await world.ask("abcabc", "n1", "n2") == NOBODY
     made = plans.made
     await world.ask("abc", "n1", "n2")

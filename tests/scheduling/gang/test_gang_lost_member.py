@@ -147,7 +147,7 @@ async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LossWo
 
 def meeting(world: LossWorld) -> WaitingMembers | None:
     """The members that wait."""
-    return world.extender._bind.gate.waiting_gang("g-uid")
+    return world.extender.binder.permit.waiting_gang("g-uid")
 
 
 async def arrived(world: LossWorld, count: int) -> None:
@@ -166,8 +166,8 @@ async def counted(world: LossWorld) -> None:
     found = meeting(world)
     assert found is not None
     before = found.counted
-    # A nudge happens to a bind now and then in any case.
-    await until(lambda: found.counted > before, world.extender._bind.nudge)
+    # A recheck happens to a bind now and then in any case.
+    await until(lambda: found.counted > before, world.extender.binder.recheck)
 
 
 async def wait_out(world: LossWorld, binds: list[asyncio.Task[None]]) -> None:
@@ -175,6 +175,6 @@ async def wait_out(world: LossWorld, binds: list[asyncio.Task[None]]) -> None:
 
     def pass_by() -> None:
         world.clock.seconds += 3
-        world.extender._bind.nudge()
+        world.extender.binder.recheck()
 
     await until(lambda: all(bind.done() for bind in binds), pass_by)

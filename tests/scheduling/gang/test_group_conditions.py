@@ -71,7 +71,7 @@ async def end_of(world: GroupWorld, how: str) -> None:
         world.report("Failed")
     else:
         world.clock.seconds += world.options.binding_timeout_seconds + 1
-        world.extender._bind.nudge()
+        world.extender.binder.recheck()
 
 
 @pytest.mark.parametrize("how", [FAILED, LATE])
@@ -237,7 +237,7 @@ async def test_a_member_that_was_ready_is_not_bound_on_devices_that_others_gave_
             Key(StoredKind.POD, "default", "plain"), lambda pod: pod["spec"].update(nodeName="n2")
         )
         await world.cluster.watch.caught_up()
-        world.extender._bind.nudge()
+        world.extender.binder.recheck()
         (said,) = await outcomes(gate)
         assert "was deallocated while pod default/a waited for it" in said
     assert not world.is_bound("a")

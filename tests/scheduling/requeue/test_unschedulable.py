@@ -20,7 +20,7 @@ async def rejected(*, delivered: bool) -> World:
     if delivered:
         world.sync()
     assert list((await world.filter("p1", "n0")).fitting) == []
-    assert len(world.extender.refusals) == 1
+    assert len(world.extender.unschedulable) == 1
     return world
 
 
@@ -28,18 +28,18 @@ async def test_a_pod_that_was_deleted_in_a_gap_of_the_watch_is_forgotten_after_a
     world = await rejected(delivered=False)
     world.cluster.store.delete(Key(StoredKind.POD, "default", "p1"))
     world.clock.seconds += 59
-    world.extender.refusals.forget_resolved()
-    assert len(world.extender.refusals) == 1
+    world.extender.unschedulable.forget_resolved()
+    assert len(world.extender.unschedulable) == 1
     world.clock.seconds += 1
-    world.extender.refusals.forget_resolved()
-    assert len(world.extender.refusals) == 0
+    world.extender.unschedulable.forget_resolved()
+    assert len(world.extender.unschedulable) == 0
 
 
 async def test_a_pod_that_the_watch_has_is_remembered_as_long_as_it_waits() -> None:
     world = await rejected(delivered=True)
     world.clock.seconds += 3600
-    world.extender.refusals.forget_resolved()
-    assert len(world.extender.refusals) == 1
+    world.extender.unschedulable.forget_resolved()
+    assert len(world.extender.unschedulable) == 1
     world.delete(StoredKind.POD, "p1")
-    world.extender.refusals.forget_resolved()
-    assert len(world.extender.refusals) == 0
+    world.extender.unschedulable.forget_resolved()
+    assert len(world.extender.unschedulable) == 0

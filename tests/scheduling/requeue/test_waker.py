@@ -281,7 +281,7 @@ async def test_a_poke_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) 
 async def test_the_end_of_a_cool_down_wakes_the_pod_that_left_the_device_alone() -> None:
     async with started("n0") as world:
         uid = world.pod("p1")["metadata"]["uid"]
-        world.extender.cool_downs.start(uid, [(DRIVER, "n0", "gpu-0")])
+        world.extender.device_backoff.start(uid, [(DRIVER, "n0", "gpu-0")])
         assert list((await world.filter("p1", "n0")).fitting) == []
         world.clock.seconds += 1.0
         assert await world.cluster.waker.called_since(0, 10.0)

@@ -143,7 +143,7 @@ async def test_a_search_that_is_not_finished_is_an_error_and_never_a_refusal() -
     answers = [await world.ask(attacker, "hard") for _ in range(3)]
     assert all(isinstance(each, RetryableError) for each in answers)
     assert "has used up" in str(answers[0]) or "time was up" in str(answers[0])
-    assert len(world.extender.refusals) == 0
+    assert len(world.extender.unschedulable) == 0
 
 
 async def test_nodes_that_are_found_in_time_are_offered_although_another_one_takes_too_long() -> None:

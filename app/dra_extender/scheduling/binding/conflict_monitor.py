@@ -5,42 +5,35 @@ from typing import Final
 import structlog
 
 from dra_extender.ledger.events import AllocationObserved, Subscription
-from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.snapshot import is_snapshotted
-from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.runtime.supervision import BackgroundTask
 from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, overlapped
-from dra_extender.scheduling.ports.cluster import Events
-from dra_extender.telemetry.metrics import Metrics
+from dra_extender.scheduling.ports.context import SchedulingContext
 
 REASON: Final = "DevicesAllocatedTwice"
+_REPORT_SECONDS: Final = 2.0
 _LOG = structlog.get_logger(__name__)
 
 
-class ForeignAllocations:
-    """Looks at allocations that somebody else stored: pods of ours that are not bound yet give way, for others it is reported.
+class ConflictMonitor:
+    """Looks for conflicts with allocations that another process stored.
 
-    Once a pod is bound nothing can be undone any more: an Event on each pod that uses what was given away twice, the log and a
-    metric tell people.  They do after `seconds`, if it is still so: a second extender takes its own allocation back by itself.
+    Binds of ours look again, and release what conflicts.  After the Binding nothing can be undone: then a conflict is reported by
+    an Event on each pod that uses the device, a line in the log and a metric.  The report comes after `report_seconds`, if the
+    conflict still exists: a second extender releases its own allocation by itself.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        nudge: Callable[[Collection[str] | None], None],
-        events: Events,
-        metrics: Metrics,
-        seconds: float,
-        supervisor: Supervisor,
-    ) -> None:
-        self._ledger = ledger
-        self._nudge = nudge
-        self._events = events
-        self._metrics = metrics
-        self._seconds = seconds
-        self._supervisor = supervisor
+    def __init__(self, context: SchedulingContext, recheck: Callable[[Collection[str] | None], None]) -> None:
+        """`recheck`: has the binds of these pods look again, None: all binds."""
+        self.report_seconds = _REPORT_SECONDS
+        self._ledger = context.ledger
+        self._recheck = recheck
+        self._events = context.cluster.events
+        self._metrics = context.metrics
+        self._supervisor = context.supervisor
         self._suspects: dict[str, int] = {}
         self._seen = asyncio.Event()
         self._subscription: Subscription | None = None
@@ -62,17 +55,17 @@ class ForeignAllocations:
             self._suspect(record)
 
     def _suspect(self, record: ClaimRecord) -> None:
-        if self._minds_neighbours(record):
-            self._nudge(None)
+        if self._affects_compatibility(record):
+            self._recheck(None)
         found = overlapped(record, self._ledger.claims, self._ledger.slices)
         if found is None:
             return
-        self._nudge({pod.uid for other in found[1] for pod in self._users(other)})
+        self._recheck({pod.uid for other in found[1] for pod in self._users(other)})
         self._suspects[record.claim.metadata.uid] = record.allocated_version
         self._seen.set()
 
-    def _minds_neighbours(self, record: ClaimRecord) -> bool:
-        """Whether `compatibleOnlyWith` may keep devices of waiting binds from these; each bind finds out for its node."""
+    def _affects_compatibility(self, record: ClaimRecord) -> bool:
+        """Whether `compatibleOnlyWith` may exclude devices of waiting binds beside these; each bind finds out for its node."""
         names, slices = {(each.pool_id, each.device) for each in record.holdings}, self._ledger.slices
         return self._ledger.claims.usage.has_rules or any(
             device.compatible_only_with is not None and (pool_id, device.name) in names
@@ -86,7 +79,7 @@ class ForeignAllocations:
         while True:
             await self._seen.wait()
             self._seen.clear()
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(self.report_seconds)
             suspects, self._suspects = self._suspects, {}
             for uid, version in suspects.items():
                 with self._supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=uid):
@@ -117,7 +110,7 @@ class ForeignAllocations:
                     self._events.about_pod(pod, warning=True, reason=REASON, message=text)
 
     def _users(self, record: ClaimRecord) -> Iterator[Pod]:
-        """The pods for which the claim is reserved, of a PodGroup its members."""
+        """The pods for which the claim is reserved; the members, where it is reserved for a PodGroup."""
         pods = self._ledger.pods
         for consumer in record.claim.status.reserved_for:
             if is_group(consumer):

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -22,31 +22,37 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP, CallBudget
+from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP
 
 _Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
 
 
 class BindDecision:
-    """What the claims of a pod get on the node that bind names: the held placement if it is still good, else a new one.
+    """Decides the placements of a pod's claims on the node of a bind: the held ones if they are still valid, else new ones.
 
     A placement that the check after the write would undo is not written at all.
     """
 
     def __init__(
-        self, ledger: Ledger, searching: NodeAllocator, cool_downs: DeviceBackoff, short: ShortClaims, options: Options
+        self,
+        ledger: Ledger,
+        allocator: NodeAllocator,
+        backoff: DeviceBackoff,
+        short_claims: ShortClaims,
+        options: Options,
     ) -> None:
         self._ledger = ledger
-        self._short = short
-        self._cool_downs = cool_downs
-        self._searching = searching
-        self._slices = short.slices
+        self._short_claims = short_claims
+        self._backoff = backoff
+        self._allocator = allocator
+        self._slices = short_claims.slices
         self._options = options
 
-    def __call__(
+    def decide(
         self, pod: Pod, node_name: str, found: tuple[FoundClaim, ...], budget: CallBudget
     ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
-        """Placements for the claims that have no allocation yet.  Holds that are no good any more end.
+        """Placements for the claims that have no allocation yet.  Holds that are not valid any more end.
 
         Raises:
             RetryableError: the pod cannot have its devices on this node (any more).
@@ -58,38 +64,38 @@ class BindDecision:
         if node is None:
             raise RetryableError(f"node {node_name} is not known yet")
         claims = sort_claims(found, ledger)
-        refusal = (
+        rejection = (
             self._unserved(pod, node, found) or fully_reserved(found, ledger) or excluded(pod, node, claims, ledger)
         )
-        if refusal is not None:
-            raise RetryableError(refusal.text)
+        if rejection is not None:
+            raise RetryableError(rejection.text)
         undecided = (*claims.held, *claims.open)
         if not undecided:
             return ()
-        held = self._held(undecided, node_name)
+        held = self._held_placements(undecided, node_name)
         if held is not None:
             held = self._with_current_snapshot(held, node_name)
-            if self._clash(held, node_name) is None:
+            if self._conflict(held, node_name) is None:
                 return held
-        anew = self._with_current_snapshot(self._anew(pod, undecided, claims, node, budget), node_name)
-        clash = self._clash(anew, node_name)
-        if clash is not None:
-            self._cool_downs.nodes.undone(pod.uid, node_name)
-            raise RetryableError(f"pod does not fit on node {node_name} any more: {clash.kind} {clash.what}")
-        return anew
+        found_anew = self._with_current_snapshot(self._search(pod, undecided, claims, node, budget), node_name)
+        conflict = self._conflict(found_anew, node_name)
+        if conflict is not None:
+            self._backoff.nodes.undone(pod.uid, node_name)
+            raise RetryableError(f"pod does not fit on node {node_name} any more: {conflict.kind} {conflict.what}")
+        return found_anew
 
     @property
     def judge(self) -> IsTrue | None:
         """See `NodeAllocator`."""
-        return self._searching.compatibility_check
+        return self._allocator.compatibility_check
 
     def pools_of(self, node_name: str) -> NodePools | None:
         """The pools of this node as searches see them; None if that is not known."""
         node = self._ledger.nodes.get(node_name)
-        return None if node is None else self._searching.pools_of(node)
+        return None if node is None else self._allocator.pools_of(node)
 
     def begin(self, pod: Pod) -> CallBudget:
-        """What a decision about this pod may spend."""
+        """The budget of a decision about this pod."""
         return self._slices.begin(pod, self._options.filter_budget_seconds)
 
     def end(self, pod: Pod, budget: CallBudget) -> None:
@@ -105,16 +111,16 @@ class BindDecision:
         if not await self._slices.next(pod, budget):
             raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}")
 
-    async def read(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> None:
-        """Read claims without which no decision about the pod can be made.
+    async def read(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> Mapping[str, bytes]:
+        """Read claims without which no decision about the pod can be made; returns the live objects by UID.
 
         Raises:
             RetryableError: one of them could not be read.
         """
-        await self._short.read_for(pod, missing, budget)
+        return await self._short_claims.read_for(pod, missing, budget)
 
     def _unserved(self, pod: Pod, node: Node, found: tuple[FoundClaim, ...]) -> Rejection | None:
-        """Why these claims are not what the pod's extended resources need on the node as it is now."""
+        """Why these claims do not serve the pod's extended resources on the node as it is now."""
         need = extended_need(pod, self._ledger)
         special = None if need is None else need.on(node)
         if isinstance(special, Rejection):
@@ -125,7 +131,7 @@ class BindDecision:
         return None
 
     def _with_current_snapshot(self, decided: _Decided, node_name: str) -> _Decided:
-        """With the snapshots of this moment: of what is allocated, without what is only held for other pods."""
+        """The same with snapshots of what is allocated now, without what is only held for other pods."""
         if not any(each.share_id for _, placement in decided for each in placement.holdings):
             return decided
         usage, pool_of = self._ledger.claims.usage, pools_of(self._ledger.slices, self.pools_of(node_name))
@@ -143,13 +149,15 @@ class BindDecision:
             for claim, placement in decided
         ]
 
-    def _clash(self, decided: _Decided, node_name: str) -> AllocationConflict | None:
-        """What these placements would break beside what is allocated: they would be undone after they are written."""
+    def _conflict(self, decided: _Decided, node_name: str) -> AllocationConflict | None:
+        """The conflict of these placements with what is allocated, for which they would be undone after the write."""
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pools_of(self._ledger.slices, self.pools_of(node_name))
-        return broken(holdings, self._ledger.claims.usage, pool_of, self._searching.compatibility_check)
+        return broken(holdings, self._ledger.claims.usage, pool_of, self._allocator.compatibility_check)
 
-    def _held(self, undecided: tuple[FoundClaim, ...], node: str) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
+    def _held_placements(
+        self, undecided: tuple[FoundClaim, ...], node: str
+    ) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
         """The held placements, if each claim has one here and nothing that was read to decide it has changed since."""
         state = self._ledger.state.of(node)
         placements = []
@@ -160,16 +168,16 @@ class BindDecision:
             placements.append((claim, hold.placements[node]))
         return placements
 
-    def _anew(
+    def _search(
         self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: ClaimsByState, node: Node, budget: CallBudget
     ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
-        demand = self._searching.demand(undecided, budget)
+        demand = self._allocator.demand(undecided, budget)
         for claim in claims.held:
             self._ledger.holds.end(claim.record.claim.metadata.uid)
         if isinstance(demand, Rejection):
             raise RetryableError(demand.text)
-        usage = BackoffUsage(self._ledger.usage(), self._cool_downs.of(pod.uid))
-        answer = self._searching.search_in_call(demand, node, usage, budget, self._cool_downs.of(pod.uid))
+        usage = BackoffUsage(self._ledger.usage(), self._backoff.of(pod.uid))
+        answer = self._allocator.search_in_call(demand, node, usage, budget, self._backoff.of(pod.uid))
         if isinstance(answer, NoFit):
             raise RetryableError(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
         return list(zip(undecided, answer.claims, strict=True))

@@ -19,11 +19,11 @@ class Readiness(StrEnum):
 
 
 class DeviceProblem(NamedTuple):
-    """A device that is not ready, and the conditions that it waits for, or the one that says it failed."""
+    """A device that is not ready, and the conditions that it waits for; or the one that reports its failure, with its `message`."""
 
     device: DeviceId
     conditions: tuple[str, ...]
-    said: str = ""
+    message: str = ""
 
     @property
     def name(self) -> str:
@@ -35,18 +35,18 @@ class ConditionVerdict(NamedTuple):
     """The readiness of a claim, the devices it is about (none when ready), and when its clock runs out (as `now`)."""
 
     readiness: Readiness
-    troubles: tuple[DeviceProblem, ...] = ()
+    problems: tuple[DeviceProblem, ...] = ()
     deadline: float = 0.0
 
     @property
     def text(self) -> str:
-        """The devices in words."""
+        """The devices, each with its conditions, as a message."""
         if self.readiness is Readiness.FAILED:
             return "; ".join(
-                f"device {each.name} reports {each.conditions[0]}{each.said and f': {each.said}'}"
-                for each in self.troubles
+                f"device {each.name} reports {each.conditions[0]}{each.message and f': {each.message}'}"
+                for each in self.problems
             )
-        return "; ".join(f"device {each.name} waits for {', '.join(each.conditions)}" for each in self.troubles)
+        return "; ".join(f"device {each.name} waits for {', '.join(each.conditions)}" for each in self.problems)
 
 
 def conditional_devices(claim: ClaimHead) -> tuple[DeviceResult, ...]:
@@ -80,8 +80,7 @@ def _failures(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> 
     for result, true in reported:
         for name in result.binding_failure_conditions or ():
             if name in true:
-                said = true[name].message or true[name].reason
-                yield DeviceProblem(result.device_id, (name,), said)
+                yield DeviceProblem(result.device_id, (name,), true[name].message or true[name].reason)
                 break
 
 

@@ -11,11 +11,11 @@ from dra_extender.scheduling.ports.errors import RetryableError
 
 
 class ClaimReleasedError(RetryableError):
-    """The pod's devices, or some of them, were given back: it is not going to that node any more."""
+    """The pod's devices, or some of them, were released: it is not going to that node any more."""
 
 
 class ClaimReleaser:
-    """Gives back what a pod that is not bound yet has of a claim: its reservation, and the allocation if nobody else uses it.
+    """Releases what a pod that is not bound yet has of a claim: its reservation, and the allocation if nobody else uses it.
 
     What is reserved for the pod's PodGroup stays while another member is bound, or on the point of being bound.
     """
@@ -25,8 +25,8 @@ class ClaimReleaser:
         self._writing = writing
         self._going: set[tuple[str, str]] = set()
 
-    async def __call__(self, found: FoundClaim, pod: Pod) -> None:
-        """Another member that gives back the same at the same time changes nothing.
+    async def release(self, found: FoundClaim, pod: Pod) -> None:
+        """Release what the pod has of the claim; does nothing while another member of its gang releases the same.
 
         Raises:
             RetryableError: the server could not be written to.
@@ -44,7 +44,7 @@ class ClaimReleaser:
         """The claim as it is known now.
 
         Raises:
-            ClaimReleasedError: it is not allocated for the pod or its PodGroup any more, or is just being given back.
+            ClaimReleasedError: it is not allocated for the pod or its PodGroup any more, or is just being released.
         """
         meta, consumer = found.record.claim.metadata, found.consumer.uid
         known = self._ledger.claims.by_uid(meta.uid)
@@ -58,7 +58,7 @@ class ClaimReleaser:
         return known
 
     @contextmanager
-    def at_the_point(self, pod: Pod) -> Iterator[None]:
+    def counted_as_bound(self, pod: Pod) -> Iterator[None]:
         """Inside, the pod counts as bound; after an end without an error, until the watch shows it bound or gone."""
         pods = self._ledger.pods
         pods.begin_binding(pod)
@@ -68,7 +68,7 @@ class ClaimReleaser:
             pods.binding_failed(pod.uid)
             raise
 
-    def runs_somewhere(self, found: FoundClaim, pod: Pod) -> bool:
+    def runs_elsewhere(self, found: FoundClaim, pod: Pod) -> bool:
         """Whether another pod that uses this claim is bound: then its allocation cannot be taken back."""
         for consumer in found.record.claim.status.reserved_for:
             if is_group(consumer):

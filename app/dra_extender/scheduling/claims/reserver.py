@@ -25,12 +25,12 @@ class Reservations:
         self._waiting: dict[str, list[Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, record: ClaimRecord, consumer: ConsumerReference, most: int = MAX_RESERVATIONS) -> None:
+    async def reserve(self, record: ClaimRecord, consumer: ConsumerReference, most: int = MAX_RESERVATIONS) -> None:
         """Return when the claim is reserved for the consumer, and with it for no more than `most`.
 
         Raises:
-            RetryableError: it is reserved by as many as can be, gone, or not allocated any more; or the server could not be
-                written to.
+            RetryableError: it is reserved by as many as can be, deleted, or not allocated any more; or the API server refused a
+                write.
         """
         uid, done = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
         gathered = self._waiting.get(uid)

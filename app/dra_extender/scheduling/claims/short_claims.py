@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
@@ -30,14 +31,15 @@ class ShortClaims:
         self._metrics = metrics
         self._turns = asyncio.Semaphore(READS)
 
-    async def read_for(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> None:
+    async def read_for(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> Mapping[str, bytes]:
         """As `read`, in a call about this pod: its slice of time ends before, and another one begins after that."""
         self.slices.interrupt(pod, budget)
-        await self.read(missing, budget)
+        live = await self.read(missing, budget)
         self.slices.reopen(pod, budget)
+        return live
 
-    async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> None:
-        """Read these claims; then the decision can be made again.
+    async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> Mapping[str, bytes]:
+        """Read these claims; then the decision can be made again.  Returns the live objects by UID.
 
         Raises:
             RetryableError: one of them is gone or another one, the API server does not answer, or what one call needs does not
@@ -54,11 +56,14 @@ class ShortClaims:
         except TimeoutError as late:
             self._metrics.claim_read_again("failed")
             raise RetryableError(f"claim {missing}: the API server did not answer in {seconds:.1f} s") from late
-        for end in ends:
+        live: dict[str, bytes] = {}
+        for record, end in zip(missing.records, ends, strict=True):
             if isinstance(end, BaseException):
                 raise end
+            live[record.claim.metadata.uid] = end
+        return live
 
-    async def _read(self, record: ClaimRecord) -> None:
+    async def _read(self, record: ClaimRecord) -> bytes:
         namespace, name = record.claim.metadata.key
         outcome = "failed"
         try:
@@ -75,3 +80,4 @@ class ShortClaims:
             self._metrics.claim_read_again(outcome)
         if refusal:
             raise RetryableError(f"claim {namespace}/{name} {refusal}")
+        return raw

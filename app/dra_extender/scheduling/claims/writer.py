@@ -5,7 +5,7 @@ finalizer would never be cleaned up.  Allocation, timestamp and reservation foll
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final, TypeVar
 
 from dra_extender.ledger.ledger import Ledger
@@ -23,7 +23,6 @@ from dra_extender.model.claim_edits import (
 )
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, StrippedShare, encode_snapshot, lost_share, with_groups
-from dra_extender.scheduling.claims.kept_fields import same_allocation, same_devices, stripped
 from dra_extender.scheduling.ports.cluster import (
     Claims,
     ClusterError,
@@ -48,14 +47,16 @@ class ClaimWriting:
         self._metrics = metrics
 
     async def allocate(
-        self, record: ClaimRecord, placement: ClaimPlacement, consumer: ConsumerReference
+        self, record: ClaimRecord, placement: ClaimPlacement, consumer: ConsumerReference, live: bytes = b""
     ) -> ClaimRecord:
-        """Store this allocation, reserved for the consumer; returns what the server has then.
+        """Store this allocation, reserved for the consumer; returns the claim as the API server stores it.
+
+        `live`: the claim as it was read a moment ago, used if the ledger does not keep the whole claim.
 
         Raises:
-            OutcomeUnknownError: the server does not answer any more.
-            RetryableError: the claim is gone, going, or was allocated by somebody else; or the server could not be written to,
-                or does not keep shares (the allocation is taken back then).
+            OutcomeUnknownError: the API server does not answer any more.
+            RetryableError: the claim does not exist any more, is being deleted, or was allocated by another scheduler; or the API
+                server refused a write, or does not keep shares (then the allocation is released).
         """
         snapshot = encode_snapshot(placement.allocation, placement.holdings)
         allocation = placement.allocation
@@ -74,7 +75,7 @@ class ClaimWriting:
                 raw = await self._update(claim, with_finalizer_and_snapshot(claim, snapshot))
             return await self._update_status("allocate", claim, with_allocation(raw, allocation, consumer))
 
-        stored = await self._persist(record, write)
+        stored = await self._persist(record, write, live=live)
         await self.check_shares(stored, consumer.uid)
         kept = stored.claim.status.allocation
         if kept is None or not same_devices(kept, placement.allocation):
@@ -253,15 +254,16 @@ class ClaimWriting:
         record: ClaimRecord,
         write: Callable[[bytes], Awaitable[bytes]],
         *,
+        live: bytes = b"",
         dying: bool = False,
         tries: int = _TRIES,
     ) -> ClaimRecord:
         """Run `write` on the known object, or on the live one if it is not kept; after a conflict or an unknown outcome again.
 
-        `dying`: also on a claim that is being deleted.
+        `live`: the live one, if it has been read already.  `dying`: also on a claim that is being deleted.
         """
         namespace, name = record.claim.metadata.key
-        uid, raw, version = record.claim.metadata.uid, record.raw, record.claim.metadata.resource_version
+        uid, raw, version = record.claim.metadata.uid, record.raw or live, record.claim.metadata.resource_version
         problem: ClusterError | None = None
         for _ in range(tries):
             try:
@@ -302,6 +304,33 @@ class OutcomeUnknownError(RetryableError):
 
 class ClaimGoneError(RetryableError):
     """The claim was deleted, or replaced by another of the same name."""
+
+
+def same_devices(left: AllocationResult, right: AllocationResult) -> bool:
+    """Whether both give the same devices, under the same share names, to the same requests."""
+    return _identity(left) == _identity(right)
+
+
+def same_allocation(left: AllocationResult, right: AllocationResult) -> bool:
+    """As `same_devices`, and made at the same time."""
+    return left.allocation_timestamp == right.allocation_timestamp and same_devices(left, right)
+
+
+def stripped(written: AllocationResult, stored: AllocationResult) -> Iterable[str]:
+    """The fields of the written allocation that are not in the stored one; the devices must be the same."""
+    if stored.allocation_timestamp != written.allocation_timestamp:
+        yield "allocationTimestamp"
+    for sent, kept in zip(written.devices.results, stored.devices.results, strict=True):
+        if sent.tolerations != kept.tolerations:
+            yield "tolerations"
+        if sent.binding_conditions != kept.binding_conditions:
+            yield "bindingConditions"
+        if sent.compatibility_groups is not None and kept.compatibility_groups is None:
+            yield "compatibilityGroups"
+
+
+def _identity(allocation: AllocationResult) -> list[tuple[str, str, str, str, str | None]]:
+    return [(each.request, *each.device_id, each.share_id) for each in allocation.devices.results]
 
 
 def is_kept(claim: ClaimHead, snapshot: str) -> bool:

@@ -1,7 +1,7 @@
 """The claim for a pod's extended resources, from its creation to its end (KEP-5004).
 
-A bind creates it, writes its allocation as for any other claim, and tells the pod of it before the Binding, for that is where the
-kubelet looks.  Its name follows from the pod's UID, so that a create that is repeated after a crash finds what is there.
+A bind creates it, writes its allocation as for any other claim, and publishes it in the pod's status before the Binding: kubelet
+reads it there.  Its name follows from the pod's UID, so that a create that is repeated after a crash finds what is there.
 """
 
 from collections.abc import AsyncIterator
@@ -64,7 +64,7 @@ class ExtendedClaims:
             yield claimed
         except RetryableError as failed:
             if claimed is not None:
-                await self._clean_up(claimed.found.record, pod, given_back=isinstance(failed, ClaimReleasedError))
+                await self._clean_up(claimed.found.record, pod, released=isinstance(failed, ClaimReleasedError))
             raise
 
     def known(self, claimed: ExtendedResourceClaim) -> FoundClaim:
@@ -79,12 +79,12 @@ class ExtendedClaims:
         self._ledger.holds.rekey(claimed.special.found.record.claim.metadata.uid, meta.uid)
         return found
 
-    async def tell(self, pod: Pod, claimed: ExtendedResourceClaim) -> None:
+    async def publish(self, pod: Pod, claimed: ExtendedResourceClaim) -> None:
         """Publish the claim in the pod's status.
 
         Raises:
-            RetryableError: the server could not be written to, or keeps no such field (the claim is deleted then, and none is
-                made any more).
+            RetryableError: the API server refused the write, or drops the field (then the claim is deleted, and no further ones are
+                made).
         """
         record = claimed.found.record
         name = record.claim.metadata.name
@@ -193,9 +193,9 @@ class ExtendedClaims:
             raise RetryableError(f"pod {pod.key} is bound to node {live.node_name} already")
         await self._writing.discard(record)
 
-    async def _clean_up(self, record: ClaimRecord, pod: Pod, *, given_back: bool) -> None:
+    async def _clean_up(self, record: ClaimRecord, pod: Pod, *, released: bool) -> None:
         known = self._ledger.claims.by_uid(record.claim.metadata.uid)
-        if known is None or known.pending is not None or (known.claim.status.allocation is not None and not given_back):
+        if known is None or known.pending is not None or (known.claim.status.allocation is not None and not released):
             return
         try:
             await self._discard(known, pod)

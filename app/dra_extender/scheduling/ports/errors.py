@@ -1,7 +1,11 @@
-"""What the use cases answer; the HTTP side turns it into the extender protocol."""
+"""What the use cases answer, and why they answer nothing but an error; the HTTP side turns it into the extender protocol."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+STOPPING: Final = "the extender is stopping"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +23,28 @@ class FilterResponse:
 
 class RetryableError(Exception):
     """The question cannot be answered now; the message becomes the protocol's `Error`, and kube-scheduler tries the pod again."""
+
+
+class Shutdown:
+    """Whether the use cases stop, and why: the process stops, or this replica is not the leader any more.
+
+    `reason` is a sentence, None while they run.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._begun = asyncio.Event()
+
+    def begin(self, reason: str) -> None:
+        """Let every call that comes, and every bind that waits, end with this reason."""
+        self.reason = reason
+        self._begun.set()
+
+    def end(self) -> None:
+        """Serve again: a new term of leadership begins."""
+        self.reason = None
+        self._begun.clear()
+
+    async def wait(self) -> None:
+        """Return when the use cases stop."""
+        await self._begun.wait()

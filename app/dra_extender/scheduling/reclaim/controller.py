@@ -149,7 +149,7 @@ class ReclaimController:
             return
         self._idle.clear()
         try:
-            with self._bind.set_aside(uid):
+            with self._bind.lock_claim(uid):
                 result = await self._writer.release(record, due, blocking)
         finally:
             self._idle.set()

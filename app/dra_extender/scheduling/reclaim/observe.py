@@ -183,7 +183,7 @@ class ReclaimFacts:
 
     def unready_devices(self, claim: ClaimHead) -> frozenset[DeviceId]:
         """The devices that are not ready."""
-        return frozenset(each.device for each in self._verdict(claim).troubles)
+        return frozenset(each.device for each in self._verdict(claim).problems)
 
     def _verdict(self, claim: ClaimHead) -> ConditionVerdict:
         if not self._options.binding_conditions:

@@ -1,4 +1,4 @@
-"""Tells people about claims that were deleted while pods use their devices."""
+"""Reports about claims that this service cannot repair: deleted in use, or with two snapshots that differ."""
 
 from typing import Final
 
@@ -15,11 +15,12 @@ _MOST_DEVICES: Final = 4
 _LOG = structlog.get_logger(__name__)
 
 
-class OrphanReports:
-    """An Event on each pod that uses devices of a deleted claim, a line in the log, and metrics.
+class ClaimReports:
+    """Reports claims that were deleted while pods use their devices, and claims whose snapshots of compatibility groups differ.
 
-    Nothing can be repaired from here: a claim cannot be made anew under its old UID.  The devices are free for others when the pods
-    have ended, or at a restart of this service, which then knows nothing of them any more.
+    A deleted claim cannot be made anew under its old UID.  Its devices are free for others when the pods have ended, or at a
+    restart of this service, which then knows nothing of them any more.  Of two snapshots the groups in the allocation count, which
+    nobody can change; the annotation can be edited by every client that may edit the claim.
     """
 
     def __init__(self, ledger: Ledger, events: Events, metrics: Metrics) -> None:
@@ -27,23 +28,25 @@ class OrphanReports:
         self._events = events
         self._metrics = metrics
         self._subscription: Subscription | None = None
+        self._logged: frozenset[str] = frozenset()
         metrics.before_render(lambda: metrics.orphaned(len(ledger.claims.orphans)))
+        metrics.before_render(self._report_contradictions)
 
     def start(self) -> None:
-        """Report from now on, and what has been known before."""
+        """Report deleted claims from now on, and those that are known already."""
         self.stop()
-        self._subscription = self._ledger.events.subscribe(ClaimOrphaned, lambda event: self.report(event.orphan))
+        self._subscription = self._ledger.events.subscribe(ClaimOrphaned, lambda event: self._report(event.orphan))
         for orphan in tuple(self._ledger.claims.orphans.all()):
-            self.report(orphan)
+            self._report(orphan)
 
     def stop(self) -> None:
-        """Another replica reports from now on."""
+        """Report no further deleted claims: another replica does."""
         if self._subscription is not None:
             self._subscription.close()
             self._subscription = None
 
-    def report(self, orphan: Orphan) -> None:
-        """A claim was deleted while pods use its devices."""
+    def _report(self, orphan: Orphan) -> None:
+        """Record an Event on each pod that uses devices of the deleted claim; log and count it."""
         claim = "/".join(orphan.record.claim.metadata.key)
         names = [f"{each.driver}/{each.pool}/{each.device}" for each in orphan.record.holdings]
         more = len(names) - _MOST_DEVICES
@@ -57,3 +60,16 @@ class OrphanReports:
         )
         for pod in pods:
             self._events.about_pod(pod, warning=True, reason=REASON, message=text)
+
+    def _report_contradictions(self) -> None:
+        """Set the metric, and log each claim once for as long as its snapshots differ."""
+        contradicted = self._ledger.claims.contradicted
+        self._metrics.contradicted(len(contradicted))
+        for uid, device in contradicted.items():
+            record = self._ledger.claims.by_uid(uid)
+            if uid not in self._logged and record is not None:
+                claim = "/".join(record.claim.metadata.key)
+                _LOG.warning(
+                    "the groups of an allocation and of its annotation differ", claim=claim, device="/".join(device)
+                )
+        self._logged = frozenset(contradicted)
