@@ -239,14 +239,14 @@ class Extender:
         """See Prioritize."""
         return self._prioritize.run(pod.uid, nodes)
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
+    async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event) -> None:
         """See Bind."""
         self._check_running()
         clock, metrics = self._context.clock, self._context.metrics
         start = clock.monotonic()
         outcome = "failed"
         task = self.supervisor.begin(
-            BackgroundTask.BIND, self.binder.run(namespace, name, uid, node, hung_up), (RetryableError,)
+            BackgroundTask.BIND, self.binder.run(namespace, name, uid, node, disconnected), (RetryableError,)
         )
         self._binds.add(task)
         task.add_done_callback(self._binds.discard)

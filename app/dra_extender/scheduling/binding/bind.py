@@ -87,10 +87,10 @@ class Bind:
         """Inside, no bind decides about this claim; one that needs it waits for the end of the block."""
         return self._deps.pending.lock_claim(claim_uid)
 
-    async def run(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
+    async def run(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event) -> None:
         """Bind the pod to the node; joins a bind of the same pod and node that is still running, ends one to another node.
 
-        Once `hung_up` is set for every caller, no Binding is posted any more.
+        Once `disconnected` is set for every caller, no Binding is posted any more.
 
         Raises:
             RetryableError: not bound; the text says why, and a later bind of the pod carries on.
@@ -108,8 +108,8 @@ class Bind:
             raise RetryableError(f"the pod with UID {uid} is {'/'.join(session.key)}, not {namespace}/{name}")
         if session is None:
             session = self._begin(namespace, name, uid, node)
-        session.callers.append(hung_up)
-        watcher = asyncio.ensure_future(hung_up.wait())
+        session.callers.append(disconnected)
+        watcher = asyncio.ensure_future(disconnected.wait())
         watcher.add_done_callback(lambda _: session.recheck.fire())
         try:
             if session.task is not None:

@@ -92,7 +92,7 @@ class ConflictMonitor:
         if found is None:
             return
         overlap, others = found
-        theirs = "/".join(record.claim.metadata.key)
+        other_claim = "/".join(record.claim.metadata.key)
         ours = [each for each in others if is_snapshotted(each.claim)]
         if not ours:
             return
@@ -101,10 +101,10 @@ class ConflictMonitor:
         by = "" if own else ", by another writer"
         self._metrics.overlap(overlap.kind, "reported", overlap.writer)
         names = ["/".join(each.claim.metadata.key) for each in ours]
-        _LOG.warning("the same was allocated twice", to=theirs, ours=names, **overlap._asdict())
+        _LOG.warning("the same was allocated twice", to=other_claim, ours=names, **overlap._asdict())
         for other in ours:
-            mine = "/".join(other.claim.metadata.key)
-            text = f"{overlap.kind} {overlap.what} of claim {mine} was given to claim {theirs}, too{by}"
+            own_claim = "/".join(other.claim.metadata.key)
+            text = f"{overlap.kind} {overlap.what} of claim {own_claim} was given to claim {other_claim}, too{by}"
             for pod in self._users(other):
                 if pod.node_name:
                     self._events.about_pod(pod, warning=True, reason=REASON, message=text)

@@ -22,8 +22,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP
+from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP, CallBudget
 
 _Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
 

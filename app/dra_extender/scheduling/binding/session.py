@@ -69,7 +69,7 @@ class BindSession:
     `run` is the flow.  Between the decision and the first pending claim nothing is awaited, so no other bind decides in between.
     What is written stays written when the session ends early: the next bind of the pod carries on from the API objects.
 
-    `key`: namespace and name of the pod.  `callers`: for each caller an event that is set when it has hung up.  `other_node`: where
+    `key`: namespace and name of the pod.  `callers`: for each caller an event that is set when it disconnects.  `other_node`: where
     the scheduler wants the pod now instead.  `recheck` fires when `cancel_reason` may have changed.  `pod`, `claims` and `deadline`
     (monotonic seconds) are set by `run`.
     """
