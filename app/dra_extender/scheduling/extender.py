@@ -23,8 +23,9 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.filter import Filter, FilterDependencies
-from dra_extender.scheduling.gang.coordinator import GangCoordinator
+from dra_extender.scheduling.gang.coordinator import GangCoordinator, GangDependencies
 from dra_extender.scheduling.gang.failure_cache import GangFailures
+from dra_extender.scheduling.gang.holds import GangHolds
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
@@ -99,8 +100,17 @@ class Extender:
         permit, backoff = self.binder.permit, self.device_backoff
         fairness = HoldFairness(ledger, permit, self.binder.running, clock, self._holds_became_stale)
         fairness.stale.subscribe(lambda _: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE))
-        planner = GangPlanner(ledger, self._allocator, self._equivalence, backoff, fairness.stale)
-        failures = GangFailures(ledger, backoff, clock)
+        gangs = GangCoordinator(
+            GangDependencies(
+                ledger=ledger,
+                planner=GangPlanner(ledger, self._allocator, self._equivalence, backoff, fairness.stale),
+                permit=permit,
+                failures=GangFailures(ledger, backoff, clock),
+                holds=GangHolds(ledger, clock, options),
+                fairness=fairness,
+                on_assigned=self._member_assigned,
+            )
+        )
         return Filter(
             FilterDependencies(
                 ledger=ledger,
@@ -109,9 +119,7 @@ class Extender:
                     ledger, self._allocator, metrics, options.remembered_answers, self._equivalence
                 ),
                 unschedulable=self.unschedulable,
-                gangs=GangCoordinator(
-                    ledger, planner, permit, failures, clock, options, fairness, self._member_assigned
-                ),
+                gangs=gangs,
                 device_backoff=backoff,
                 short_claims=self._short_claims,
                 options=options,

@@ -187,8 +187,8 @@ def notes() -> Notes:
 
 def test_a_member_not_asked_about_yet_counts_as_offered_what_the_first_one_was(notes: Notes) -> None:
     offers, group = GangOffers(notes.ledger), notes.group()
-    offers.note(group, "a", ["n0", "n1"])
-    offers.note(group, "b", ["n2"])
+    offers.record(group, "a", ["n0", "n1"])
+    offers.record(group, "b", ["n2"])
     known = notes.among(offers, group, "n0", "n1")
     assert [sorted(known.to(pod)) for pod in "abc"] == [["n0", "n1"], ["n2"], ["n0", "n1"]]
     assert known.to("a") is known.to("c")
@@ -197,10 +197,10 @@ def test_a_member_not_asked_about_yet_counts_as_offered_what_the_first_one_was(n
 
 def test_of_a_node_that_has_changed_since_only_newer_offers_say_anything(notes: Notes) -> None:
     offers, group = GangOffers(notes.ledger), notes.group()
-    offers.note(group, "b", ["n0", "n2"])
+    offers.record(group, "b", ["n0", "n2"])
     notes.node("n1")
     notes.node("n2")
-    offers.note(group, "a", ["n1", "n3"])
+    offers.record(group, "a", ["n1", "n3"])
     known = notes.among(offers, group, "n1", "n3")
     assert known.to("b") == {"n0", "n1"}
 
@@ -208,7 +208,7 @@ def test_of_a_node_that_has_changed_since_only_newer_offers_say_anything(notes: 
 def test_members_and_nodes_that_are_gone_are_forgotten(notes: Notes) -> None:
     offers, group = GangOffers(notes.ledger), notes.group()
     for pod in "abc":
-        offers.note(group, pod, ["n0", "n1"] if pod == "a" else ["n2"])
+        offers.record(group, pod, ["n0", "n1"] if pod == "a" else ["n2"])
     sinks_of(notes.ledger)["nodes"].deleted("", "n0", "n0")
     sinks_of(notes.ledger)["pods"].deleted("ns", "b", "b")
     known = notes.among(offers, group, "n1")
@@ -218,17 +218,17 @@ def test_members_and_nodes_that_are_gone_are_forgotten(notes: Notes) -> None:
 
 def test_a_group_made_anew_knows_nothing_of_the_old_one(notes: Notes) -> None:
     offers = GangOffers(notes.ledger)
-    offers.note(notes.group(), "b", ["n0"])
+    offers.record(notes.group(), "b", ["n0"])
     assert offers.last(notes.group("other"), "b") == ()
     assert notes.among(offers, notes.group("other"), "n1").to("b") == {"n1"}
-    offers.note(notes.group("other"), "b", ["n1"])
+    offers.record(notes.group("other"), "b", ["n1"])
     assert offers.last(notes.group("other"), "b") == {"n1"}
 
 
 def test_only_so_many_gangs_are_remembered(notes: Notes) -> None:
     offers = GangOffers(notes.ledger, 2)
     for name in ("g1", "g2", "g1", "g3"):
-        offers.note(notes.group(name, name), "a", ["n0"])
+        offers.record(notes.group(name, name), "a", ["n0"])
     assert len(offers) == 2
     assert offers.last(notes.group("g2", "g2"), "a") == ()
     assert offers.last(notes.group("g1", "g1"), "a") == {"n0"}
@@ -253,7 +253,7 @@ def test_names_kept_are_counted_and_bounded_whatever_gangs_are_offered(seed: int
     for _ in range(300):
         group, member = chance.choice(gangs), f"p{chance.randrange(20)}"
         offered = chance.sample(nodes, chance.randint(1, len(nodes)))
-        offers.note(group, member, offered)
+        offers.record(group, member, offered)
         assert set(offers.last(group, member)) == set(offered)
         if chance.random() < 0.2:
             offers.among(chance.choice(gangs), member, nodes)
@@ -267,10 +267,10 @@ def test_a_gang_with_many_different_offers_forgets_its_own_and_no_others() -> No
         notes.node(node)
     quiet, hostile = notes.group("quiet", "quiet"), notes.group("hostile", "hostile")
     offers = GangOffers(notes.ledger, most_names=1_000)
-    offers.note(quiet, "a", nodes[:30])
+    offers.record(quiet, "a", nodes[:30])
 
     for index in range(500):
-        offers.note(hostile, f"p{index}", nodes[: index % 40] + nodes[index % 40 + 1 :])
+        offers.record(hostile, f"p{index}", nodes[: index % 40] + nodes[index % 40 + 1 :])
 
     assert set(offers.last(quiet, "a")) == set(nodes[:30])
     assert offers.names <= 1_000

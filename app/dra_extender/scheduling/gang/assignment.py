@@ -1,4 +1,4 @@
-"""The partial assignment of a gang during the search: the node of each assigned member, and what the claims get there."""
+"""The partial assignment of a gang during the search: the nodes of the assigned members, and what their claims get there."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -10,44 +10,44 @@ from dra_extender.scheduling.permit.members import GangMember
 
 
 class Assignment(NamedTuple):
-    """Where a member goes, and what each of its claims gets there."""
+    """The node of a member, and what each of its claims gets there."""
 
     node: str
     placements: Mapping[str, ClaimPlacement]
 
 
 class PlacementOracle(Protocol):
-    """What a plan asks about nodes and devices."""
+    """Answers the questions of a search about nodes and devices."""
 
     @property
     def undecided(self) -> bool:
-        """Whether some question could not be decided in the time there was, so that a None may be wrong."""
+        """Whether some question was not decided for lack of time, so that a None may be wrong."""
         ...
 
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
-        """A placement for each claim on this node, beside what the plan keeps and without these devices; None if there is none."""
+        """A placement for each claim on this node, beside the `kept` holdings and without these devices; None if there is none."""
         ...
 
     def allowed(self, member: GangMember, node: str) -> bool:
-        """Whether the member may be on the node at all: what it was offered, decided claims, extended resources."""
+        """Whether the offer, the allocated claims and the extended resources of the member permit the node."""
         ...
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
-        """Whether a pod on the node can use the devices of this placement."""
+        """Whether a pod on the node can use the devices of the placement."""
         ...
 
     def reach(self, holding: DeviceHolding) -> Hashable | None:
-        """None for a device of one node; else equal for devices that are the same to every claim and node."""
+        """None for a device that one node reaches; else equal for devices that are equivalent to every claim and node."""
         ...
 
     def symmetry_class(self, node: str) -> Hashable | None:
-        """Equal for nodes that answer every question equally; None for a node that has no equal."""
+        """Equal for equivalent nodes, about which every answer is the same; None for a node without an equivalent."""
         ...
 
     def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
-        """How many of these members, which are of one kind and share no claims, fit on this node at most; None if not known."""
+        """How many of these members, all of one kind and without shared claims, fit on this node; None if not known."""
         ...
 
     def out_of_time(self) -> bool:
@@ -55,12 +55,16 @@ class PlacementOracle(Protocol):
         ...
 
     def pause_due(self) -> bool:
-        """Whether the plan is to stop where it can go on.  A question may also raise Paused, and is asked again then."""
+        """Whether the search has to pause now.  A question may also raise SearchPaused; it is asked again then."""
         ...
 
 
 class AssignedMember(NamedTuple):
-    """An assigned member, the state before, and devices that members of the node got with it and that other nodes reach."""
+    """What undoes an assignment: the placements and shared devices of the node before it.
+
+    `joined`: how many claims of the member had been decided on other nodes.  `further`: devices that other nodes reach and that the
+    members of the node got with this assignment.
+    """
 
     member: GangMember
     node: str
@@ -79,7 +83,7 @@ class PartialAssignment:
         self.clear()
 
     def clear(self) -> None:
-        """No member is assigned."""
+        """Unassign all members."""
         self._on_node: dict[str, list[GangMember]] = {}
         self._placements: dict[str, Mapping[str, ClaimPlacement]] = {}
         self._decided: dict[str, tuple[str, ClaimPlacement]] = {}
@@ -93,22 +97,15 @@ class PartialAssignment:
     ) -> AssignedMember | None:
         """Assign the member, moving devices between the members of this node if necessary; None if that is impossible.
 
-        Nobody on the node gets one of the devices `without` for it.
+        No member of the node gets one of the devices `without`.  `unassign` undoes it.
         """
         before = self._placements.get(node, {})
         elsewhere = [shared for uid in member.claims if (shared := self._decided.get(uid)) and shared[0] != node]
         if not all(self._oracle.usable(placement, node) for _, placement in elsewhere):
             return None
-        new = [uid for uid in member.claims if uid not in self._decided]
-        after = before
-        if new:
-            found = self._beside(before, new, node, without)
-            if found is None:
-                self._note_full(member, node, without)
-                return None
-            if not self._still_usable(before, found, node):
-                return None
-            after = found
+        after = self._placements_with(member, node, before, without)
+        if after is None:
+            return None
         wide = [each for one in after.values() for each in one.holdings if self._oracle.reach(each) is not None]
         self.reached_further |= bool(wide)
         had = {(each.driver, each.pool, each.device) for each in self._wide.get(node, ())}
@@ -120,7 +117,7 @@ class PartialAssignment:
         return assigned
 
     def unassign(self, assigned: AssignedMember) -> None:
-        """Undo an `enter`; the last one first."""
+        """Undo an `assign`; the last one first."""
         node = assigned.node
         self._joined -= assigned.joined
         left = self._on_node[node]
@@ -135,7 +132,7 @@ class PartialAssignment:
             }
 
     def is_full(self, member: GangMember, node: str) -> bool:
-        """Whether it is known that there is nothing for the member beside the members of the node."""
+        """Whether it is known that nothing is left for the member beside the members of the node."""
         full = self._full.get(node)
         return full is not None and self._question(member) in full
 
@@ -152,7 +149,7 @@ class PartialAssignment:
         return {node: self.state_of(node) for node, members in self._on_node.items() if members}
 
     def state_of(self, node: str) -> Hashable | None:
-        """Which kinds of members are assigned to it and which devices they have that other nodes reach; None if it has none."""
+        """The kinds of members on the node, and the devices they have that other nodes reach; None for a node without members."""
         members = self._on_node.get(node)
         if not members:
             return None
@@ -164,10 +161,27 @@ class PartialAssignment:
             state = self._states[node] = frozenset(kinds.items()), frozenset(wide.items()), shared
         return state
 
-    def _beside(
+    def _placements_with(
+        self,
+        member: GangMember,
+        node: str,
+        before: Mapping[str, ClaimPlacement],
+        without: frozenset[DeviceId],
+    ) -> Mapping[str, ClaimPlacement] | None:
+        """Placements for all claims on the node, those of the member included; None if there are none."""
+        new = [uid for uid in member.claims if uid not in self._decided]
+        if not new:
+            return before
+        found = self._ask_beside(before, new, node, without)
+        if found is None:
+            self._note_full(member, node, without)
+            return None
+        return found if self._still_usable(before, found, node) else None
+
+    def _ask_beside(
         self, before: Mapping[str, ClaimPlacement], new: Sequence[str], node: str, without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
-        """Placements for all claims on the node: those that are there as they are, if that is possible."""
+        """Placements for all claims on the node; those that are there stay as they are if that is possible."""
         others = [holding for other, held in self._wide.items() if other != node for holding in held]
         here = [holding for placement in before.values() for holding in placement.holdings]
         found = self._oracle.ask(new, node, [*others, *here], without)
@@ -176,11 +190,11 @@ class PartialAssignment:
         return self._oracle.ask([*before, *new], node, others, without) if before else None
 
     def _question(self, member: GangMember) -> Hashable:
-        """What the member needs on a node that it does not share with members elsewhere."""
+        """What the member asks for on a node, without the claims that are decided already."""
         return tuple(ask for uid, ask in zip(member.claims, member.asks, strict=True) if uid not in self._decided)
 
     def _note_full(self, member: GangMember, node: str, without: Iterable[DeviceId]) -> None:
-        """Remember the answer as long as the present members stay, unless it is due to what is held elsewhere."""
+        """Keep the answer as long as the present members stay, unless devices of other nodes are its reason."""
         if without or any(self._wide.values()):
             return
         self._full.setdefault(node, {})[self._question(member)] = len(self._on_node.get(node, ()))
@@ -194,7 +208,7 @@ class PartialAssignment:
     def _still_usable(
         self, before: Mapping[str, ClaimPlacement], after: Mapping[str, ClaimPlacement], node: str
     ) -> bool:
-        """Whether members on other nodes can use what their shared claims would get now."""
+        """Whether members on other nodes can use the new placements of the claims that they share."""
         moved = {uid for uid, placement in before.items() if after[uid] != placement}
         return (
             not moved

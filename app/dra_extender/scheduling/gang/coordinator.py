@@ -1,10 +1,11 @@
 """Gangs: all members get their devices at once, or none does.
 
-kube-scheduler asks about one member after the other and never says where it has put the ones before.  So the coordinator plans the
-whole group at the first member's call, holds the plan, and answers each member with the one node that is planned for it.
+kube-scheduler calls filter for one member after the other, and does not report where it put the earlier ones.  So the coordinator
+plans the whole group at the call for the first member, holds the plan, and answers each call with the node planned for the member.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.ledger.ledger import Ledger
@@ -28,12 +29,10 @@ from dra_extender.scheduling.permit.members import (
     too_large,
 )
 from dra_extender.scheduling.permit.permit import Permit
-from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _ELSEWHERE: Final = Rejection(code=Code.GANG_ELSEWHERE)
-_SHARE: Final = 4
+_EXTENSION_DIVISOR: Final = 4
 """An extension of a plan may take this fraction of the steps of a whole plan."""
 
 GroupKey = tuple[str, str]
@@ -41,7 +40,7 @@ GroupKey = tuple[str, str]
 
 
 class _Request(NamedTuple):
-    """A call for one member: the nodes offered to it, and what the answer may cost."""
+    """A filter call for one member: the nodes offered to it, and its budget of time."""
 
     pod: Pod
     group: PodGroup
@@ -50,66 +49,72 @@ class _Request(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """Why a member gets no assignment, and whether too few others have one, so that the gang cannot come together now.
+    """Why a member gets no assignment.
 
-    `why` counts until a fact changes; None if it may change without that.
+    `short`: whether too few other members have one for the gang to start.  `cached`: the rejection that further calls get until a
+    fact changes; None if a further call may end otherwise.
     """
 
     result: FilterResult
     short: bool
-    why: Rejection | None = None
+    cached: Rejection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GangDependencies:
+    """What the coordinator works with.
+
+    `on_assigned` is called with the UID of each member that gets an assignment in a call for another member.
+    """
+
+    ledger: Ledger
+    planner: GangPlanner
+    permit: Permit
+    failures: GangFailures
+    holds: GangHolds
+    fairness: HoldFairness
+    on_assigned: Callable[[str], None]
 
 
 class GangCoordinator:
-    """The plans of all gangs that are being scheduled.  A plan is nothing but holds, and may be dropped at any time."""
+    """The plans of all gangs that are being scheduled.  A plan consists of holds only, and may be dropped at any time."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        planner: GangPlanner,
-        permit: Permit,
-        failures: GangFailures,
-        clock: Clock,
-        options: Options,
-        fairness: HoldFairness,
-        assigned: Callable[[str], None],
-    ) -> None:
-        """`assigned` is called with the UID of each member that gets an assignment while another member is asked about."""
-        self._ledger = ledger
-        self._planner = planner
-        self._permit = permit
-        self.fairness = fairness
-        self._report_assigned = assigned
-        self._holds = GangHolds(ledger, clock, options)
-        self._offers = GangOffers(ledger)
-        self._failures = failures
+    def __init__(self, uses: GangDependencies) -> None:
+        self._ledger = uses.ledger
+        self._planner = uses.planner
+        self._permit = uses.permit
+        self._failures = uses.failures
+        self._holds = uses.holds
+        self.fairness = uses.fairness
+        self._on_assigned = uses.on_assigned
+        self._offers = GangOffers(uses.ledger)
         self._plans: dict[GroupKey, GangPlan] = {}
-        fairness.stale.subscribe(self.revoke)
+        uses.fairness.stale.subscribe(self.revoke)
 
     def offer(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
-        """The one node that is planned for this member, held for it, or why the gang does not fit; None if it needs no plan.
+        """The one node that is planned and held for this member, or why the gang does not fit; None if the pod needs no assignment.
 
-        If the planned node is not among the offered `nodes`, the member gets another one beside the others, or causes a new plan
-        for itself and for the members whose assignments are not announced.  If an announced assignment has become invalid, the
-        gang is planned anew: others keep what was announced to them only if the gang fits with that.
+        If the planned node is not among the offered `nodes`, the member gets another one beside the other assignments, or a new
+        plan is made for it and for the members whose assignments are not announced.  If an announced assignment has become
+        invalid, the whole gang is planned anew; other members keep their announced assignments if the gang fits with these.
 
         Raises:
-            SearchPaused: the slice of the budget is over; asked again, it goes on.
+            SearchPaused: the slice of the budget is over; the same call continues.
         """
-        refusal = too_large(group, self._ledger)
-        if refusal is not None:
-            return rejected_everywhere(nodes, refusal)
+        rejection = too_large(group, self._ledger)
+        if rejection is not None:
+            return rejected_everywhere(nodes, rejection)
         try:
             return self._offer(_Request(pod, group, nodes, budget))
         except PlanUnfinishedError:
-            refused = rejected_everywhere(nodes, _search_stopped(group))
-            refused.limited = True
-            return refused
+            result = rejected_everywhere(nodes, _search_stopped(group))
+            result.limited = True
+            return result
 
     def may_fit(self, pod: Pod, group: PodGroup, nodes: Collection[str], budget: CallBudget) -> bool:
-        """Whether a call for this rejected member might end with an assignment now; nothing is held for it.
+        """Whether a filter call for this rejected member might end with an assignment now; nothing is held for it.
 
-        True, too, if finding out would take giving up a plan.
+        Also True if the answer would require dropping a plan.
 
         Raises:
             SearchPaused: the slice of the budget is over.
@@ -117,7 +122,7 @@ class GangCoordinator:
         plan = self._plans.get(group.metadata.key)
         if plan is not None and self._holds.any_of(plan.assignments):
             return True
-        if self._failures.known(group, pod.uid, self._offers.revision(group)) is not None:
+        if self._failures.find(group, pod.uid, self._offers.revision(group)) is not None:
             return False
         if too_large(group, self._ledger) is not None:
             return False
@@ -131,10 +136,10 @@ class GangCoordinator:
         offered = self._offers.last(group, pod.uid) or nodes
         request = _Request(pod, group, tuple(offered), budget)
         planned = self._search(request, snapshot.candidates, max(snapshot.needed, 1))
-        return planned.unsettled or bool(planned.revocable) or pod.uid in planned.assignments
+        return planned.narrowing or bool(planned.revocable) or pod.uid in planned.assignments
 
     def revoke(self, group_uid: str) -> None:
-        """Give up the whole plan of this gang."""
+        """Drop the plan of this gang."""
         for key, plan in list(self._plans.items()):
             if plan.group_uid == group_uid:
                 self._drop(key)
@@ -148,12 +153,12 @@ class GangCoordinator:
 
     def _offer(self, request: _Request) -> FilterResult | None:
         pod, group, nodes = request.pod, request.group, request.nodes
-        self._offers.note(group, pod.uid, nodes)
+        self._offers.record(group, pod.uid, nodes)
         plan = self._plan_of(group)
         if plan is None or pod.uid not in plan.assignments:
-            known = self._failures.known(group, pod.uid, self._offers.revision(group))
-            if known is not None:
-                return rejected_everywhere(nodes, known)
+            cached = self._failures.find(group, pod.uid, self._offers.revision(group))
+            if cached is not None:
+                return rejected_everywhere(nodes, cached)
         if plan is None:
             self.fairness.shares.check_plan(group.metadata.uid, *group.metadata.key)
             self._forget_without_holds()
@@ -176,7 +181,7 @@ class GangCoordinator:
         return plan
 
     def _has_valid_assignment(self, plan: GangPlan, request: _Request) -> bool:
-        """Whether the member has an assignment that can be announced; an announced one must not have changed since."""
+        """Whether the member has an assignment that can be announced; the node of an announced one must be unchanged."""
         uid = request.pod.uid
         assignment = plan.assignments.get(uid)
         return (
@@ -186,7 +191,7 @@ class GangCoordinator:
         )
 
     def _replan(self, plan: GangPlan, request: _Request, *, may_extend: bool) -> _Failure | None:
-        """Find an assignment for the member, which may need none; why there is none, if so.
+        """Find an assignment for the member; returns why there is none, or None if it has one or needs none.
 
         1. Extend: all others keep their assignments.
         2. Replan the members whose assignments are not announced.
@@ -195,7 +200,7 @@ class GangCoordinator:
         uid = request.pod.uid
         restartable = uid in plan.announced or uid in plan.replanned
         if restartable:
-            # Until its call is answered: pauses come in between.
+            # Until the call for it ends: the search may pause in between.
             plan.replanned.add(uid)
             self._revoke_invalid(plan, uid)
         elif may_extend and self._extend(plan, request):
@@ -209,7 +214,7 @@ class GangCoordinator:
         return failure
 
     def _extend(self, plan: GangPlan, request: _Request) -> bool:
-        """Whether the pod gets an assignment beside all others, which costs much less than a new plan."""
+        """Whether the pod gets an assignment beside all others.  That costs much less than a new plan."""
         pod = request.pod
         others = plan.assignments.keys() - {pod.uid}
         if not others or not all(self._holds.has(uid, plan.assignments[uid]) for uid in others - plan.announced):
@@ -219,34 +224,43 @@ class GangCoordinator:
         candidate = candidate_of(pod, self._ledger)
         if candidate is None or isinstance(candidate, Rejection):
             return False
-        planned = self._search(request, (candidate,), 1, MAX_STEPS // _SHARE)
+        planned = self._search(request, (candidate,), 1, MAX_STEPS // _EXTENSION_DIVISOR)
         if pod.uid not in planned.assignments:
             return False
         self._assign(plan, request, planned.assignments, (candidate,))
         return True
 
     def _replan_unannounced(self, plan: GangPlan, request: _Request) -> _Failure | None:
-        """Plan the members whose assignments are not announced; why that is impossible, if it is.
-
-        A pod without open claims gets no assignment; it is refused while its gang lacks members for which it would wait.
-        """
-        pod, group, nodes = request.pod, request.group, request.nodes
+        """Plan the members whose assignments are not announced; returns why that is impossible, if it is."""
+        pod, group = request.pod, request.group
         self._holds.release((pod.uid, *plan.unannounced))
         for uid in plan.unannounced:
             plan.revoke(uid)
         snapshot = take_snapshot(group, self._ledger)
-        for other, refusal in snapshot.missing:
-            if other.uid == pod.uid:
-                return _Failure(rejected_everywhere(nodes, refusal), short=False)
         if all(each.pod.uid != pod.uid for each in snapshot.candidates):
-            if self._lacks_members(group, snapshot):
-                return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=False)
-            return None
+            return self._check_without_assignment(request, snapshot)
         candidates = tuple(each for each in snapshot.candidates if each.pod.uid not in plan.announced)
         lacking = snapshot.needed - sum(each.pod.uid in plan.announced for each in snapshot.candidates)
+        if len(candidates) < max(lacking, 1):
+            return _Failure(rejected_everywhere(request.nodes, _too_few(group, snapshot)), short=lacking > 0)
+        return self._plan_candidates(plan, request, candidates, lacking)
+
+    def _check_without_assignment(self, request: _Request, snapshot: GangSnapshot) -> _Failure | None:
+        """Why a pod that is no candidate is rejected: its claims are not ready, or its gang lacks members; None if it is not."""
+        pod, group, nodes = request.pod, request.group, request.nodes
+        for other, rejection in snapshot.missing:
+            if other.uid == pod.uid:
+                return _Failure(rejected_everywhere(nodes, rejection), short=False)
+        if self._lacks_members(group, snapshot):
+            return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=False)
+        return None
+
+    def _plan_candidates(
+        self, plan: GangPlan, request: _Request, candidates: Sequence[MemberCandidate], lacking: int
+    ) -> _Failure | None:
+        """Assign all candidates, or as many as the gang lacks; returns why the member of the call gets no assignment, if so."""
+        pod, group, nodes = request.pod, request.group, request.nodes
         needed, short = max(lacking, 1), lacking > 0
-        if len(candidates) < needed:
-            return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short)
         planned = self._search(request, candidates, needed)
         if planned.limited:
             return _failure(nodes, _search_stopped(group), plan, short=False)
@@ -254,17 +268,16 @@ class GangCoordinator:
             self._assign(plan, request, planned.assignments, candidates)
             return None
         why = _does_not_fit(group, len(candidates), needed)
-        if planned.unsettled or planned.revocable:
-            refused = rejected_everywhere(nodes, why)
-            refused.narrowing, refused.behind = planned.unsettled, planned.behind
-            refused.revocable = planned.revocable
-            return _Failure(refused, short=False)
+        if planned.narrowing or planned.revocable:
+            result = rejected_everywhere(nodes, why)
+            result.narrowing, result.behind, result.revocable = planned.narrowing, planned.behind, planned.revocable
+            return _Failure(result, short=False)
         if planned.assignments:
             self._plans[group.metadata.key] = plan
             self._assign(plan, request, planned.assignments, candidates)
-        failed = _failure(nodes, why, plan, short=short and not planned.assignments)
-        failed.result.behind = planned.behind
-        return failed._replace(why=None) if planned.behind else failed
+        failure = _failure(nodes, why, plan, short=short and not planned.assignments)
+        failure.result.behind = planned.behind
+        return failure._replace(cached=None) if planned.behind else failure
 
     def _search(
         self, request: _Request, candidates: Sequence[MemberCandidate], needed: int, steps: int = MAX_STEPS
@@ -280,14 +293,14 @@ class GangCoordinator:
         assignments: Mapping[str, Assignment],
         candidates: Sequence[MemberCandidate],
     ) -> None:
-        """Hold these assignments; members that were refused before are reconsidered."""
+        """Hold these assignments, and report them: earlier calls for the other members may have ended with a rejection."""
         plan.assign(assignments)
         self._holds.place(request.group, assignments, candidates)
         for uid in assignments.keys() - {request.pod.uid}:
-            self._report_assigned(uid)
+            self._on_assigned(uid)
 
     def _announce(self, plan: GangPlan, request: _Request, assignment: Assignment) -> FilterResult:
-        """The answer that names the member's node."""
+        """Answer the call with the member's node."""
         uid, group = request.pod.uid, request.group
         if plan.phase is not GangPhase.ANNOUNCED:
             self.fairness.shares.offered(group.metadata.uid)
@@ -301,19 +314,19 @@ class GangCoordinator:
         return result
 
     def _reject(self, failure: _Failure, request: _Request) -> FilterResult:
-        """The answer that refuses the member; the next members are answered with it as long as no fact changes."""
+        """Answer the call with a rejection, which further calls get as long as no fact changes."""
         pod, group = request.pod, request.group
         if failure.short:
             self._drop(group.metadata.key)
             self._permit.reject(group)
-        if failure.why is not None:
-            limited = failure.why.code is Code.SEARCH_LIMIT
-            everybody, revision = limited or failure.short, self._offers.revision(group)
-            self._failures.note(group, pod.uid, revision, failure.why, everybody=everybody, limited=limited)
+        if failure.cached is not None:
+            limited = failure.cached.code is Code.SEARCH_LIMIT
+            whole_gang, revision = limited or failure.short, self._offers.revision(group)
+            self._failures.record(group, pod.uid, revision, failure.cached, whole_gang=whole_gang, limited=limited)
         return failure.result
 
     def _revoke_deleted(self, plan: GangPlan) -> bool:
-        """Whether a member with an assignment was deleted, so that the others may be too few now."""
+        """Revoke the assignments of deleted members; whether there were any, so that the others may be too few now."""
         deleted = [uid for uid in plan.assignments if self._ledger.pods.gone(uid)]
         for uid in deleted:
             plan.revoke(uid)
@@ -327,7 +340,7 @@ class GangCoordinator:
                 self._holds.release((uid,))
 
     def _forget_without_holds(self) -> None:
-        """Drop plans of which nothing is held any more."""
+        """Drop plans without holds."""
         for key, plan in list(self._plans.items()):
             if not self._holds.any_of(plan.assignments):
                 del self._plans[key]
@@ -338,7 +351,7 @@ class GangCoordinator:
             self._holds.release(plan.assignments)
 
     def _lacks_members(self, group: PodGroup, snapshot: GangSnapshot) -> bool:
-        """Whether too few members exist for the permit, and none is bound whom others may follow."""
+        """Whether too few members exist for the gang to start, and none is bound yet."""
         return snapshot.needed > len(snapshot.candidates) and self.phase(group) is not GangPhase.BOUND
 
 
@@ -350,8 +363,8 @@ def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: boo
 def _too_few(group: PodGroup, snapshot: GangSnapshot) -> Rejection:
     detail = f"{max(snapshot.needed, 1)} more members needed, {len(snapshot.candidates)} can be placed"
     if snapshot.missing:
-        pod, refusal = snapshot.missing[0]
-        detail += f"; pod {pod.name}: {refusal.text}"
+        pod, rejection = snapshot.missing[0]
+        detail += f"; pod {pod.name}: {rejection.text}"
     return Rejection(code=Code.GANG_INCOMPLETE, detail=f"PodGroup {group.metadata.name}: {detail}")
 
 

@@ -1,3 +1,5 @@
+"""Plans of gangs that failed, kept until a fact changes that they depend on."""
+
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -9,14 +11,14 @@ from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock
 
-_REMEMBERED: Final = 1_000
+_MOST_GANGS: Final = 1_000
 _LIMIT_SECONDS: Final = 10.0
 
 
 class _Facts(NamedTuple):
     """The versions of everything that a plan reads.
 
-    `offers`: the revision of what the gang's members were offered.  `backoffs`: the devices and nodes that members leave alone.
+    `offers`: the revision of what the gang's members were offered.  `backoffs`: the devices and nodes in backoff, by member.
     """
 
     group: PodGroup
@@ -32,47 +34,50 @@ class _Facts(NamedTuple):
 
 @dataclass(slots=True)
 class _Failure:
-    """Why no member gets an assignment (`everybody`), or those pods that were left out; until when that counts (monotonic)."""
+    """Why no member gets an assignment (`whole_gang`), or why single `pods` do not; valid while the facts last, and until `end`.
+
+    `end` is monotonic.
+    """
 
     facts: _Facts
-    everybody: Rejection | None
+    whole_gang: Rejection | None
     pods: dict[str, Rejection]
-    until: float
+    end: float
 
 
 class GangFailures:
-    """Plans that failed: each of many members asks, and on the same facts the answer is the same.
+    """Failed plans by gang: on the same facts, each further member of the gang gets the same answer without a search.
 
-    A search that was stopped at its limit is begun again after a while, for it may have been the machine that was slow.
+    A search that was stopped at its limit is repeated after a while: a slow machine may have been the reason.
     """
 
-    def __init__(self, ledger: Ledger, cool_downs: DeviceBackoff, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, device_backoff: DeviceBackoff, clock: Clock) -> None:
         self._ledger = ledger
-        self._cool_downs = cool_downs
+        self._device_backoff = device_backoff
         self._clock = clock
-        self._known: LruCache[tuple[str, str], _Failure] = LruCache(_REMEMBERED)
+        self._failures: LruCache[tuple[str, str], _Failure] = LruCache(_MOST_GANGS)
 
-    def known(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
+    def find(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
         """Why the pod gets no assignment, if no fact has changed since; `offers`: the revision of what members were offered."""
-        failure = self._known.get(group.metadata.key)
-        if failure is None or self._clock.monotonic() >= failure.until:
+        failure = self._failures.get(group.metadata.key)
+        if failure is None or self._clock.monotonic() >= failure.end:
             return None
         if failure.facts != self._facts(group, offers):
             return None
-        return failure.everybody or failure.pods.get(pod_uid)
+        return failure.whole_gang or failure.pods.get(pod_uid)
 
-    def note(
-        self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, everybody: bool, limited: bool
+    def record(
+        self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, whole_gang: bool, limited: bool
     ) -> None:
-        """The pod gets no assignment, and neither does any other member if `everybody`; `limited` if that is not certain."""
+        """The pod gets no assignment, and with `whole_gang` no other member does; `limited` if that is not certain."""
         facts, end = self._facts(group, offers), self._clock.monotonic() + _LIMIT_SECONDS
-        failure = self._known.get(group.metadata.key)
-        if failure is None or failure.facts != facts or failure.everybody:
+        failure = self._failures.get(group.metadata.key)
+        if failure is None or failure.facts != facts or failure.whole_gang:
             failure = _Failure(facts, None, {}, float("inf"))
-        self._known[group.metadata.key] = failure
+        self._failures[group.metadata.key] = failure
         failure.pods[pod_uid] = why
-        failure.everybody = why if everybody else None
-        failure.until = end if limited else failure.until
+        failure.whole_gang = why if whole_gang else None
+        failure.end = end if limited else failure.end
 
     def _facts(self, group: PodGroup, offers: int) -> _Facts:
         ledger = self._ledger
@@ -89,7 +94,7 @@ class GangFailures:
         )
 
     def _backoffs(self, group: PodGroup) -> frozenset[tuple[str, frozenset[DeviceId], frozenset[str]]]:
-        backoff, pods = self._cool_downs, self._ledger.pods
+        backoff, pods = self._device_backoff, self._ledger.pods
         if not backoff.pods:
             return frozenset()
         members = (

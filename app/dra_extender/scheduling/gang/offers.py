@@ -1,7 +1,7 @@
-"""Which nodes the members of a gang were offered, for as long as that says something.
+"""The nodes that the members of a gang were offered, while these offers are valid.
 
-kube-scheduler offers each member its own nodes (affinity, taints, CPU), one member after the other.  What it offered outlives the
-plan that was made with it, so that a gang whose members may go to different nodes is planned as soon as enough is known.
+kube-scheduler offers each member its own nodes (affinity, taints, CPU), one member after the other.  An offer outlives the plan
+that was made with it, so that a gang whose members may go to different nodes is planned once the offers of its members are known.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,26 +12,28 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
 
-_REMEMBERED: Final = 1_000
+_MOST_GANGS: Final = 1_000
 MOST_NAMES: Final = 500_000
-"""So many names of nodes are kept in all offers together, equal ones of a gang counted once: about 30 to 60 bytes each."""
+"""The most names of nodes in all offers together; equal offers of one gang count once.  A name takes 30 to 60 bytes."""
 _LARGE: Final = 4
+"""A gang with more than this fraction of all names forgets its own offers first."""
 
 Names = frozenset[str]
 
 
 class _Offer(NamedTuple):
-    """The nodes, and the place in the journal of nodes at that time."""
+    """The offered nodes, and the position in the journal of node changes at that time."""
 
     nodes: Names
     place: int
 
 
 @dataclass(slots=True)
-class _Known:
-    """What is known of one gang.  `order` has every node once, in the order in which they were offered first.
+class _GangOffers:
+    """The offers to one gang.  `order` has every node once, in the order of the first offers of each.
 
-    `revision` moves when more is known than was assumed.  `size` counts the names in `order` and in different offers.
+    `revision` changes when an offer differs from what was assumed for the member.  `size`: the names in `order` and in different
+    offers.
     """
 
     uid: str
@@ -42,7 +44,7 @@ class _Known:
     _sets: dict[Names, tuple[Names, int]] = field(default_factory=dict)
 
     def put(self, pod_uid: str, names: Names, place: int) -> None:
-        """The member was offered these nodes; equal sets become one object."""
+        """Record the offer to a member; equal sets become one object."""
         kept, users = self._sets.get(names, (names, 0))
         self._sets[kept] = kept, users + 1
         if not users:
@@ -53,7 +55,7 @@ class _Known:
             self._release(before.nodes)
 
     def drop(self, pod_uid: str) -> None:
-        """Forget what the member was offered."""
+        """Forget the offer to a member."""
         self._release(self.offers.pop(pod_uid).nodes)
 
     def _release(self, names: Names) -> None:
@@ -65,36 +67,36 @@ class _Known:
             self.size -= len(kept)
 
     def order_by(self, names: Iterable[str]) -> None:
-        """These are the nodes, in this order."""
+        """Replace the nodes and their order."""
         self.size -= len(self.order)
         self.order = dict.fromkeys(names)
         self.size += len(self.order)
 
 
 class GangOffers:
-    """The offers to the members of the gangs that were asked about last.
+    """The offers to the members of the gangs with the latest calls.
 
-    They are bounded in all.  A gang with many different offers forgets the older half of them first; else the gang is forgotten
-    that was asked about longest ago.
+    Gangs and names are bounded.  A gang with many different offers forgets the older half of them first; otherwise the gang whose
+    last call is oldest is forgotten.
     """
 
-    def __init__(self, ledger: Ledger, remembered: int = _REMEMBERED, most_names: int = MOST_NAMES) -> None:
-        """Keep those of so many gangs, with so many names of nodes."""
+    def __init__(self, ledger: Ledger, most_gangs: int = _MOST_GANGS, most_names: int = MOST_NAMES) -> None:
+        """Keep the offers of so many gangs, with so many names of nodes."""
         self._ledger = ledger
         self._most_names = most_names
         self._names = 0
-        self._gangs: LruCache[tuple[str, str], _Known] = LruCache(remembered, on_evict=self._evicted)
+        self._gangs: LruCache[tuple[str, str], _GangOffers] = LruCache(most_gangs, on_evict=self._evicted)
 
     def __len__(self) -> int:
         return len(self._gangs)
 
-    def note(self, group: PodGroup, pod_uid: str, nodes: Sequence[str]) -> None:
-        """The member was offered these nodes, and no others."""
+    def record(self, group: PodGroup, pod_uid: str, nodes: Sequence[str]) -> None:
+        """kube-scheduler offers the member these nodes and no others."""
         key, uid = group.metadata.key, group.metadata.uid
         known = self._gangs.get(key)
         if known is None or known.uid != uid:
             self._names -= 0 if known is None else known.size
-            known = _Known(uid)
+            known = _GangOffers(uid)
         self._gangs[key] = known
         before = known.size
         names, place = frozenset(nodes), self._ledger.node_changes.since(-1)[1]
@@ -104,7 +106,7 @@ class GangOffers:
             known.order_by((*known.order, *nodes))
         known.put(pod_uid, names, place)
         self._names += known.size - before
-        while self._names > self._most_names and self._make_room(pod_uid):
+        while self._names > self._most_names and self._forget_some(pod_uid):
             pass
 
     @property
@@ -112,14 +114,14 @@ class GangOffers:
         """How many names of nodes are kept."""
         return self._names
 
-    def _make_room(self, asked: str) -> bool:
-        """Forget something, but not what this member was offered; whether there was anything to forget."""
+    def _forget_some(self, pod_uid: str) -> bool:
+        """Forget some offers, but not that to this member; whether there were any to forget."""
         largest = max(self._gangs.values(), key=lambda each: each.size)
         if len(self._gangs) > 1 and largest.size <= self._most_names // _LARGE:
             self._gangs.evict()
             return True
         before = largest.size
-        others = [uid for uid in largest.offers if uid != asked]
+        others = [uid for uid in largest.offers if uid != pod_uid]
         for uid in others[: (len(others) + 1) // 2]:
             largest.drop(uid)
         largest.revision += 1
@@ -128,60 +130,65 @@ class GangOffers:
             self._gangs.evict()
         return bool(others) or len(self._gangs) > 1
 
-    def _evicted(self, _: tuple[str, str], known: _Known) -> None:
+    def _evicted(self, _: tuple[str, str], known: _GangOffers) -> None:
         self._names -= known.size
 
     def revision(self, group: PodGroup) -> int:
-        """The same as long as what is known of the gang's members, or was assumed, has not changed, but by changes of nodes."""
+        """A number that changes with the offers to the gang's members, known or assumed, and not with changes of nodes."""
         known = self._gangs.get(group.metadata.key)
         return known.revision if known is not None and known.uid == group.metadata.uid else -1
 
     def last(self, group: PodGroup, pod_uid: str) -> Collection[str]:
-        """What the member was offered last; nothing if that is not known."""
+        """The last offer to the member; empty if that is not known."""
         known = self._gangs.get(group.metadata.key)
         offer = known.offers.get(pod_uid) if known is not None and known.uid == group.metadata.uid else None
         return offer.nodes if offer is not None else ()
 
     def among(self, group: PodGroup, pod_uid: str, nodes: Collection[str]) -> "OfferedNodes":
-        """What is known of the gang, of which the member with this UID is asked about and offered these `nodes`.
-
-        Members that are bound or gone are forgotten, and so are nodes that do not exist any more.
-        """
-        known, news = self._gangs.get(group.metadata.key), self._ledger.node_changes
+        """The offers to the gang in a call that offers these `nodes` to the member with this UID."""
+        known = self._gangs.get(group.metadata.key)
         if known is None or known.uid != group.metadata.uid:
-            known = _Known(group.metadata.uid)
+            known = _GangOffers(group.metadata.uid)
+        else:
+            self._forget_invalid(known)
+        begin = min((each.place for each in known.offers.values()), default=0)
+        changes = self._ledger.node_changes.since(begin)[0] or ()
+        changed = {name: begin + index for index, name in enumerate(changes, start=1)}
+        exist = self._ledger.nodes
+        order = tuple(name for name in {**known.order, **dict.fromkeys(nodes)} if name in exist)
+        return OfferedNodes(known.offers, frozenset(nodes), pod_uid, changed, order)
+
+    def _forget_invalid(self, known: _GangOffers) -> None:
+        """Forget members that need no node any more, offers that are older than the journal, and deleted nodes."""
         before = known.size
         for uid, offer in list(known.offers.items()):
-            if self._has_settled(uid) or news.since(offer.place)[0] is None:
+            if self._needs_no_node(uid) or self._ledger.node_changes.since(offer.place)[0] is None:
                 known.drop(uid)
         exist = self._ledger.nodes
         if any(name not in exist for name in known.order):
             known.order_by(name for name in known.order if name in exist)
-        if self._gangs.get(group.metadata.key) is known:
-            self._names += known.size - before
-        begin = min((each.place for each in known.offers.values()), default=0)
-        changed = {name: begin + index for index, name in enumerate(news.since(begin)[0] or (), start=1)}
-        order = tuple(name for name in {**known.order, **dict.fromkeys(nodes)} if name in exist)
-        return OfferedNodes(known.offers, frozenset(nodes), pod_uid, changed, order)
+        self._names += known.size - before
 
-    def _has_settled(self, pod_uid: str) -> bool:
+    def _needs_no_node(self, pod_uid: str) -> bool:
+        """Whether the pod is bound, finished or gone."""
         pod = self._ledger.pods.by_uid(pod_uid)
         return self._ledger.pods.gone(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
 
 
 class OfferedNodes:
-    """The nodes on which each member may be planned; `nodes` are all of them, in an order that lasts.
+    """The nodes on which each member may be planned; `nodes` are all of them, in an order that stays the same.
 
-    A member counts as offered what it was offered, as long as the nodes are what they were; of a node that has changed since, and
-    of a member that was not asked about yet, nothing is known: the offer to the first member that was counts for it.
+    The last offer to a member is valid for the nodes that have not changed since.  For other nodes, and for a member without an
+    offer, the offer to the first member with one is assumed.
     """
 
     def __init__(
-        self, offers: dict[str, _Offer], nodes: Names, asked: str, changed: Mapping[str, int], order: Sequence[str]
+        self, offers: dict[str, _Offer], nodes: Names, pod_uid: str, changed: Mapping[str, int], order: Sequence[str]
     ) -> None:
+        """`nodes` are offered to the pod with this UID in the present call; `changed`: the position of each change of a node."""
         self._offers = offers
         self._now = nodes
-        self._asked = asked
+        self._pod_uid = pod_uid
         self._changed = changed
         self.nodes = order
         self._sets: dict[Names, Names] = {}
@@ -191,7 +198,7 @@ class OfferedNodes:
 
     def to(self, pod_uid: str) -> Names:
         """The nodes of this member; equal sets are one object."""
-        if pod_uid == self._asked:
+        if pod_uid == self._pod_uid:
             return self._one(self._now)
         offer = self._offers.get(pod_uid)
         if offer is None:
@@ -202,9 +209,9 @@ class OfferedNodes:
         return known
 
     def _valid(self, offer: _Offer, others: Names) -> Names:
-        """The offer, with what others were offered of the nodes about which it says nothing any more."""
-        moved = {name for name, place in self._changed.items() if place > offer.place}
-        return (offer.nodes - moved) | (others & moved) if moved else offer.nodes
+        """The offer, with that to `others` for the nodes that have changed since."""
+        outdated = {name for name, place in self._changed.items() if place > offer.place}
+        return (offer.nodes - outdated) | (others & outdated) if outdated else offer.nodes
 
     def _one(self, names: Names) -> Names:
         return self._sets.setdefault(names, names)

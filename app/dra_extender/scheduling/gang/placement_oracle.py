@@ -1,4 +1,4 @@
-"""What the plan of a gang asks about nodes and devices, answered from the ledger and by the allocator."""
+"""Answers the questions of a gang's search about nodes and devices, from the ledger and with the allocator."""
 
 from collections.abc import Collection, Hashable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
@@ -28,16 +28,16 @@ _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 
 
 class PlannerContext(NamedTuple):
-    """What outlives a plan.  `capacities` remembers for equivalent nodes how many members of a kind they have room for."""
+    """What outlives a plan.  `capacities`: how many members of a kind fit on a node, by symmetry class and kind."""
 
     ledger: Ledger
-    searching: NodeAllocator
+    allocator: NodeAllocator
     equivalence: NodeEquivalence
     capacities: MutableMapping[Hashable, int]
 
 
 class LedgerPlacementOracle:
-    """PlacementOracle for one plan, under one usage; devices that are `cooling` for some member count as taken."""
+    """PlacementOracle for one plan, under one usage; devices `backed_off` for some member count as in use."""
 
     def __init__(
         self,
@@ -45,39 +45,39 @@ class LedgerPlacementOracle:
         candidates: Sequence[MemberCandidate],
         offered: OfferedNodes,
         usage: Usage,
-        cooling: Collection[DeviceId],
+        backed_off: Collection[DeviceId],
         budget: CallBudget,
     ) -> None:
-        """Nothing of this may change meanwhile, but the capacities are filled; after a pause `budget` may be another one."""
-        self._ledger, self._searching, self._equivalence, self._capacities = context
+        """Nothing of this may change during the search, except that capacities are added, and `budget` is set after a pause."""
+        self._ledger, self._allocator, self._equivalence, self._capacities = context
         self._by_uid = {each.pod.uid: each for each in candidates}
         self._claims = {each.record.claim.metadata.uid: each for one in candidates for each in one.claims.open}
         self._special = {each.special: each for each in candidates if each.special}
         self._offered = offered
-        self._usage = BackoffUsage(usage, cooling) if cooling else usage
-        self._comparable = not cooling
+        self._usage = BackoffUsage(usage, backed_off) if backed_off else usage
+        self._comparable = not backed_off
         self._under_holds = self._ledger.nodes_under_holds()
         self._reach: dict[DeviceId, Hashable | None] = {}
         self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}
         self.budget = budget
         self._reads = self._attributes_read()
-        # What was answered since a question was paused, as a question that was paused is put again from the start.
-        self._again: dict[Hashable, tuple[Mapping[str, ClaimPlacement] | None, bool]] | None = None
+        # The answers since a question was paused: `capacity` asks again from its start.
+        self._answers: dict[Hashable, tuple[Mapping[str, ClaimPlacement] | None, bool]] | None = None
         self.undecided = False
 
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
         """See PlacementOracle."""
-        if self._again is None:
+        if self._answers is None:
             return self._ask(claims, node, kept, without)
         question = (tuple(claims), node, tuple(kept), without)
-        known = self._again.get(question)
+        known = self._answers.get(question)
         if known is None:
             before, self.undecided = self.undecided, False
             try:
                 found = self._ask(claims, node, kept, without)
-                known = self._again[question] = found, self.undecided
+                known = self._answers[question] = found, self.undecided
             finally:
                 self.undecided |= before
         self.undecided |= known[1]
@@ -91,7 +91,7 @@ class LedgerPlacementOracle:
         placements = dict.fromkeys(claims, _NOTHING)
         if not wanted:
             return placements
-        demand = self._searching.demand(tuple(wanted.values()), self.budget)
+        demand = self._allocator.demand(tuple(wanted.values()), self.budget)
         if isinstance(demand, Rejection):
             self.undecided |= demand.code is Code.SEARCH_LIMIT
             return None
@@ -102,9 +102,9 @@ class LedgerPlacementOracle:
             usage = Overlaid(usage, extra)
         under = (tuple(kept), without, self._ledger.state.of(node), self._ledger.held.of(node))
         try:
-            answer = self._searching.search(demand, at, usage, self.budget, under)
+            answer = self._allocator.search(demand, at, usage, self.budget, under)
         except SearchPaused:
-            self._again = self._again or {}
+            self._answers = self._answers or {}
             raise
         if isinstance(answer, NoFit):
             self.undecided |= any(each.code is Code.SEARCH_LIMIT for each in answer.rejections)
@@ -112,12 +112,12 @@ class LedgerPlacementOracle:
         return placements | dict(zip(wanted, answer.claims, strict=True))
 
     def out_of_time(self) -> bool:
-        """See PlacementOracle: the time of a call ends in a pause."""
+        """See PlacementOracle; the end of a slice is a pause, not the end of the time."""
         return self.budget.left <= 0
 
     def pause_due(self) -> bool:
         """See PlacementOracle."""
-        self._again = None
+        self._answers = None
         return self.budget.pause_due()
 
     def allowed(self, member: GangMember, node: str) -> bool:
@@ -174,7 +174,7 @@ class LedgerPlacementOracle:
             if undecided:
                 return None
             self._capacities[key] = known
-            self._again = None
+            self._answers = None
         return known
 
     def _capacity(self, members: Sequence[GangMember], node: str) -> int:
@@ -192,10 +192,10 @@ class LedgerPlacementOracle:
         return len(members)
 
     def _attributes_read(self) -> Reads | None:
-        """The attributes whose values can matter for some claim; None for any."""
+        """The attributes that the claims read; None if they may read any."""
         found: Reads = frozenset()
         for claim in {each.record.spec_digest: each for each in self._claims.values()}.values():
-            demand = self._searching.demand((claim,), self.budget)
+            demand = self._allocator.demand((claim,), self.budget)
             reads = None if isinstance(demand, Rejection) else reads_of(demand)
             if reads is None:
                 return None
@@ -203,7 +203,7 @@ class LedgerPlacementOracle:
         return None if self._special else found
 
     def _claim_on(self, uid: str, node: Node) -> FoundClaim | None:
-        """The claim with this UID; None for one that is not needed on the node."""
+        """The claim with this UID; None if the node needs none for the extended resources."""
         special = self._special.get(uid)
         if special is None:
             return self._claims[uid]

@@ -22,30 +22,32 @@ from dra_extender.scheduling.gang.search import MAX_STEPS, GangSearch, PlanLimit
 from dra_extender.scheduling.permit.members import MemberCandidate, members_of
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
-_REMEMBERED: Final = 10_000
-_PAUSED: Final = 4
+_MOST_CAPACITIES: Final = 10_000
+_MOST_PAUSED: Final = 4
 
 
 class PlanUnfinishedError(Exception):
-    """There is no time left to plan; nothing is known about the gang."""
+    """The budget of the call is closed: whether the gang fits is not known."""
 
 
 class PlanResult(NamedTuple):
     """Assignments by pod UID, none if the gang does not fit.
 
-    `limited`: it is not known whether it fits.  `unsettled`: only holds that are about to settle stand in the way.  `behind` and
-    `revocable`: see Attempt.
+    `limited`: whether it fits is not known.  `narrowing`, `behind` and `revocable`: see FilterResult.
     """
 
     assignments: Mapping[str, Assignment] = {}
     limited: bool = False
-    unsettled: bool = False
+    narrowing: bool = False
     behind: tuple[ClaimPlacement, ...] = ()
     revocable: tuple[ClaimPlacement, ...] = ()
 
 
 class _Facts(NamedTuple):
-    """What a plan is made from.  Of the first two a plan that was paused may see changes, if none concerns its assignments."""
+    """The versions of what a plan reads.  `state` and `held` may change in a pause, except for the nodes of its assignments.
+
+    `backed_off`: the devices in backoff for some member.
+    """
 
     state: int
     held: int
@@ -53,13 +55,13 @@ class _Facts(NamedTuple):
     classes: int
     claims: tuple[tuple[str, str], ...]
     offered: tuple[str, ...]
-    cooling: frozenset[DeviceId]
+    backed_off: frozenset[DeviceId]
 
 
 class _Question(NamedTuple):
-    """Which plan is asked for; `without` the holds of these claims."""
+    """What is to be planned, `without` the holds of these claims; `pod_uid`: the member of the call."""
 
-    asked: str
+    pod_uid: str
     candidates: Sequence[MemberCandidate]
     needed: int
     offered: OfferedNodes
@@ -68,8 +70,8 @@ class _Question(NamedTuple):
 
     @property
     def key(self) -> Hashable:
-        """Equal for what is asked again."""
-        return (self.asked, tuple(each.pod.uid for each in self.candidates), self.needed, self.steps, self.without)
+        """Equal for equal questions of one or several calls."""
+        return (self.pod_uid, tuple(each.pod.uid for each in self.candidates), self.needed, self.steps, self.without)
 
 
 class _Answer(NamedTuple):
@@ -77,56 +79,55 @@ class _Answer(NamedTuple):
     assignments: Mapping[str, Assignment] | None
 
 
-class _Kept(NamedTuple):
-    """A plan that can go on."""
+class _OngoingPlan(NamedTuple):
+    """A search that may be paused, the facts at its start, and the versions of each node (state, holds)."""
 
     question: _Question
     facts: _Facts
     oracle: LedgerPlacementOracle
-    plan: GangSearch
+    search: GangSearch
     versions: tuple[NodeVersions, NodeVersions]
 
-    def same(self, question: _Question, facts: _Facts) -> bool:
-        """Whether the plan is about the same claims, nodes and classes, and members may still go where they might."""
+    def can_continue(self, question: _Question, facts: _Facts) -> bool:
+        """Whether claims, nodes and classes are the same as at the start, and so are the nodes of each member."""
         return facts[2:] == self.facts[2:] and all(
             question.offered.to(each.pod.uid) == self.question.offered.to(each.pod.uid) for each in question.candidates
         )
 
 
 class GangPlanner:
-    """Plans the members of a gang, and remembers how many of a kind there is room for on equivalent nodes."""
+    """Plans the members of a gang; paused searches and the capacities of equivalent nodes outlive a call."""
 
     def __init__(
         self,
         ledger: Ledger,
-        searching: NodeAllocator,
+        allocator: NodeAllocator,
         equivalence: NodeEquivalence,
-        cool_downs: DeviceBackoff,
+        device_backoff: DeviceBackoff,
         stale: StaleHolds,
     ) -> None:
-        """`equivalence` tells which nodes need not be tried themselves."""
         self._ledger = ledger
-        self._context = PlannerContext(ledger, searching, equivalence, {})
-        self._cool_downs = cool_downs
+        self._context = PlannerContext(ledger, allocator, equivalence, {})
+        self._device_backoff = device_backoff
         self._stale = stale
-        self._paused: LruCache[Hashable, _Kept] = LruCache(_PAUSED)
+        self._paused: LruCache[Hashable, _OngoingPlan] = LruCache(_MOST_PAUSED)
 
     def plan(
         self,
-        asked: str,
+        pod_uid: str,
         candidates: Sequence[MemberCandidate],
         needed: int,
         offered: OfferedNodes,
         budget: CallBudget,
         terms: tuple[int, str] = (MAX_STEPS, ""),
     ) -> PlanResult:
-        """Assignments for all candidates, or for `needed` of them at least; the pod with the UID `asked` may be left out, too.
+        """Assignments for all candidates, or for at least `needed` of them, perhaps without the member of the call (`pod_uid`).
 
-        `terms`: the most steps, and the UID of their PodGroup, whose own holds are not in its way.
+        `terms`: the most steps, and the UID of the PodGroup, whose own holds do not block it.
 
         Raises:
-            SearchPaused: the slice of the budget is over; asked again, the plan goes on.
-            SpecNotKeptError: claims have to be read before.
+            SearchPaused: the slice of the budget is over; the same call continues.
+            SpecNotKeptError: claims must be read first.
             PlanUnfinishedError: the budget is closed.
         """
         if budget.closed:
@@ -134,92 +135,94 @@ class GangPlanner:
         ledger, (steps, unit) = self._ledger, terms
 
         def planned(usage: Callable[[], Usage], without: frozenset[str] = frozenset()) -> Mapping[str, Assignment]:
-            return self._solve(_Question(asked, candidates, needed, offered, steps, without), usage, budget)
+            return self._solve(_Question(pod_uid, candidates, needed, offered, steps, without), usage, budget)
 
         try:
             assignments = planned(ledger.usage)
         except PlanLimitError:
             return PlanResult(limited=True)
         views = self._stale.views(besides=unit)
-        if asked in assignments or views.is_empty:
+        if pod_uid in assignments or views.is_empty:
             return PlanResult(assignments)
         try:
             behind = planned(lambda: views.without_loose(ledger), views.loose)
-            if asked not in behind:
+            if pod_uid not in behind:
                 return PlanResult(assignments)
             revocable = planned(lambda: views.without_stale(ledger), views.stale) if views.has_stale else {}
-            unsettled = bool(views.multi_node) and asked in planned(
+            narrowing = bool(views.multi_node) and pod_uid in planned(
                 lambda: views.without_multi_node(ledger), views.multi_node
             )
         except PlanLimitError:
             return PlanResult(assignments)
-        found = _placements(revocable) if asked in revocable else ()
-        return PlanResult(assignments, unsettled=unsettled, behind=_placements(behind), revocable=found)
+        found = _placements(revocable) if pod_uid in revocable else ()
+        return PlanResult(assignments, narrowing=narrowing, behind=_placements(behind), revocable=found)
 
     def _solve(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> Mapping[str, Assignment]:
         """The assignments found, none if the gang does not fit.
 
-        A paused plan goes on while its question is the same; it counts if nothing has changed that its assignments depend on.
+        A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.
 
         Raises:
             SearchPaused: the slice of the budget is over.
-            PlanLimitError: the plan ended at a limit.
+            PlanLimitError: the search ended at a limit.
         """
         key, facts = question.key, self._facts(question)
         known: _Answer | None = budget.answers.get(key)
         if known is not None and known.facts == facts:
             return _decided(known.assignments)
-        self._read_before(question, budget)
-        kept = self._paused.pop(key, None)
-        if kept is None or not kept.same(question, facts):
-            kept = self._new_plan(question, facts, usage(), budget)
-        kept.oracle.budget = budget
+        self._require_specs(question, budget)
+        ongoing = self._paused.pop(key, None)
+        if ongoing is None or not ongoing.can_continue(question, facts):
+            ongoing = self._begin(question, facts, usage(), budget)
+        ongoing.oracle.budget = budget
         try:
-            assignments: Mapping[str, Assignment] | None = kept.plan.solve(question.needed) or {}
+            assignments: Mapping[str, Assignment] | None = ongoing.search.solve(question.needed) or {}
         except PlanLimitError:
             assignments = None
         except SearchPaused:
-            self._paused[key] = kept
+            self._paused[key] = ongoing
             raise
-        if facts != kept.facts and not self._stands(kept, assignments):
-            # Something changed while it was paused: it begins anew in the next slice.
+        if facts != ongoing.facts and not self._is_valid(ongoing, assignments):
+            # Something changed during a pause: the next slice begins a new search.
             raise SearchPaused
         budget.answers[key] = _Answer(facts, assignments)
         return _decided(assignments)
 
-    def _read_before(self, question: _Question, budget: CallBudget) -> None:
-        """Have the specs of all members read at once where they are not kept: a plan that lacks one begins anew.
+    def _require_specs(self, question: _Question, budget: CallBudget) -> None:
+        """Check that the specs of all members are kept: all that are not are read together, before the search begins.
 
         Raises:
-            SpecNotKeptError: some have to be read, and were not in this call.
+            SpecNotKeptError: some must be read, and were not in this call.
         """
         missing: dict[bytes, ClaimRecord] = {}
         for each in question.candidates:
-            for record in self._context.searching.missing(each.claims.open):
+            for record in self._context.allocator.missing(each.claims.open):
                 if record.claim.metadata.uid not in budget.read_again:
                     missing.setdefault(record.spec_digest, record)
         if missing:
             raise SpecNotKeptError(tuple(missing.values()))
 
-    def _new_plan(self, question: _Question, facts: _Facts, usage: Usage, budget: CallBudget) -> _Kept:
+    def _begin(self, question: _Question, facts: _Facts, usage: Usage, budget: CallBudget) -> _OngoingPlan:
         ledger, candidates, offered = self._ledger, question.candidates, question.offered
         members = members_of(candidates, offered.to)
-        if len(self._context.capacities) > _REMEMBERED:
+        if len(self._context.capacities) > _MOST_CAPACITIES:
             self._context.capacities.clear()
-        oracle = LedgerPlacementOracle(self._context, candidates, offered, usage, facts.cooling, budget)
+        oracle = LedgerPlacementOracle(self._context, candidates, offered, usage, facts.backed_off, budget)
         versions = (ledger.state.copy(), ledger.held.copy())
-        return _Kept(question, facts, oracle, GangSearch(members, offered.nodes, oracle, question.steps), versions)
+        return _OngoingPlan(
+            question, facts, oracle, GangSearch(members, offered.nodes, oracle, question.steps), versions
+        )
 
-    def _stands(self, kept: _Kept, assignments: Mapping[str, Assignment] | None) -> bool:
-        """Whether nothing has changed on the nodes of these assignments while the plan was paused."""
+    def _is_valid(self, ongoing: _OngoingPlan, assignments: Mapping[str, Assignment] | None) -> bool:
+        """Whether nothing has changed on the nodes of these assignments since the search began."""
         if not assignments:
             return False
-        ledger, (state, held) = self._ledger, kept.versions
+        ledger, (state, held) = self._ledger, ongoing.versions
         nodes = {assignment.node for assignment in assignments.values()}
         return all(ledger.state.of(name) == state.of(name) and ledger.held.of(name) == held.of(name) for name in nodes)
 
-    def _cooling(self, question: _Question) -> frozenset[DeviceId]:
-        return frozenset(device for each in question.candidates for device in self._cool_downs.of(each.pod.uid))
+    def _backed_off(self, question: _Question) -> frozenset[DeviceId]:
+        return frozenset(device for each in question.candidates for device in self._device_backoff.of(each.pod.uid))
 
     def _facts(self, question: _Question) -> _Facts:
         ledger = self._ledger
@@ -234,7 +237,7 @@ class GangPlanner:
                 for each in (*one.claims.open, *one.claims.held)
             ),
             tuple(question.offered.nodes),
-            self._cooling(question),
+            self._backed_off(question),
         )
 
 

@@ -1,13 +1,13 @@
-"""Planning a gang: a node for each member, so that all of them have their devices at once.
+"""Plans a gang: a node for each member, so that all of them have their devices at once.
 
-A search over members with backtracking.  A member is assigned beside the members of its node; if nothing is left for it there, the
-allocator is asked for all members of that node together, so that it finds the devices that let them share the node; if that fails,
-the next node is tried.  For devices that one node reaches the search is complete: a gang that fits is planned.  A device that
-several nodes reach goes to the first member that it suits; when a plan fails with that, the search is repeated, and members try to
-leave such a device to others.  That costs more, and has a limit of its own.
+A search over members with backtracking.  A member is assigned beside the members of its node.  If nothing is left for it there, the
+allocator is asked for all members of that node together, so that it finds the devices with which they share the node.  If that
+fails, the next node is tried.  For devices that one node reaches the search is complete: it finds a plan if there is one.  A device
+that several nodes reach goes to the first member that it suits.  If the search fails with that, it is repeated, and members try to
+leave such a device to others; that costs more, and has a limit of its own.
 
-What keeps the search short: members that want the same are assigned in the order of nodes, of equivalent nodes one is tried, and
-neither a state that failed nor a question that a node answered with no is tried again.
+Three rules keep the search short: members of one kind are assigned in the order of nodes (symmetry breaking), only one node of a
+symmetry class in the same state is tried, and no state that failed (nogood) is entered again.
 """
 
 from collections import Counter, deque
@@ -32,11 +32,12 @@ MAX_EXCHANGES: Final = 2_000
 _POLL: Final = 31
 _MOST_COMPARED: Final = 100_000
 _SKIPPED: Final = -1
-_NOTHING: Final = frozenset[DeviceId]()
+_NO_DEVICES: Final = frozenset[DeviceId]()
 
 
 T = TypeVar("T")
-_Going = Generator[None, None, T]
+_Pausable = Generator[None, None, T]
+"""A part of the search, which yields where it pauses."""
 
 
 class PlanLimitError(Exception):
@@ -44,15 +45,19 @@ class PlanLimitError(Exception):
 
 
 class _Choice(NamedTuple):
-    """A node by its place, and devices that several nodes reach and that are left to others."""
+    """The index of a node, and devices that several nodes reach and that are left to other members."""
 
     node: int
-    without: frozenset[DeviceId] = _NOTHING
+    without: frozenset[DeviceId] = _NO_DEVICES
 
 
 @dataclass(slots=True)
 class _Level:
-    """A member, the choices left for it, and its present one; `others` are choices to come back to at last."""
+    """A decision level: the member at this position, its present choice and those not tried yet.
+
+    `spare`: how many members from this one on may stay without a node.  `others`: choices without some devices, which are tried
+    last; `known`: all that were ever among them.
+    """
 
     choices: Iterator[_Choice]
     spare: int
@@ -63,7 +68,7 @@ class _Level:
 
 
 class GangSearch:
-    """One search; call `solve` once."""
+    """One search; call `solve` until it does not pause."""
 
     def __init__(
         self, members: Sequence[GangMember], nodes: Sequence[str], oracle: PlacementOracle, max_steps: int = MAX_STEPS
@@ -74,11 +79,11 @@ class GangSearch:
         self._oracle = oracle
         self._max_steps = self._left = max_steps
         self._index = {name: index for index, name in enumerate(nodes)}
-        self._looks = 0
-        self._going_on: _Going[Mapping[str, Assignment] | None] | None = None
+        self._polls = 0
+        self._running: _Pausable[Mapping[str, Assignment] | None] | None = None
         self._partial = PartialAssignment(oracle)
         self._exchanging = False
-        self._failed: set[Hashable] = set()
+        self._nogoods: set[Hashable] = set()
         self._kinds = {member.kind: member for member in members}
         self._allowed: dict[tuple[Hashable, int], bool] = {}
         self._classes: dict[int, Hashable] = {}
@@ -88,56 +93,65 @@ class GangSearch:
         """Assignments by member UID, for all members if that is possible, else for at least `needed` of them; None if it is not.
 
         Raises:
-            SearchPaused: `oracle` wanted a pause; the same call again goes on.
+            SearchPaused: a pause is due; the same call continues.
             PlanLimitError: the time or the number of steps was used up, or `oracle` could not decide in the time it had.
         """
-        if self._going_on is None:
-            self._going_on = self._planning(needed)
+        if self._running is None:
+            self._running = self._plan(needed)
         try:
-            next(self._going_on)
+            next(self._running)
         except StopIteration as end:
             found: Mapping[str, Assignment] | None = end.value
             return found
         raise SearchPaused
 
-    def _planning(self, needed: int) -> _Going[Mapping[str, Assignment] | None]:
-        """Every stop is a pause."""
-        too_many = yield from self._too_many()
+    def _plan(self, needed: int) -> _Pausable[Mapping[str, Assignment] | None]:
+        """Try to assign all members, then `needed` of them."""
+        unplaceable = yield from self._count_unplaceable()
         spare = len(self._members) - needed
-        if too_many > max(spare, 0):
+        if unplaceable > max(spare, 0):
             return None
         if spare <= 0:
-            return self._decided((yield from self._within(self._max_steps, 0)))
+            return self._checked((yield from self._search_within(self._max_steps, 0)))
         found = None
-        if not too_many:
+        if not unplaceable:
             with suppress(PlanLimitError):
-                found = yield from self._within(self._max_steps // 2, 0)
-        return found or self._decided((yield from self._within(self._max_steps // 2, spare)))
+                found = yield from self._search_within(self._max_steps // 2, 0)
+        return found or self._checked((yield from self._search_within(self._max_steps // 2, spare)))
 
-    def _too_many(self) -> _Going[int]:
-        """How many members at least find no assignment, found out by counting for each kind what nodes have room for."""
+    def _count_unplaceable(self) -> _Pausable[int]:
+        """A lower bound of the members that get no node: of each kind, those beyond the capacity of all nodes together."""
         if not self._comparable:
             return 0
-        too_many = 0
-        for kind, first in self._kinds.items():
-            members = [member for member in self._members if member.kind == kind]
-            left: int | None = None if first.shared else len(members)
-            for index, node in enumerate(self._nodes):
-                if not left:
-                    break
-                self._look()
-                if self._is_allowed(first, index):
-                    room = yield from self._asked(partial(self._oracle.capacity, members, node))
-                    left = None if room is None else max(left - room, 0)
-            too_many += left or 0
-        return too_many
+        unplaceable = 0
+        for kind, member in self._kinds.items():
+            if not member.shared:
+                unplaceable += yield from self._count_beyond_capacity(
+                    [each for each in self._members if each.kind == kind]
+                )
+        return unplaceable
 
-    def _decided(self, found: Mapping[str, Assignment] | None) -> Mapping[str, Assignment] | None:
+    def _count_beyond_capacity(self, members: Sequence[GangMember]) -> _Pausable[int]:
+        """How many of these members, all of one kind, exceed the capacity of all nodes; 0 if a capacity is not known."""
+        left = len(members)
+        for index, node in enumerate(self._nodes):
+            if not left:
+                break
+            self._poll_time()
+            if self._is_allowed(members[-1], index):
+                capacity = yield from self._ask(partial(self._oracle.capacity, members, node))
+                if capacity is None:
+                    return 0
+                left = max(left - capacity, 0)
+        return left
+
+    def _checked(self, found: Mapping[str, Assignment] | None) -> Mapping[str, Assignment] | None:
+        """The result; raises PlanLimitError if None is not certain."""
         if found is None and self._oracle.undecided:
             raise PlanLimitError
         return found
 
-    def _asked(self, question: Callable[[], T]) -> _Going[T]:
+    def _ask(self, question: Callable[[], T]) -> _Pausable[T]:
         """The answer, after as many pauses as the question takes."""
         while True:
             try:
@@ -145,7 +159,7 @@ class GangSearch:
             except SearchPaused:
                 yield
 
-    def _within(self, steps: int, spare: int) -> _Going[Mapping[str, Assignment] | None]:
+    def _search_within(self, steps: int, spare: int) -> _Pausable[Mapping[str, Assignment] | None]:
         """A search with so many steps, and another one that exchanges devices between nodes if there are any to exchange."""
         self._exchanging, self._left = False, steps
         found = yield from self._search(spare)
@@ -154,42 +168,55 @@ class GangSearch:
             found = yield from self._search(spare)
         return found
 
-    def _search(self, spare: int) -> _Going[Mapping[str, Assignment] | None]:
-        """Depth first, without recursion: one iterator over the choices of each member that has been looked at."""
+    def _search(self, spare: int) -> _Pausable[Mapping[str, Assignment] | None]:
+        """Depth first with an explicit stack of decision levels, one for each member up to the present one."""
         self._partial.clear()
-        self._failed.clear()
-        levels = [_Level(self._choices(0, 0, spare), spare)]
+        self._nogoods.clear()
+        levels = [self._open_level(0, 0, spare)]
         while levels:
             if self._oracle.pause_due():
                 yield
             level, position = levels[-1], len(levels) - 1
-            if level.assigned is not None:
-                self._partial.unassign(level.assigned)
-                level.assigned = None
-            choice = next(level.choices, None) or (level.others.popleft() if level.others else None)
+            choice = self._next_choice(level)
             if choice is None:
-                levels.pop()
-                if position:
-                    self._failed.add(self._state(position, level.spare))
+                self._backtrack(levels)
                 continue
-            left = level.spare
-            if choice.node == _SKIPPED:
-                left -= 1
-                level.node = len(self._nodes)
-            else:
-                self._count_step()
-                if not (yield from self._asked(partial(self._try_assign, level, self._members[position], choice))):
-                    continue
+            if not (yield from self._apply(level, position, choice)):
+                continue
             if position + 1 == len(self._members):
                 return self._partial.assignments()
-            if self._failed and self._state(position + 1, left) in self._failed:
-                continue
-            levels.append(_Level(self._choices(position + 1, level.node, left), left))
+            left = level.spare - (choice.node == _SKIPPED)
+            if not self._nogoods or self._state(position + 1, left) not in self._nogoods:
+                levels.append(self._open_level(position + 1, level.node, left))
         return None
 
-    def _try_assign(self, level: _Level, member: GangMember, choice: _Choice) -> bool:
-        """Whether the member can have this assignment, and then it has it."""
-        assigned = self._partial.assign(member, self._nodes[choice.node], choice.without)
+    def _open_level(self, position: int, previous: int, spare: int) -> _Level:
+        return _Level(self._choices(position, previous, spare), spare)
+
+    def _next_choice(self, level: _Level) -> _Choice | None:
+        """Undo the level's present choice; the next one, None if there is none."""
+        if level.assigned is not None:
+            self._partial.unassign(level.assigned)
+            level.assigned = None
+        return next(level.choices, None) or (level.others.popleft() if level.others else None)
+
+    def _backtrack(self, levels: list[_Level]) -> None:
+        """Close the last level: its state is a nogood."""
+        level = levels.pop()
+        if levels:
+            self._nogoods.add(self._state(len(levels), level.spare))
+
+    def _apply(self, level: _Level, position: int, choice: _Choice) -> _Pausable[bool]:
+        """Assign the member as chosen, or leave it without a node; whether that is possible."""
+        if choice.node == _SKIPPED:
+            level.node = len(self._nodes)
+            return True
+        self._count_step()
+        return (yield from self._ask(partial(self._try_assign, level, position, choice)))
+
+    def _try_assign(self, level: _Level, position: int, choice: _Choice) -> bool:
+        """Assign the member as chosen; whether that is possible."""
+        assigned = self._partial.assign(self._members[position], self._nodes[choice.node], choice.without)
         if assigned is None:
             return False
         level.assigned, level.node = assigned, choice.node
@@ -202,16 +229,16 @@ class GangSearch:
         return True
 
     def _choices(self, position: int, previous: int, spare: int) -> Iterator[_Choice]:
-        """The nodes to try, in order, and last to go without; members of one kind are assigned in the order of nodes."""
-        member, board = self._members[position], self._partial
+        """The nodes to try in order, and then no node; a member of the same kind as the one before begins at its node."""
+        member, partial_assignment = self._members[position], self._partial
         seen: set[Hashable] = set()
         for index in range(previous if self._follows_equal_member(position) else 0, len(self._nodes)):
-            self._look()
-            if not self._is_allowed(member, index) or board.is_full(member, self._nodes[index]):
+            self._poll_time()
+            if not self._is_allowed(member, index) or partial_assignment.is_full(member, self._nodes[index]):
                 continue
             symmetry_class = self._class_of(index)
             if symmetry_class is not None:
-                state = symmetry_class, board.state_of(self._nodes[index])
+                state = symmetry_class, partial_assignment.state_of(self._nodes[index])
                 if state in seen:
                     continue
                 seen.add(state)
@@ -220,7 +247,7 @@ class GangSearch:
             yield _Choice(_SKIPPED)
 
     def _follows_equal_member(self, position: int) -> bool:
-        """Whether the member wants the same as the one before."""
+        """Whether the member is of the same kind as the one before."""
         return 0 < position < len(self._members) and self._members[position - 1].kind == self._members[position].kind
 
     def _is_allowed(self, member: GangMember, index: int) -> bool:
@@ -231,7 +258,7 @@ class GangSearch:
         return known
 
     def _class_of(self, index: int) -> Hashable | None:
-        """Equal for nodes that are the same to every member; None for one that is like no other."""
+        """Equal for nodes that are equivalent to every member; None for one that has no equivalent."""
         if not self._comparable:
             return None
         try:
@@ -247,9 +274,9 @@ class GangSearch:
             return symmetry_class
 
     def _state(self, position: int, spare: int) -> Hashable:
-        """What decides whether the members from this one on can be assigned: what is taken where.
+        """Equal where the members from this position on have the same choices: the states of the nodes, by symmetry class.
 
-        Between members that want the same it also matters which nodes are left for the next one, so there nodes stay themselves.
+        Between members of one kind the order of nodes restricts the next one, so there a node stands for itself.
         """
         states = self._partial.states()
         if self._follows_equal_member(position):
@@ -265,7 +292,7 @@ class GangSearch:
         if self._left < 0:
             raise PlanLimitError
 
-    def _look(self) -> None:
-        self._looks += 1
-        if not self._looks & _POLL and self._oracle.out_of_time():
+    def _poll_time(self) -> None:
+        self._polls += 1
+        if not self._polls & _POLL and self._oracle.out_of_time():
             raise PlanLimitError

@@ -17,7 +17,7 @@ class CompetingController:
     member that was created during our term.  Older objects are no evidence: the gate may have been on before.
 
     A claim alone is no evidence: a user who may write claims can create one with the annotations of a PodGroup's claim.  It is a
-    suspicion about this group, which the service leaves alone while the claim exists.
+    suspicion about this group, which the service does not touch while the claim exists.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -75,7 +75,7 @@ class CompetingController:
         return None
 
     def suspicion(self, group: PodGroup) -> str | None:
-        """The claim because of which the service leaves this group alone; None if there is none."""
+        """The claim that keeps the service from touching this group; None if there is none."""
         return next((_describe(entry, claim, group) for entry, claim in self._foreign(group)), None)
 
     def _foreign(self, group: PodGroup) -> Iterator[tuple[str, ObjectMeta]]:

@@ -47,7 +47,7 @@ _LOG = structlog.get_logger(__name__)
 Key = tuple[str, str]
 StepKey = tuple[str, ...]
 """A write that a PodGroup needs: its name as a label of the metric, and what distinguishes it from others of that name."""
-_SUSPENDED: Final[StepKey] = ("left alone",)
+_SUSPENDED: Final[StepKey] = ("suspended",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class PodGroupClaimController:
         self._next[key] = now if ready else min((due[step] for step in steps), default=math.inf)
 
     async def _yield_to_others(self, group: PodGroup, plan: ReconcilePlan) -> bool:
-        """Whether another controller works on all groups (the work ends), or may work on this one (it is left alone)."""
+        """Whether another controller works on all groups (the work ends), or may work on this one (it is suspended)."""
         evidence = self._competing.evidence(group, plan)
         if evidence is not None:
             await self._end_for_good(evidence)
@@ -296,7 +296,7 @@ class PodGroupClaimController:
         await self._withdraw(list(self._ledger.pod_groups.all()))
 
     async def _suspend(self, group: PodGroup, suspicion: str) -> None:
-        """Leave a group alone while a claim exists that another controller, or a user, created for it."""
+        """Do nothing for a group while a claim exists that another controller, or a user, created for it."""
         key = group.metadata.key
         self._due.pop(key, None)
         known = self._problems.get(key, {})

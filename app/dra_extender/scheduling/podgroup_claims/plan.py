@@ -159,11 +159,11 @@ class _MemberStatus(NamedTuple):
         name = self.recorded[entry]
         return not name or self.ledger.claims.by_key(self.namespace, name) is not None
 
-    def publishes(self, entry: str, theirs: str, group: _GroupEntries) -> bool:
-        """Whether the status has the claim of the group's entry `theirs`, as far as that claim is known."""
-        if theirs not in group.templated:
-            return self.recorded.get(entry) == group.claims[theirs]
-        return self.records(entry) if theirs in group.claims else entry in self.recorded
+    def publishes(self, entry: str, group_entry: str, group: _GroupEntries) -> bool:
+        """Whether the status has the claim of the group's entry `group_entry`, as far as that claim is known."""
+        if group_entry not in group.templated:
+            return self.recorded.get(entry) == group.claims[group_entry]
+        return self.records(entry) if group_entry in group.claims else entry in self.recorded
 
 
 def _is_served(pod: Pod) -> bool:
@@ -220,8 +220,10 @@ def _plan_member(pod: Pod, group: _GroupEntries, ledger: Ledger) -> _MemberPlan:
     """
     status = _MemberStatus(pod.namespace, {each.name: each.resource_claim_name for each in pod.claim_statuses}, ledger)
     matched = dict(_matched_entries(pod, group))
-    lacking = {entry: theirs for entry, theirs in matched.items() if not status.publishes(entry, theirs, group)}
-    claims = {entry: group.claims[theirs] for entry, theirs in lacking.items() if theirs in group.claims}
+    lacking = {
+        entry: group_entry for entry, group_entry in matched.items() if not status.publishes(entry, group_entry, group)
+    }
+    claims = {entry: group.claims[group_entry] for entry, group_entry in lacking.items() if group_entry in group.claims}
     is_complete = len(claims) == len(lacking)
     create: list[CreateClaim] = []
     for own in _own_entries(pod, matched):

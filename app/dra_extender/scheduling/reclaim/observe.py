@@ -1,4 +1,4 @@
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
@@ -138,29 +138,27 @@ class ReclaimFacts:
     def _consumer_states(
         self, claim: ClaimHead, allocation: AllocationResult, live: Mapping[str, Pod | None]
     ) -> Mapping[str, ConsumerState]:
-        found = {}
+        states = {}
         for consumer in claim.status.reserved_for:
             uid = consumer.uid
-            members = self.members(claim.metadata.namespace, consumer)
-            if members is None and is_group(consumer):
-                found[uid] = self._deleted_group_state(claim, consumer, live)
-            elif members is None:
-                pod = live[uid] if uid in live else self._ledger.pods.by_uid(uid)
-                found[uid] = consumer_state(consumer, pod, allocation, busy=self._busy(uid))
+            if is_group(consumer):
+                states[uid] = self._group_state(claim, consumer, live)
             else:
-                known = (live.get(each.uid, each) for each in members)
-                found[uid] = group_state((each for each in known if each is not None), lambda pod: self._busy(pod.uid))
-        return found
+                pod = live[uid] if uid in live else self._ledger.pods.by_uid(uid)
+                states[uid] = consumer_state(consumer, pod, allocation, busy=self._busy(uid))
+        return states
 
-    def _deleted_group_state(
+    def _group_state(
         self, claim: ClaimHead, consumer: ConsumerReference, live: Mapping[str, Pod | None]
     ) -> ConsumerState:
-        """The state of a consumer that is a deleted PodGroup; without the API or the feature, it counts as in use."""
+        """The state of a consumer that is a PodGroup; a deleted one counts as in use without the API or the feature."""
+        members = self.members(claim.metadata.namespace, consumer)
+        if members is not None:
+            return group_state(_newest(members, live), lambda pod: self._busy(pod.uid))
         groups = self._ledger.pod_groups
         if not (groups.served and groups.have_claims):
             return ConsumerState.IN_USE
-        known = (live.get(each.uid, each) for each in self.users(claim, consumer))
-        return deleted_group_state((each for each in known if each is not None), lambda pod: self._busy(pod.uid))
+        return deleted_group_state(_newest(self.users(claim, consumer), live), lambda pod: self._busy(pod.uid))
 
     def users(self, claim: ClaimHead, consumer: ConsumerReference) -> tuple[Pod, ...]:
         """The pods that name this PodGroup and this claim."""
@@ -211,6 +209,11 @@ class ReclaimFacts:
             return node is None or not allocation.allows(node)
         except ModelError:
             return False
+
+
+def _newest(pods: Iterable[Pod], live: Mapping[str, Pod | None]) -> Iterator[Pod]:
+    """The pods as they were just read, where they were, without those that do not exist any more."""
+    return (pod for each in pods if (pod := live.get(each.uid, each)) is not None)
 
 
 def _reclaimable(claim: ClaimHead, found: Releasable, consumer_states: Mapping[str, ConsumerState]) -> ReclaimableClaim:

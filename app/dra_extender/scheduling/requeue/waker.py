@@ -114,8 +114,8 @@ class Waker:
                 continue
             await asyncio.sleep(self._options.wake_delay_seconds)
             if self._has_hint():
-                took = await self.try_rejected()
-                await asyncio.sleep(max(pause, _PAUSE_PER_TURN * took))
+                seconds = await self.try_rejected()
+                await asyncio.sleep(max(pause, _PAUSE_PER_TURN * seconds))
                 pause = min(2 * pause, max(least, _LONGEST_PAUSE))
 
     def reconsider(self, pod_uid: str, reason: str) -> None:
@@ -135,18 +135,18 @@ class Waker:
         )
 
     async def try_rejected(self) -> float:
-        """Wake kube-scheduler if the changes make some rejected pod schedulable; returns the seconds that finding out took."""
+        """Wake kube-scheduler if the changes make some rejected pod schedulable; returns the seconds that the trials took."""
         mark, changed = self._unschedulable.changes(), self._changed_nodes()
         reconsidered, self._reconsidered = self._reconsidered, {}
-        took, reason = 0.0, self._pending_reason
+        seconds, reason = 0.0, self._pending_reason
         if reason is None:
-            took, reason = await self._first_hint(changed, reconsidered)
+            seconds, reason = await self._first_hint(changed, reconsidered)
         if reason is not None:
             # All of them are woken.
             self._deferred.clear()
         self._unschedulable.advance(mark, self._deferred)
         self._pending_reason = None if reason is None or await self._wake(reason) else reason
-        return took
+        return seconds
 
     async def _first_hint(
         self, changed: frozenset[str] | None, reconsidered: Mapping[str, str]
