@@ -217,7 +217,7 @@ def compile_expression(
 
 
 def _compile_costed(expression: str, checker: Checker, checked: TypedNode, owner: str) -> CostedProgram:
-    code = Compiler(expression, careful=checker.careful, owner=owner).compile(checked)
+    code = Compiler(expression, dynamic_dispatch=checker.dynamic_dispatch, owner=owner).compile(checked)
     return CostedProgram(code.run, code.cost, checker.slots, owner)
 
 

@@ -9,7 +9,14 @@ import dra_extender.cel
 import pytest
 from dra_extender.cel.library.environment import FUNCTIONS as LIBRARY
 from dra_extender.cel.native.call import NativeFunction
-from dra_extender.cel.native.lists import copied, distinct_plain, number_range, order_of, place_of, same_elements
+from dra_extender.cel.native.lists import (
+    concatenated,
+    distinct_by_hash,
+    index_of,
+    number_range,
+    same_elements,
+    sorted_indexes,
+)
 from dra_extender.cel.native.strings import RFIND
 from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, EvaluationFrame
 from dra_extender.cel.support.errors import CelCostError, CelDeadlineError
@@ -198,15 +205,15 @@ def test_the_last_place_of_a_text_is_the_one_that_python_finds(text: str, part: 
 def test_lists_in_pieces_are_what_python_makes_of_the_whole(length: int) -> None:
     numbers = [(place * 7919) % 10_007 for place in range(length)]
     texts = list(map(str, numbers))
-    assert copied(_frame(), numbers, tuple(numbers[:5])) == [*numbers, *numbers[:5]]
+    assert concatenated(_frame(), numbers, tuple(numbers[:5])) == [*numbers, *numbers[:5]]
     assert number_range(_frame(), length) == list(range(length))
     assert same_elements(_frame(), texts, tuple(texts))
     assert not same_elements(_frame(), [*texts, "a"], [*texts, "b"])
-    assert place_of(_frame(), numbers, -1) == -1
+    assert index_of(_frame(), numbers, -1) == -1
     if numbers:
-        assert place_of(_frame(), texts, texts[-1]) == texts.index(texts[-1])
-        assert order_of(_frame(), numbers) == sorted(range(length), key=numbers.__getitem__)
-        assert distinct_plain(_frame(), texts[:500]) == list(dict.fromkeys(texts[:500]))
+        assert index_of(_frame(), texts, texts[-1]) == texts.index(texts[-1])
+        assert sorted_indexes(_frame(), numbers) == sorted(range(length), key=numbers.__getitem__)
+        assert distinct_by_hash(_frame(), texts[:500]) == list(dict.fromkeys(texts[:500]))
 
 
 @pytest.mark.parametrize(

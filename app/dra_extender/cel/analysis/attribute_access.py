@@ -8,7 +8,6 @@ import msgspec
 from dra_extender.cel.analysis.rewrite import SUFFIXES, is_device_field, is_domain_name, step_of
 from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.syntax import ast
-from dra_extender.cel.syntax.printer import print_expression
 
 CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
 """Suffixes that people write behind a capacity; none exists."""
@@ -32,21 +31,21 @@ class AccessKind(Enum):
 class AttributeAccess(msgspec.Struct, frozen=True):
     """`device.attributes[domain].name` or the same of capacity.
 
-    `domain` is a constant, or None for an expression; `own` says that this expression is `device.driver`. `guarded` says
+    `domain` is a constant, or None for an expression; `own_domain` says that this expression is `device.driver`. `optional` says
     that one of the steps is optional.
     """
 
-    place: str
+    device_map: str
     domain: str | None
-    own: bool
+    own_domain: bool
     name: str
-    guarded: bool
+    optional: bool
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What tells this attribute or capacity from others; empty texts for a domain that is computed."""
-        domain = "device.driver" if self.own else self.domain or ""
-        return self.place, domain, self.name
+        domain = "device.driver" if self.own_domain else self.domain or ""
+        return self.device_map, domain, self.name
 
 
 def kind_of(node: ast.SyntaxNode) -> AccessKind:
@@ -60,7 +59,7 @@ def kind_of(node: ast.SyntaxNode) -> AccessKind:
     access = access_of(node)
     if access is None or (access.domain is not None and not is_domain_name(access.domain) and access.name in _SUFFIXES):
         return AccessKind.OTHER
-    return AccessKind.ATTRIBUTE if access.place == "attributes" else AccessKind.CAPACITY
+    return AccessKind.ATTRIBUTE if access.device_map == "attributes" else AccessKind.CAPACITY
 
 
 def driver_of(node: ast.SyntaxNode) -> str | None:
@@ -78,16 +77,18 @@ def access_of(node: ast.SyntaxNode) -> AttributeAccess | None:
     if step is None:
         return None
     owner = step.operand
-    place = map_of_domain(owner)
-    if place is None:
+    device_map = device_map_of(owner)
+    if device_map is None:
         return None
     inner = step_of(owner)
-    own = inner is None and isinstance(owner, ast.CallExpression) and is_device_field(owner.arguments[1], "driver")
+    own_domain = (
+        inner is None and isinstance(owner, ast.CallExpression) and is_device_field(owner.arguments[1], "driver")
+    )
     optional = step.optional or (inner is not None and inner.optional) or _is_optional(owner)
-    return AttributeAccess(place, None if inner is None else inner.key, own, step.key, optional)
+    return AttributeAccess(device_map, None if inner is None else inner.key, own_domain, step.key, optional)
 
 
-def map_of_domain(node: ast.SyntaxNode) -> str | None:
+def device_map_of(node: ast.SyntaxNode) -> str | None:
     """Which map of the device a node is a domain of, as `device.attributes[domain]`: attributes, capacity or neither."""
     if isinstance(node, ast.CallExpression) and node.function in _INDEXES:
         holder = node.arguments[0]
@@ -95,12 +96,7 @@ def map_of_domain(node: ast.SyntaxNode) -> str | None:
         holder = node.operand
     else:
         return None
-    return next((place for place in _DEVICE_MAPS if is_device_field(holder, place)), None)
-
-
-def node_text(node: ast.SyntaxNode) -> str:
-    """The canonical text of a node."""
-    return print_expression(node)
+    return next((device_map for device_map in _DEVICE_MAPS if is_device_field(holder, device_map)), None)
 
 
 def _is_optional(node: ast.SyntaxNode) -> bool:

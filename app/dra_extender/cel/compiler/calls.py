@@ -35,9 +35,9 @@ _FOLDED_WORK: Final = 5_000
 
 
 def compile_call(
-    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], source: str, *, careful: bool, owner: str = ""
+    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], source: str, *, dynamic_dispatch: bool, owner: str = ""
 ) -> CompiledPart:
-    """Compile a call of a function or operator; `careful` does not trust the static types of its arguments.
+    """Compile a call of a function or operator; `dynamic_dispatch` does not trust the static types of its arguments.
 
     A constant regular expression is kept for `owner`.
 
@@ -63,15 +63,17 @@ def compile_call(
         _require_format(node, arguments[0].value, source)
     if name in CONVERSIONS and arguments[0].constant:
         return _fold_conversion(node, arguments, source)
-    return _compile_overloads(node, arguments, careful=careful)
+    return _compile_overloads(node, arguments, dynamic_dispatch=dynamic_dispatch)
 
 
-def _compile_overloads(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], *, careful: bool) -> CompiledPart:
+def _compile_overloads(
+    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], *, dynamic_dispatch: bool
+) -> CompiledPart:
     """Compile a call of one overload where the static types prove it right, else a call that chooses when it runs."""
     single = node.candidates[0] if len(node.candidates) == 1 else None
     if single is None:
         return _compile_dynamic(node, arguments, _overloads_of_arity(node), None)
-    doubtful = careful and not all(argument.known for argument in arguments)
+    doubtful = dynamic_dispatch and not all(argument.known for argument in arguments)
     if single.unguarded or not (doubtful or _needs_guard(single, node.arguments)):
         return fold_call(node, arguments, single) or _compile_static(node, arguments, single)
     overloads = _overloads_of_arity(node) if _shares_implementation(node) else (single,)

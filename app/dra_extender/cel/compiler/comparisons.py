@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from dra_extender.cel.compiler.access import attribute_path, no_key
 from dra_extender.cel.compiler.code import CompiledPart, Run, evaluated
-from dra_extender.cel.native.equality import STRICT, equal, matches
+from dra_extender.cel.native.equality import STRICT, equal, equal_or_false
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.values import NUMBERS, size_of
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
@@ -125,4 +125,4 @@ def _compare(frame: EvaluationFrame, one: Any, other: Any, negated: bool) -> boo
     shorter = 1 if kind in STRICT and not negated else min(size_of(one), size_of(other))
     if not 0 < shorter <= _SHORT:
         frame.cost += (shorter - 1) // _SHORT
-    return not matches(frame, one, other) if negated else equal(frame, one, other)
+    return not equal_or_false(frame, one, other) if negated else equal(frame, one, other)

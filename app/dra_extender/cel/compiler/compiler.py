@@ -24,15 +24,15 @@ from dra_extender.cel.types import typed_ast
 
 
 class Compiler:
-    """Compiles the checked tree of one expression; `careful` leaves every choice of an overload to the values.
+    """Compiles the checked tree of one expression; `dynamic_dispatch` leaves every choice of an overload to the values.
 
     Regular expressions are kept for `owner`.
     """
 
-    def __init__(self, source: str, *, careful: bool, owner: str = "") -> None:
+    def __init__(self, source: str, *, dynamic_dispatch: bool, owner: str = "") -> None:
         self._source = source
         self._owner = owner
-        self._careful = careful
+        self._careful = dynamic_dispatch
         self._size = 0
 
     def compile(self, node: typed_ast.TypedNode) -> CompiledPart:
@@ -69,7 +69,7 @@ class Compiler:
 
     def _invoke(self, node: typed_ast.Invoke) -> CompiledPart:
         arguments = tuple(self.compile(item) for item in node.arguments)
-        return compile_call(node, arguments, self._source, careful=self._careful, owner=self._owner)
+        return compile_call(node, arguments, self._source, dynamic_dispatch=self._careful, owner=self._owner)
 
     def _logical(self, node: typed_ast.Logical) -> CompiledPart:
         terms = [self.compile(term) for term in node.terms]

@@ -40,7 +40,7 @@ _ENTRY_WORK: Final = 8
 _SHOWN: Final = 200
 """Characters of a key that a message names."""
 
-_Step = Callable[[EvaluationFrame, Any], None]
+_AddRound = Callable[[EvaluationFrame, Any], None]
 
 
 class FailedVariable:
@@ -57,17 +57,17 @@ def compile_loop(
     source: CompiledPart,
     condition: CompiledPart | None,
     body: CompiledPart,
-    effort: int,
+    work_per_round: int,
 ) -> CompiledPart:
-    """Compile a loop over a list or map; `effort` is the work that a round counts for."""
+    """Compile a loop over a list or map; `work_per_round` is the work that a round counts for."""
     if node.kind in {"all", "exists"}:
         exists = node.kind == "exists"
-        check = _EXISTS_CHECK if exists else _ALL_CHECK
-        run = _quantifier(_range(node.slots, source.run), body, effort, check=check, absorbing=exists)
+        check_cost = _EXISTS_CHECK if exists else _ALL_CHECK
+        run = _quantifier(_range(node.slots, source.run), body, work_per_round, check_cost=check_cost, absorbing=exists)
         return CompiledPart(run=run, cost=source.cost)
     if node.kind == "exists_one":
-        return CompiledPart(run=_exactly_one(_range(node.slots, source.run), body, effort), cost=source.cost)
-    loop = _Loop(*_range(node.slots, source.run), condition, effort)
+        return CompiledPart(run=_exactly_one(_range(node.slots, source.run), body, work_per_round), cost=source.cost)
+    loop = _Loop(*_range(node.slots, source.run), condition, work_per_round)
     if node.kind == "list":
         step = body.cost + _APPEND + (0 if body.constant else LIST_COST)
         return CompiledPart(run=_collect_list(loop, body, step), cost=source.cost)
@@ -103,11 +103,11 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
     raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
 
 
-def _quantifier(over: _Range, body: CompiledPart, effort: int, *, check: int, absorbing: bool) -> Run:
+def _quantifier(over: _Range, body: CompiledPart, work_per_round: int, *, check_cost: int, absorbing: bool) -> Run:
     """Compile all and exists: errors count only if no round decides."""
-    place, source, items = over
+    slot, source, items = over
     predicate = body.run
-    step = body.cost + check + 1
+    step = body.cost + check_cost + 1
 
     def run(frame: EvaluationFrame) -> bool:
         slots = frame.slots
@@ -115,11 +115,11 @@ def _quantifier(over: _Range, body: CompiledPart, effort: int, *, check: int, ab
         decided = False
         for item in items(source(frame)):
             if decided:
-                frame.cost += check
+                frame.cost += check_cost
                 break
-            slots[place] = item
+            slots[slot] = item
             frame.cost += step
-            frame.work = work = frame.work + effort
+            frame.work = work = frame.work + work_per_round
             if work >= frame.next_poll:
                 frame.check()
             try:
@@ -139,8 +139,8 @@ def _quantifier(over: _Range, body: CompiledPart, effort: int, *, check: int, ab
     return run
 
 
-def _exactly_one(over: _Range, body: CompiledPart, effort: int) -> Run:
-    place, source, items = over
+def _exactly_one(over: _Range, body: CompiledPart, work_per_round: int) -> Run:
+    slot, source, items = over
     predicate, step = body.run, body.cost
 
     def run(frame: EvaluationFrame) -> bool:
@@ -148,9 +148,9 @@ def _exactly_one(over: _Range, body: CompiledPart, effort: int) -> Run:
         count = 0
         failure: str | None = None
         for item in items(source(frame)):
-            slots[place] = item
+            slots[slot] = item
             frame.cost += step
-            frame.work = work = frame.work + effort
+            frame.work = work = frame.work + work_per_round
             if work >= frame.next_poll:
                 frame.check()
             try:
@@ -174,15 +174,15 @@ def _exactly_one(over: _Range, body: CompiledPart, effort: int) -> Run:
 class _Loop(msgspec.Struct, frozen=True):
     """A loop that builds something, without what it builds."""
 
-    place: Any
+    slot: Any
     source: Run
     items: Callable[[Any], Iterable[Any]]
     condition: CompiledPart | None
-    effort: int
+    work_per_round: int
 
-    def collecting(self, cost: int, take: _Step) -> _Step:
-        """Run `take` for each round that passes the condition."""
-        place, source, items, effort = self.place, self.source, self.items, self.effort
+    def collector(self, cost: int, add: _AddRound) -> _AddRound:
+        """Run `add` for each round that passes the condition."""
+        slot, source, items, work_per_round = self.slot, self.source, self.items, self.work_per_round
         condition = self.condition
         passes = None if condition is None else condition.run
         step, cost_of_taken = (cost, 0) if condition is None else (condition.cost, cost)
@@ -191,9 +191,9 @@ class _Loop(msgspec.Struct, frozen=True):
             slots = frame.slots
             failure: str | None = None
             for item in items(source(frame)):
-                slots[place] = item
+                slots[slot] = item
                 frame.cost += step
-                frame.work = work = frame.work + effort
+                frame.work = work = frame.work + work_per_round
                 if work >= frame.next_poll:
                     frame.check()
                 try:
@@ -201,7 +201,7 @@ class _Loop(msgspec.Struct, frozen=True):
                         if not _truth(passes(frame)):
                             continue
                         frame.cost += cost_of_taken
-                    take(frame, into)
+                    add(frame, into)
                 except CelRuntimeError as error:
                     failure = first_failure(frame, error, failure)
             if failure is not None:
@@ -217,8 +217,8 @@ def _truth(value: Any) -> bool:
     raise no_overload(value)
 
 
-def _building(loop: _Loop, make: Callable[[], Any], cost: int, take: _Step) -> Run:
-    collect = loop.collecting(cost, take)
+def _build(loop: _Loop, make: Callable[[], Any], cost: int, add: _AddRound) -> Run:
+    collect = loop.collector(cost, add)
 
     def run(frame: EvaluationFrame) -> Any:
         built = make()
@@ -232,47 +232,47 @@ def _building(loop: _Loop, make: Callable[[], Any], cost: int, take: _Step) -> R
 def _collect_list(loop: _Loop, body: CompiledPart, cost: int) -> Run:
     transform = body.run
 
-    def take(frame: EvaluationFrame, into: list[Any]) -> None:
+    def add(frame: EvaluationFrame, into: list[Any]) -> None:
         into.append(transform(frame))
 
-    return _building(loop, list, cost, take)
+    return _build(loop, list, cost, add)
 
 
 def _collect_map(loop: _Loop, body: CompiledPart, slot: int) -> Run:
     transform = body.run
 
-    def take(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
-        _insert(frame, into, frame.slots[slot], transform(frame))
+    def add(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
+        _insert_entry(frame, into, frame.slots[slot], transform(frame))
 
-    return _building(loop, dict, body.cost + _INSERT, take)
+    return _build(loop, dict, body.cost + _INSERT, add)
 
 
-def _insert(frame: EvaluationFrame, into: dict[Any, Any], key: Any, value: Any) -> None:
-    place = map_key(key)
-    charge_key(frame, place, len(into))
-    if place in into:
-        raise CelRuntimeError(f"insert failed: key {_shown(key)} already exists")
+def _insert_entry(frame: EvaluationFrame, into: dict[Any, Any], key: Any, value: Any) -> None:
+    dict_key = map_key(key)
+    charge_key(frame, dict_key, len(into))
+    if dict_key in into:
+        raise CelRuntimeError(f"insert failed: key {_shown_key(key)} already exists")
     if len(into) >= MAX_ELEMENTS:
         raise CelCostError(f"the evaluation was stopped: it builds a map of more than {MAX_ELEMENTS} entries")
-    into[place] = value
+    into[dict_key] = value
 
 
-def _shown(key: Any) -> Any:
+def _shown_key(key: Any) -> Any:
     return key[:_SHOWN] if type(key) is str else key
 
 
 def _collect_entries(loop: _Loop, body: CompiledPart) -> Run:
     transform = body.run
 
-    def take(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
+    def add(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
         made = transform(frame)
         if type(made) not in MAPS:
             raise no_overload(made)
         for key, value in made.items():
             frame.spend(_ENTRY_WORK)
-            _insert(frame, into, from_map_key(key), value)
+            _insert_entry(frame, into, from_map_key(key), value)
 
-    return _building(loop, dict, body.cost + _MERGE, take)
+    return _build(loop, dict, body.cost + _MERGE, add)
 
 
 def compile_bind(slot: int, value: CompiledPart, body: CompiledPart) -> CompiledPart:
@@ -322,7 +322,7 @@ def lazy_variable(slot: int) -> Run:
 
 
 def compile_optional_map(
-    node: typed_ast.OptionalMap, source: CompiledPart, body: CompiledPart, effort: int
+    node: typed_ast.OptionalMap, source: CompiledPart, body: CompiledPart, work_per_round: int
 ) -> CompiledPart:
     """Compile optMap and optFlatMap; upstream's expansion evaluates the source again for its value."""
     slot, flat = node.slot, node.flat
@@ -332,7 +332,7 @@ def compile_optional_map(
 
     def use(frame: EvaluationFrame) -> Any:
         frame.cost += value_cost
-        frame.spend(4 * effort)
+        frame.spend(4 * work_per_round)
         return run_source(frame).value
 
     def evaluate(frame: EvaluationFrame) -> Any:
@@ -353,7 +353,7 @@ def compile_optional_map(
     return CompiledPart(run=run, cost=source.cost + 1)
 
 
-def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, effort: int) -> CompiledPart:
+def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, work_per_round: int) -> CompiledPart:
     """Compile sortBy."""
     run_source, run_key, slot, strict = source.run, key.run, node.slot, node.strict
     step = key.cost + _APPEND + (0 if key.constant else LIST_COST)
@@ -364,7 +364,7 @@ def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, 
         failure: str | None = None
         for value in _elements(values):
             frame.cost += step
-            frame.spend(effort)
+            frame.spend(work_per_round)
             frame.slots[slot] = value
             try:
                 keys.append(run_key(frame))

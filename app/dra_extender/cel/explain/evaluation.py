@@ -51,8 +51,8 @@ _OWNER: Final = "(explanations)"
 class _Recorder(Compiler):
     """Keeps what each part was compiled to, and the part itself, so that no other gets its id."""
 
-    def __init__(self, source: str, *, careful: bool) -> None:
-        super().__init__(source, careful=careful, owner=_OWNER)
+    def __init__(self, source: str, *, dynamic_dispatch: bool) -> None:
+        super().__init__(source, dynamic_dispatch=dynamic_dispatch, owner=_OWNER)
         self.codes: dict[int, tuple[typed_ast.TypedNode, CompiledPart]] = {}
 
     def compile(self, node: typed_ast.TypedNode) -> CompiledPart:
@@ -77,7 +77,7 @@ class ExplainableExpression:
         self.source = source
         self.root = ExplainedPart(tree, checker.check(tree))
         self.slots = checker.slots
-        self.recorder = _Recorder(source, careful=checker.careful)
+        self.recorder = _Recorder(source, dynamic_dispatch=checker.dynamic_dispatch)
         self.recorder.compile(self.root.checked)
 
 

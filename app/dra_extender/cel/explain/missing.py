@@ -7,7 +7,7 @@ from typing import Any, Final
 from dra_extender.cel.explain.values import listed, shown
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.values import MAPS, DomainMap, from_map_key
-from dra_extender.cel.syntax.printer import access_text, text_literal
+from dra_extender.cel.syntax.printer import access_expression, text_literal
 
 _KINDS: Final = {"attributes": "attribute", "capacity": "capacity"}
 _NAMED: Final = 2
@@ -43,10 +43,10 @@ def _other_domain(device: DeviceActivation, kind: str, domain: str, name: str) -
     domains = _domains(device, kind)
     own = domains.get(device.driver, {})
     if domain in own:
-        return f"did you mean {access_text(kind, device.driver, domain)}?"
+        return f"did you mean {access_expression(kind, device.driver, domain)}?"
     before, slash, after = domain.partition("/")
     if slash and after in domains.get(before, {}):
-        return f"did you mean {access_text(kind, before, after)}?"
+        return f"did you mean {access_expression(kind, before, after)}?"
     elsewhere = _elsewhere(device, kind, name)
     return elsewhere or _choice(list(domains), domain) or "it has none at all"
 
@@ -61,7 +61,7 @@ def _elsewhere(device: DeviceActivation, kind: str, name: str) -> str:
     for other in sorted(_KINDS, key=lambda each: each != kind):
         for domain, names in _domains(device, other).items():
             if name in names:
-                return f"did you mean {access_text(other, domain, name)}?"
+                return f"did you mean {access_expression(other, domain, name)}?"
     return ""
 
 

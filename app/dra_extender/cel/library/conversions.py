@@ -84,7 +84,7 @@ def _text_to_bool(text: str) -> bool:
     raise CelRuntimeError("type conversion error from 'string' to 'bool'")
 
 
-def decoded(frame: EvaluationFrame, value: bytes) -> str:
+def decode(frame: EvaluationFrame, value: bytes) -> str:
     """The text that bytes spell in UTF-8.
 
     Raises:
@@ -135,7 +135,7 @@ def _conversions() -> tuple[Function, ...]:
             "string",
             overload((STRING,), STRING, _same),
             overload((BOOL,), STRING, lambda value: "true" if value else "false"),
-            overload((BYTES,), STRING, decoded, metered=True, extra=first_traversed),
+            overload((BYTES,), STRING, decode, metered=True, extra=first_traversed),
             overload((DOUBLE,), STRING, format_double, work=_NUMBER_WORK),
             overload((INT,), STRING, str),
             overload((UINT,), STRING, str),

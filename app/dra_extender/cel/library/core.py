@@ -7,7 +7,7 @@ from typing import Any, Final
 from dra_extender.cel.library.conversions import CONVERSION_FUNCTIONS
 from dra_extender.cel.library.time import ARITHMETIC, NEGATION
 from dra_extender.cel.native.equality import charge_key, contains_element
-from dra_extender.cel.native.lists import copied
+from dra_extender.cel.native.lists import concatenated
 from dra_extender.cel.native.strings import CONTAINS, ENDS, ORDERS, STARTS
 from dra_extender.cel.runtime.cost import (
     EvaluationFrame,
@@ -91,7 +91,7 @@ def _add_bytes(frame: EvaluationFrame, one: bytes, other: bytes) -> bytes:
 
 
 def _add_lists(frame: EvaluationFrame, one: list[Any], other: list[Any]) -> list[Any]:
-    return copied(frame, one, other)
+    return concatenated(frame, one, other)
 
 
 def _in_map(frame: EvaluationFrame, key: Any, values: dict[Any, Any]) -> bool:

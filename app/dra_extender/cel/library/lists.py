@@ -5,17 +5,17 @@ from itertools import islice
 from math import inf
 from typing import Any, Final
 
-from dra_extender.cel.native.equality import Elements, contains_element, first_place, matches
+from dra_extender.cel.native.equality import Elements, contains_element, equal_or_false, first_index
 from dra_extender.cel.native.lists import (
     COPY,
-    copied,
-    distinct_plain,
-    kinds_of,
-    neighbours,
+    adjacent_pairs,
+    concatenated,
+    distinct_by_hash,
     number_range,
-    order_of,
     ordering_work,
-    ranges,
+    pieces,
+    sorted_indexes,
+    types_of,
 )
 from dra_extender.cel.runtime.cost import COMPARISON_WORK, EvaluationFrame, Extra, elements_traversed
 from dra_extender.cel.runtime.integers import MAX_INT, MAX_UINT, MIN_INT, Uint, integer, unsigned
@@ -69,7 +69,7 @@ def _slice(frame: EvaluationFrame, values: Elements, start: int, end: int) -> El
 def _sliced(frame: EvaluationFrame, values: Elements, start: int, end: int) -> list[Any]:
     frame.require_list(end - start)
     made: list[Any] = []
-    for first, behind in ranges(end - start):
+    for first, behind in pieces(end - start):
         made += COPY.call(frame, values, start + first, start + behind)
     return made
 
@@ -101,15 +101,15 @@ def _range(frame: EvaluationFrame, count: int) -> list[int]:
 
 
 def _reverse(frame: EvaluationFrame, values: Elements) -> list[Any]:
-    made = copied(frame, values)
+    made = concatenated(frame, values)
     made.reverse()
     return made
 
 
 def _distinct(frame: EvaluationFrame, values: Elements) -> list[Any]:
     frame.spend(len(values) * len(values))
-    if kinds_of(frame, values) in _PLAIN:
-        return distinct_plain(frame, values)
+    if types_of(frame, values) in _PLAIN:
+        return distinct_by_hash(frame, values)
     unique: list[Any] = []
     for value in values:
         if not any(_meets(frame, value, other) for other in unique):
@@ -119,7 +119,7 @@ def _distinct(frame: EvaluationFrame, values: Elements) -> list[Any]:
 
 def _meets(frame: EvaluationFrame, value: Any, other: Any) -> bool:
     frame.spend(_ROUND_WORK)
-    return matches(frame, value, other)
+    return equal_or_false(frame, value, other)
 
 
 def _sort(frame: EvaluationFrame, values: Elements) -> Elements:
@@ -139,14 +139,14 @@ def sort_by_keys(frame: EvaluationFrame, values: Elements, keys: Elements) -> El
     kind = type(keys[0])
     if kind not in _ORDERED:
         raise CelRuntimeError("list elements must be comparable")
-    if kinds_of(frame, keys) != {kind}:
+    if types_of(frame, keys) != {kind}:
         raise CelRuntimeError("list elements must have the same type")
     frame.build_list(len(keys))
-    return [values[place] for place in order_of(frame, keys)]
+    return [values[place] for place in sorted_indexes(frame, keys)]
 
 
 def _is_sorted(frame: EvaluationFrame, values: Elements) -> bool:
-    return not any(_comparable(one, other) and one > other for one, other in neighbours(frame, values))
+    return not any(_comparable(one, other) and one > other for one, other in adjacent_pairs(frame, values))
 
 
 def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[EvaluationFrame, Elements], Any]:
@@ -199,18 +199,18 @@ def _sum_durations(frame: EvaluationFrame, values: Elements) -> Duration:
 
 
 def _first_index(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
-    return first_place(frame, wanted, values, turned=True)
+    return first_index(frame, wanted, values, mirrored=True)
 
 
 def _last_index(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
-    found = first_place(frame, wanted, _reverse(frame, values), turned=True)
+    found = first_index(frame, wanted, _reverse(frame, values), mirrored=True)
     return found if found < 0 else len(values) - 1 - found
 
 
 def _includes(frame: EvaluationFrame, target: Any, wanted: Any) -> bool:
     if type(target) in LISTS:
-        return first_place(frame, wanted, target, turned=True) >= 0
-    return matches(frame, target, wanted)
+        return first_index(frame, wanted, target, mirrored=True) >= 0
+    return equal_or_false(frame, target, wanted)
 
 
 def _includes_capped(frame: EvaluationFrame, target: Any, wanted: Any) -> bool:

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from dra_extender.cel.native.patterns import pattern_in
-from dra_extender.cel.native.strings import ENCODE, decoded_lenient
+from dra_extender.cel.native.strings import ENCODE, decode_with_surrogates
 from dra_extender.cel.runtime.cost import EvaluationFrame, pattern_searched
 from dra_extender.cel.runtime.values import TypeValue
 from dra_extender.cel.types.declarations import Implementation, Overload, function, method, overload
@@ -33,7 +33,7 @@ def _find(frame: EvaluationFrame, text: str, pattern: str) -> str:
     if found is None:
         return ""
     frame.build_text(found.end() - found.start(), plain=text.isascii())
-    return decoded_lenient(frame, found.group())
+    return decode_with_surrogates(frame, found.group())
 
 
 def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) -> list[str]:
@@ -56,7 +56,7 @@ def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) 
             continue
         end = stop
         frame.build_text(stop - start, plain=plain)
-        results.append(decoded_lenient(frame, raw[start:stop]))
+        results.append(decode_with_surrogates(frame, raw[start:stop]))
         if len(results) == limit:
             break
     return results

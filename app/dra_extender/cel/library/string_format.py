@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from dra_extender.cel.library.conversions import decoded
-from dra_extender.cel.native.strings import ENCODE, HEX, UPPER, quoted_in_pieces
+from dra_extender.cel.library.conversions import decode
+from dra_extender.cel.native.strings import ENCODE, HEX, UPPER, quote_in_pieces
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.runtime.semver import Semver
@@ -172,7 +172,7 @@ def _shown(frame: EvaluationFrame, value: Any) -> str:
         frame.build_text(len(value), plain=value.isascii())
         return str(value)
     if kind is bytes:
-        return decoded(frame, value)
+        return decode(frame, value)
     if kind in _SCALARS:
         return _SCALARS[kind](value)
     if kind in LISTS:
@@ -220,7 +220,7 @@ def _nested(frame: EvaluationFrame, value: Any) -> str:
 def _quoted(frame: EvaluationFrame, value: str | bytes) -> str:
     text = _shown(frame, value)
     frame.build_text(2 * len(text), plain=text.isascii())
-    return quoted_in_pieces(frame, text)
+    return quote_in_pieces(frame, text)
 
 
 _SCALARS: Final[dict[type, Callable[[Any], str]]] = {

@@ -18,8 +18,8 @@ from dra_extender.cel.native.strings import (
     SLICE,
     SPLIT,
     UPPER,
-    decoded_lenient,
-    quoted_in_pieces,
+    decode_with_surrogates,
+    quote_in_pieces,
 )
 from dra_extender.cel.runtime.cost import (
     PIECE,
@@ -174,7 +174,7 @@ def _join(frame: EvaluationFrame, parts: list[Any], separator: str = "") -> str:
 def _quote(frame: EvaluationFrame, text: str) -> str:
     frame.spend(_CALL_WORK)
     frame.build_text(2 * len(text) + 2, plain=text.isascii())
-    return quoted_in_pieces(frame, text, plain=True)
+    return quote_in_pieces(frame, text, plain=True)
 
 
 def _recased(frame: EvaluationFrame, text: str, change: NativeFunction) -> str:
@@ -184,7 +184,7 @@ def _recased(frame: EvaluationFrame, text: str, change: NativeFunction) -> str:
     frame.build_text(len(text), plain=text.isascii())
     if text.isascii():
         return str(change.call(frame, text))
-    return decoded_lenient(frame, change.call(frame, ENCODE.call(frame, text)))
+    return decode_with_surrogates(frame, change.call(frame, ENCODE.call(frame, text)))
 
 
 def _lower(frame: EvaluationFrame, text: str) -> str:

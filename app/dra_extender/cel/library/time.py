@@ -22,7 +22,7 @@ from dra_extender.cel.runtime.times import (
     timestamp_text,
 )
 from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.cel.types.declarations import Function, Overload, function, method, overload, weighed
+from dra_extender.cel.types.declarations import Function, Overload, function, method, overload, with_work
 from dra_extender.cel.types.types import BOOL, DURATION, INT, STRING, TIMESTAMP
 from dra_extender.model.go_duration import HOUR, MINUTE, SECOND
 
@@ -95,7 +95,7 @@ def _of_moment(name: str, take: Callable[[Civil], int], *others: tuple[Any, Any]
 
     moments = function(name, method((TIMESTAMP,), INT, plain), method((TIMESTAMP, STRING), INT, in_zone, metered=True))
     spans = (method((kind,), INT, run) for kind, run in others)
-    return function(name, *weighed(_CALENDAR_WORK, moments).overloads, *spans)
+    return function(name, *with_work(_CALENDAR_WORK, moments).overloads, *spans)
 
 
 def _whole(unit: int) -> Callable[[Duration], int]:

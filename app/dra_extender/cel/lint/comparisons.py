@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from dra_extender.cel.analysis.attribute_access import AccessKind, access_of, kind_of, node_text
+from dra_extender.cel.analysis.attribute_access import AccessKind, access_of, kind_of
 from dra_extender.cel.analysis.visitor import nodes_of
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.runtime.quantity import is_quantity
 from dra_extender.cel.runtime.semver import SemverError, parse_lenient, parse_semver
 from dra_extender.cel.syntax import ast
-from dra_extender.cel.syntax.printer import text_literal
+from dra_extender.cel.syntax.printer import print_expression, text_literal
 
 _ORDER: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _EQUALITY: Final = {"_==_": "==", "_!=_": "!="}
@@ -67,7 +67,7 @@ def _attribute_operator(
         return _of_attribute(node, subject, certain=ordered)
     if kind is AccessKind.SEMVER and ordered:
         message = f"versions compare by compareTo, not by {symbol}"
-        suggestion = _compare(subject, node_text(other), symbol)
+        suggestion = _compare(subject, print_expression(other), symbol)
         return error(LintCode.VERSION_COMPARISON, node.offset, message, suggestion)
     return _version_as_text(node, subject, other, symbol) if kind is AccessKind.TEXT else None
 
@@ -110,25 +110,25 @@ def _method(node: ast.CallExpression, target: ast.SyntaxNode, argument: ast.Synt
 
 def _of_attribute(node: ast.CallExpression, subject: ast.SyntaxNode, *, certain: bool) -> LintFinding:
     message = "an attribute is never a quantity; amounts such as memory are capacities"
-    text = node_text(subject).replace("device.attributes", "device.capacity", 1)
+    text = print_expression(subject).replace("device.attributes", "device.capacity", 1)
     return (error if certain else warning)(LintCode.QUANTITY_OF_ATTRIBUTE, node.offset, message, text)
 
 
 def _compare(subject: ast.SyntaxNode, other: str, symbol: str) -> str:
     """What to write instead; nothing if it is not known what to compare with."""
     if symbol in _EQUALITY.values():
-        return other and f"{node_text(subject)} {symbol} {other}"
+        return other and f"{print_expression(subject)} {symbol} {other}"
     return other and f"{_call(subject, 'compareTo', other)} {symbol} 0"
 
 
 def _call(target: ast.SyntaxNode, method: str, argument: str) -> str:
-    return argument and f"{node_text(target)}.{method}({argument})"
+    return argument and f"{print_expression(target)}.{method}({argument})"
 
 
 def _quantity(node: ast.SyntaxNode) -> str:
     """The quantity that a constant means, empty if it means none."""
     if not isinstance(node, ast.Literal):
-        return node_text(node)
+        return print_expression(node)
     text = str(node.value)
     return f"quantity({text_literal(text)})" if is_quantity(text) else ""
 

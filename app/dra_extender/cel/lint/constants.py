@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dra_extender.cel.analysis.attribute_access import node_text
 from dra_extender.cel.analysis.visitor import is_open
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, body_of, operands, source_of
 from dra_extender.cel.explain.failure import explain_failure
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast
+from dra_extender.cel.syntax.printer import print_expression
 from dra_extender.cel.types import typed_ast
 
 _MOST_CONSTANTS: Final = 1000
@@ -42,7 +42,7 @@ def _fails(evaluation: Evaluation, item: ExplainedPart) -> bool:
 def _remedy(node: ast.SyntaxNode) -> str:
     """The forgiving form of a version that is no strict one."""
     if isinstance(node, ast.CallExpression) and node.function == "semver" and len(node.arguments) == 1:
-        return f"semver({node_text(node.arguments[0])}, true)"
+        return f"semver({print_expression(node.arguments[0])}, true)"
     return ""
 
 
@@ -100,7 +100,7 @@ def _logical(evaluation: Evaluation, item: ExplainedPart, checked: typed_ast.Log
 def _reflexive(node: ast.SyntaxNode) -> bool | None:
     """`x == x` and `x != x`."""
     if isinstance(node, ast.CallExpression) and node.function in {_EQUALITY, "_!=_"}:
-        one, other = map(node_text, node.arguments)
+        one, other = map(print_expression, node.arguments)
         return node.function == _EQUALITY if one == other else None
     return None
 
@@ -145,14 +145,18 @@ def _demand(node: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
     left, right = node.arguments
     subject, other = (right, left) if is_open(right) else (left, right)
     value = _constant(other)
-    return (node_text(subject), [value], node.function == _EQUALITY) if value is not None and is_open(subject) else None
+    return (
+        (print_expression(subject), [value], node.function == _EQUALITY)
+        if value is not None and is_open(subject)
+        else None
+    )
 
 
 def _membership_demand(element: ast.SyntaxNode, among: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
     if not is_open(element) or not isinstance(among, ast.ListLiteral):
         return None
     values = [_constant(each.value) for each in among.elements]
-    return (node_text(element), values, True) if all(each is not None for each in values) else None
+    return (print_expression(element), values, True) if all(each is not None for each in values) else None
 
 
 def _constant(node: ast.SyntaxNode) -> tuple[str, Any] | None:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dra_extender.cel.analysis.attribute_access import AttributeAccess, access_of, driver_of, map_of_domain, node_text
+from dra_extender.cel.analysis.attribute_access import AttributeAccess, access_of, device_map_of, driver_of
 from dra_extender.cel.analysis.rewrite import is_device_field
 from dra_extender.cel.analysis.visitor import children_of
 from dra_extender.cel.lint.findings import LintCode, LintFinding, warning
 from dra_extender.cel.syntax import ast
+from dra_extender.cel.syntax.printer import print_expression
 
 Fact = tuple[str, ...]
 """What is known to hold: ("driver", name), ("domain", name), or the key of an `AttributeAccess` that is known to be there."""
@@ -31,15 +32,15 @@ def guard_findings(root: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[Lin
         if access.key in reported:
             continue
         reported.add(access.key)
-        place = "attribute" if access.place == "attributes" else "capacity"
-        message = f"nothing makes sure that the device has this {place}; on one without it the selector fails"
+        noun = "attribute" if access.device_map == "attributes" else "capacity"
+        message = f"nothing makes sure that the device has this {noun}; on one without it the selector fails"
         yield warning(LintCode.UNGUARDED, node.offset, message, _suggestion(node, access))
 
 
 def _suggestion(node: ast.SyntaxNode, access: AttributeAccess) -> str:
     if access.domain is not None and "." in access.domain and not _is_shared(access.domain):
         return f'device.driver == "{access.domain}" && ...'
-    return f"has({node_text(node)}) && ..." if isinstance(node, ast.Select) else ""
+    return f"has({print_expression(node)}) && ..." if isinstance(node, ast.Select) else ""
 
 
 def _is_shared(domain: str) -> bool:
@@ -54,7 +55,7 @@ def _unguarded(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[a
             yield node, access
         return
     if isinstance(node, ast.Select) and node.test:
-        if map_of_domain(node.operand) is None:
+        if device_map_of(node.operand) is None:
             yield from _unguarded(node.operand, known)
         return
     for child, facts in _children(node, known):
@@ -80,9 +81,9 @@ def _children(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[as
 
 
 def _is_guarded(access: AttributeAccess, known: frozenset[Fact]) -> bool:
-    if access.guarded or access.key in known or (access.domain is None and not access.own):
+    if access.optional or access.key in known or (access.domain is None and not access.own_domain):
         return True
-    if access.own:
+    if access.own_domain:
         return any(fact[0] == "driver" for fact in known)
     return bool({("driver", access.domain or ""), ("domain", access.domain or "")} & known)
 
@@ -123,7 +124,7 @@ def _member(element: ast.SyntaxNode, values: ast.SyntaxNode) -> Fact | None:
         return None
     if is_device_field(values, "attributes") or is_device_field(values, "capacity"):
         return ("domain", element.value)
-    if map_of_domain(values) is None:
+    if device_map_of(values) is None:
         return None
     access = access_of(ast.Select(values.offset, values.depth + 1, values, element.value))
     return None if access is None else access.key

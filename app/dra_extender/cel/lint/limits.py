@@ -60,7 +60,7 @@ def _largest_device(tree: ast.SyntaxNode) -> DeviceActivation:
         if access is None:
             continue
         name = f"{access.domain or driver}/{access.name}"
-        if access.place == "attributes":
+        if access.device_map == "attributes":
             attributes[name] = value
         else:
             capacity[name] = "1"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dra_extender.cel.analysis.attribute_access import driver_of, map_of_domain
+from dra_extender.cel.analysis.attribute_access import device_map_of, driver_of
 from dra_extender.cel.analysis.rewrite import is_device_field, step_of
 from dra_extender.cel.analysis.visitor import inlined, nodes_of
 from dra_extender.cel.explain.evaluation import Evaluation
@@ -68,7 +68,7 @@ def _is_path(node: SyntaxNode) -> bool:
 
     Other keys could use variables twice, and what they stand for would double with each binding.
     """
-    if map_of_domain(node) is None:
+    if device_map_of(node) is None:
         return is_device_field(node, "attributes") or is_device_field(node, "capacity")
     return step_of(node) is not None or (
         isinstance(node, CallExpression) and is_device_field(node.arguments[1], "driver")

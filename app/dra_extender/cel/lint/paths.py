@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from dra_extender.cel.analysis.attribute_access import CAPACITY_SUFFIXES, access_of, map_of_domain, node_text
+from dra_extender.cel.analysis.attribute_access import CAPACITY_SUFFIXES, access_of, device_map_of
 from dra_extender.cel.analysis.rewrite import SUFFIXES, is_domain_name, step_of, without_suffix
 from dra_extender.cel.analysis.visitor import Visit, visits
 from dra_extender.cel.library.environment import DEVICE_FIELDS
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast
-from dra_extender.cel.syntax.printer import access_text
+from dra_extender.cel.syntax.printer import access_expression, print_expression
 
 _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "_&&_", "_||_", "!_"})
 _ABOUT_MAPS: Final = frozenset({"size", "includes"})
@@ -30,7 +30,7 @@ def path_findings(root: ast.SyntaxNode, drivers: frozenset[str]) -> Iterator[Lin
             yield from _indexed_device(node)
         if isinstance(node, ast.Select):
             yield from _suffix(node)
-        if map_of_domain(node) is not None:
+        if device_map_of(node) is not None:
             yield from _domain(visit, drivers)
 
 
@@ -70,44 +70,46 @@ def _suffix(node: ast.Select) -> Iterator[LintFinding]:
     if meant is not None:
         whole = "has(...) is always false" if node.test else "it fails on every device"
         message = f"attributes hold plain values without .{node.field}: {whole}"
-        yield error(LintCode.VALUE_SUFFIX, node.offset, message, node_text(meant))
+        yield error(LintCode.VALUE_SUFFIX, node.offset, message, print_expression(meant))
         return
     access = access_of(node.operand)
-    if access is not None and access.place == "capacity" and node.field in CAPACITY_SUFFIXES:
+    if access is not None and access.device_map == "capacity" and node.field in CAPACITY_SUFFIXES:
         message = f"a capacity is a quantity itself, without .{node.field}"
-        yield error(LintCode.VALUE_SUFFIX, node.offset, message, node_text(node.operand))
+        yield error(LintCode.VALUE_SUFFIX, node.offset, message, print_expression(node.operand))
 
 
 def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[LintFinding]:
     """Keys of device.attributes and device.capacity that are no domains."""
     step = step_of(visit.node)
-    place = map_of_domain(visit.node)
-    if step is None or place is None or is_domain_name(step.key) or step.key in drivers:
+    device_map = device_map_of(visit.node)
+    if step is None or device_map is None or is_domain_name(step.key) or step.key in drivers:
         return
     parent = visit.parent
     if isinstance(parent, ast.Select) and parent.field in SUFFIXES | CAPACITY_SUFFIXES and "/" not in step.key:
-        if place == "capacity":
-            meant = access_text(place, None, step.key)
+        if device_map == "capacity":
+            meant = access_expression(device_map, None, step.key)
             message = f"a capacity is a quantity itself, without .{parent.field}, and is found under its domain"
             yield error(LintCode.VALUE_SUFFIX, parent.offset, message, meant)
         return
     if "/" in step.key:
-        yield from _qualified(visit, place, step.key)
+        yield from _qualified(visit, device_map, step.key)
         return
     found = error if not step.optional and _is_value(visit) else warning
-    message = f"{step.key!r} has no dot, so it is hardly a domain; device.{place} is indexed by domain, then by name"
-    yield found(LintCode.UNQUALIFIED_NAME, visit.node.offset, message, access_text(place, None, step.key))
+    message = (
+        f"{step.key!r} has no dot, so it is hardly a domain; device.{device_map} is indexed by domain, then by name"
+    )
+    yield found(LintCode.UNQUALIFIED_NAME, visit.node.offset, message, access_expression(device_map, None, step.key))
 
 
-def _qualified(visit: Visit, place: str, key: str) -> Iterator[LintFinding]:
+def _qualified(visit: Visit, device_map: str, key: str) -> Iterator[LintFinding]:
     parent = visit.parent
-    if isinstance(parent, ast.Select) and parent.field in SUFFIXES and place == "attributes":
+    if isinstance(parent, ast.Select) and parent.field in SUFFIXES and device_map == "attributes":
         return
     domain, _, name = key.partition("/")
-    message = f"device.{place} is indexed by domain, then by name; no domain is called {key!r}"
+    message = f"device.{device_map} is indexed by domain, then by name; no domain is called {key!r}"
     tested = isinstance(parent, ast.Select) and parent.test
     found = warning if tested else error
-    yield found(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_text(place, domain, name))
+    yield found(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_expression(device_map, domain, name))
 
 
 def _others(parent: ast.CallExpression, node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
@@ -123,6 +125,6 @@ def _is_value(visit: Visit) -> bool:
         return False
     if parent.target is visit.node:
         return parent.function not in _ABOUT_MAPS
-    if any(isinstance(each, ast.MapLiteral) or map_of_domain(each) is not None for each in _others(parent, visit.node)):
+    if any(isinstance(each, ast.MapLiteral) or device_map_of(each) is not None for each in _others(parent, visit.node)):
         return False
     return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is visit.node)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dra_extender.cel.native.lists import Elements as Elements
-from dra_extender.cel.native.lists import kinds_of, place_of, same_elements
+from dra_extender.cel.native.lists import index_of, same_elements, types_of
 from dra_extender.cel.native.strings import SAME
 from dra_extender.cel.runtime.addresses import Cidr, IpAddress
 from dra_extender.cel.runtime.cost import COMPARISON_WORK, EvaluationFrame
@@ -109,13 +109,13 @@ def _equal_contents(frame: EvaluationFrame, one: Any, other: Any) -> bool:
 def _equal_maps(frame: EvaluationFrame, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
     for key, value in one.items():
         frame.spend(COMPARISON_WORK + key_work(key, len(other)))
-        found = _counterpart(other, key)
+        found = _value_of_key(other, key)
         if found is _ABSENT or not elements_equal(frame, value, found):
             return False
     return True
 
 
-def _counterpart(values: Mapping[Any, Any], key: Any) -> Any:
+def _value_of_key(values: Mapping[Any, Any], key: Any) -> Any:
     """What one map has under the key of another."""
     if type(key) is not DoubleKey:
         return values.get(key, _ABSENT)
@@ -137,7 +137,7 @@ def _equal_lists(frame: EvaluationFrame, one: Elements, other: Elements) -> bool
 
 def _compares_natively(frame: EvaluationFrame, values: Elements) -> bool:
     """Whether Python's comparison of the elements, which is faster, means the same as CEL's."""
-    kinds = kinds_of(frame, values)
+    kinds = types_of(frame, values)
     return kinds <= _INTEGERS or kinds <= _STRINGS
 
 
@@ -148,7 +148,7 @@ def elements_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     return equal(frame, one, other)
 
 
-def matches(frame: EvaluationFrame, one: Any, other: Any) -> bool:
+def equal_or_false(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """Whether two values are equal, where a comparison that does not exist counts as "no"."""
     try:
         return equal(frame, one, other)
@@ -158,23 +158,23 @@ def matches(frame: EvaluationFrame, one: Any, other: Any) -> bool:
         raise
 
 
-def first_place(frame: EvaluationFrame, element: Any, values: Elements, *, turned: bool = False) -> int:
-    """The index of the first element equal to this one, -1 if there is none; `turned` asks the elements instead of it."""
+def first_index(frame: EvaluationFrame, element: Any, values: Elements, *, mirrored: bool = False) -> int:
+    """The index of the first element equal to this one, -1 if there is none; `mirrored` asks the elements instead of it."""
     kind = type(element)
     if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _compares_natively(frame, values):
         if (kind in _STRINGS) is not (type(values[0]) in _STRINGS):
             return -1
-        return place_of(frame, values, element)
+        return index_of(frame, values, element)
     for place, value in enumerate(values):
         frame.spend(COMPARISON_WORK)
-        if matches(frame, value, element) if turned else matches(frame, element, value):
+        if equal_or_false(frame, value, element) if mirrored else equal_or_false(frame, element, value):
             return place
     return -1
 
 
 def contains_element(frame: EvaluationFrame, element: Any, values: Elements) -> bool:
     """Whether a list has an element equal to this one."""
-    return first_place(frame, element, values) >= 0
+    return first_index(frame, element, values) >= 0
 
 
 def key_work(key: Any, size: int) -> int:

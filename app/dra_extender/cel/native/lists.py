@@ -18,7 +18,7 @@ _DISTINCT_PIECE: Final = 32
 _LONG: Final = 64
 
 
-def _copied(values: Elements, start: int, end: int) -> list[Any]:
+def _copy(values: Elements, start: int, end: int) -> list[Any]:
     return [*values[start:end]]
 
 
@@ -26,22 +26,22 @@ def _same(one: Elements, other: Elements) -> bool:
     return tuple(one) == tuple(other)
 
 
-def _kinds(values: Elements, start: int, end: int) -> set[type]:
+def _types(values: Elements, start: int, end: int) -> set[type]:
     return set(map(type, values[start:end]))
 
 
-def _place(values: Elements, wanted: Any, start: int, end: int) -> int:
+def _index_of(values: Elements, wanted: Any, start: int, end: int) -> int:
     try:
         return values.index(wanted, start, end)
     except ValueError:
         return -1
 
 
-def _numbers(start: int, end: int) -> list[int]:
+def _number_list(start: int, end: int) -> list[int]:
     return list(range(start, end))
 
 
-def _ordered(keys: Elements, start: int, end: int) -> list[int]:
+def _sort_indexes(keys: Elements, start: int, end: int) -> list[int]:
     return sorted(range(start, end), key=keys.__getitem__)
 
 
@@ -49,20 +49,20 @@ def _lengths(values: Elements, start: int, end: int) -> int:
     return sum(map(len, values[start:end]))
 
 
-COPY: Final = NativeFunction("a copy", (LIST, INDEX, INDEX), _copied, lambda _, start, end: max(0, end - start))
-KINDS: Final = NativeFunction("types", (LIST, INDEX, INDEX), _kinds, lambda _, start, end: 2 * max(0, end - start))
+COPY: Final = NativeFunction("a copy", (LIST, INDEX, INDEX), _copy, lambda _, start, end: max(0, end - start))
+TYPES: Final = NativeFunction("types", (LIST, INDEX, INDEX), _types, lambda _, start, end: 2 * max(0, end - start))
 SAME_LISTS: Final = NativeFunction("==", (LIST, LIST), _same, lambda one, other: len(one) + len(other))
-PLACE: Final = NativeFunction(
-    "in", (LIST, ANY, INDEX, INDEX), _place, lambda _, __, start, end: 2 * max(0, end - start)
+INDEX_OF: Final = NativeFunction(
+    "in", (LIST, ANY, INDEX, INDEX), _index_of, lambda _, __, start, end: 2 * max(0, end - start)
 )
 NUMBERS_OF_RANGE: Final = NativeFunction(
-    "lists.range", (INDEX, INDEX), _numbers, lambda start, end: 3 * max(0, end - start) // 2
+    "lists.range", (INDEX, INDEX), _number_list, lambda start, end: 3 * max(0, end - start) // 2
 )
 LENGTHS: Final = NativeFunction(
     "lengths", (LIST, INDEX, INDEX), _lengths, lambda _, start, end: 2 * max(0, end - start)
 )
 SORT: Final = NativeFunction(
-    "sort", (LIST, INDEX, INDEX), _ordered, lambda _, start, end: sort_work(max(0, end - start))
+    "sort", (LIST, INDEX, INDEX), _sort_indexes, lambda _, start, end: sort_work(max(0, end - start))
 )
 
 
@@ -71,28 +71,28 @@ def sort_work(count: int) -> int:
     return _COMPARED_WORK * count * count.bit_length()
 
 
-def ranges(length: int) -> Iterator[tuple[int, int]]:
+def pieces(length: int) -> Iterator[tuple[int, int]]:
     """The first place of each piece and the place behind its last."""
     return ((start, min(start + PIECE, length)) for start in range(0, length, PIECE))
 
 
-def copied(frame: EvaluationFrame, *lists: Elements) -> list[Any]:
+def concatenated(frame: EvaluationFrame, *lists: Elements) -> list[Any]:
     """The elements of all lists, one list after the other."""
     frame.require_list(sum(map(len, lists)))
     made: list[Any] = []
     for values in lists:
-        for start, end in ranges(len(values)):
+        for start, end in pieces(len(values)):
             made += COPY.call(frame, values, start, end)
     return made
 
 
-def kinds_of(frame: EvaluationFrame, values: Elements) -> set[type]:
+def types_of(frame: EvaluationFrame, values: Elements) -> set[type]:
     """The types of the elements."""
     if len(values) <= PIECE:
-        return set(KINDS.call(frame, values, 0, len(values)))
+        return set(TYPES.call(frame, values, 0, len(values)))
     found: set[type] = set()
-    for start, end in ranges(len(values)):
-        found |= KINDS.call(frame, values, start, end)
+    for start, end in pieces(len(values)):
+        found |= TYPES.call(frame, values, start, end)
     return found
 
 
@@ -104,18 +104,18 @@ def charge_texts(frame: EvaluationFrame, values: Elements, start: int, end: int,
 def number_range(frame: EvaluationFrame, count: int) -> list[int]:
     """The numbers from 0 on."""
     made: list[int] = []
-    for start, end in ranges(count):
+    for start, end in pieces(count):
         made += NUMBERS_OF_RANGE.call(frame, start, end)
     return made
 
 
-def place_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
+def index_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
     """The place of the first element that Python takes for equal, -1 if there is none; the elements are numbers or texts."""
     length = len(wanted) if type(wanted) in _TEXTS else 0
-    for start, end in ranges(len(values)):
+    for start, end in pieces(len(values)):
         if length > _LONG:
             frame.begin_call("a search for a long text in a list", (end - start) * (length >> 7))
-        found: int = PLACE.call(frame, values, wanted, start, end)
+        found: int = INDEX_OF.call(frame, values, wanted, start, end)
         if found >= 0:
             return found
     return -1
@@ -124,7 +124,7 @@ def place_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
 def same_elements(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
     """Whether lists of one length are equal as Python takes it; the elements are numbers or texts."""
     texts = bool(one) and type(one[0]) in _TEXTS
-    for start, end in ranges(len(one)):
+    for start, end in pieces(len(one)):
         if texts:
             charge_texts(frame, one, start, end, 7)
         if not SAME_LISTS.call(frame, one[start:end], other[start:end]):
@@ -132,10 +132,10 @@ def same_elements(frame: EvaluationFrame, one: Elements, other: Elements) -> boo
     return True
 
 
-def order_of(frame: EvaluationFrame, keys: Elements) -> Iterable[int]:
+def sorted_indexes(frame: EvaluationFrame, keys: Elements) -> Iterable[int]:
     """The places of keys of one type in ascending order; equal ones stay in the order they have."""
     if type(keys[0]) in _TEXTS:
-        for start, end in ranges(len(keys)):
+        for start, end in pieces(len(keys)):
             frame.begin_call(
                 "a sort of long texts", LENGTHS.call(frame, keys, start, end) * len(keys).bit_length() >> 5
             )
@@ -145,10 +145,10 @@ def order_of(frame: EvaluationFrame, keys: Elements) -> Iterable[int]:
         SORT.call(frame, keys, start, min(start + _SORTED_PIECE, len(keys)))
         for start in range(0, len(keys), _SORTED_PIECE)
     ]
-    return _merged(frame, runs, keys)
+    return _merge(frame, runs, keys)
 
 
-def _merged(frame: EvaluationFrame, runs: list[list[int]], keys: Elements) -> list[int]:
+def _merge(frame: EvaluationFrame, runs: list[list[int]], keys: Elements) -> list[int]:
     step = _MERGE_WORK + _COMPARED_WORK * len(runs).bit_length()
     order = []
     for place in merge(*runs, key=keys.__getitem__):
@@ -160,10 +160,10 @@ def _merged(frame: EvaluationFrame, runs: list[list[int]], keys: Elements) -> li
 _MERGE_WORK: Final = 10
 
 
-def distinct_plain(frame: EvaluationFrame, values: Elements) -> list[Any]:
+def distinct_by_hash(frame: EvaluationFrame, values: Elements) -> list[Any]:
     """The elements without those that came before, all of one type that Python compares as CEL does; hashes may collide."""
     if type(values[0]) in _TEXTS:
-        for start, end in ranges(len(values)):
+        for start, end in pieces(len(values)):
             charge_texts(frame, values, start, end, 4)
     unique: dict[Any, None] = {}
     for start in range(0, len(values), _DISTINCT_PIECE):
@@ -173,7 +173,7 @@ def distinct_plain(frame: EvaluationFrame, values: Elements) -> list[Any]:
     return list(unique)
 
 
-def neighbours(frame: EvaluationFrame, values: Elements) -> Iterator[tuple[Any, Any]]:
+def adjacent_pairs(frame: EvaluationFrame, values: Elements) -> Iterator[tuple[Any, Any]]:
     """Each element with the next; comparing the two is charged."""
     for one, other in pairwise(values):
         frame.spend(ordering_work(one, other))

@@ -1,6 +1,6 @@
 """How large a regular expression becomes, estimated from its text before RE2 sees it.
 
-RE2 spells out every class as ranges of UTF-8 bytes, repeats whatever is repeated with a count, and looks at its limits
+RE2 spells out every class as pieces of UTF-8 bytes, repeats whatever is repeated with a count, and looks at its limits
 only then. The estimate is an upper bound for its program, near to it for ordinary patterns. What RE2 does not accept is
 estimated somehow and left to RE2 to refuse.
 """
@@ -16,7 +16,7 @@ _ANY_CHARACTER: Final = 9
 _NEGATED: Final = 14
 """What a class takes at least that is everything but something."""
 _SPLIT: Final = 8
-"""What a character beyond ASCII takes in addition in such a class, whose ranges it parts."""
+"""What a character beyond ASCII takes in addition in such a class, whose ranges it splits."""
 _PLAIN: Final = 2
 _NAMED_GROUP: Final = 2
 _SCRIPT: Final = 150

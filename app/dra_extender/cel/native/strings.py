@@ -28,7 +28,7 @@ def search_work(text: Any, part: Any) -> int:
     return work
 
 
-def _last_found(text: str, part: str, end: int) -> int:
+def _rfind(text: str, part: str, end: int) -> int:
     """The last place before `end`: CPython's own search from the right is quadratic, the one from the left is not."""
     end = min(end, len(text))
     if len(part) > end:
@@ -51,11 +51,11 @@ def split_work(text: str, separator: str, _: int = -1) -> int:
     return 2 * search_work(text, separator) + (len(text) >> 5)
 
 
-def _sliced(text: Any, start: int, end: int) -> Any:
+def _slice(text: Any, start: int, end: int) -> Any:
     return text[start:end]
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
@@ -72,11 +72,11 @@ def _upper(text: str) -> str:
     return text.upper()
 
 
-def _stripped_left(text: str, blanks: str) -> str:
+def _strip_left(text: str, blanks: str) -> str:
     return text.lstrip(blanks)
 
 
-def _stripped_right(text: str, blanks: str) -> str:
+def _strip_right(text: str, blanks: str) -> str:
     return text.rstrip(blanks)
 
 
@@ -95,11 +95,11 @@ def decode_work(value: bytes) -> int:
     return len(value) >> 3
 
 
-def _decoded(value: bytes) -> str:
+def _decode(value: bytes) -> str:
     return value.decode()
 
 
-def _hexadecimal(value: bytes) -> str:
+def _hex(value: bytes) -> str:
     return value.hex()
 
 
@@ -107,16 +107,16 @@ def _characters(text: str, start: int, end: int) -> list[str]:
     return list(text[start:end])
 
 
-def _quoted_plain(text: str) -> str:
+def _quote_plain(text: str) -> str:
     return quote(text, plain=True)
 
 
 def quote_work(text: str) -> int:
     """7 ns a character, 410 for what is spelled out by its number."""
-    return len(text) // 4 if len(text) <= _QUOTED_PIECE and text.isprintable() else 22 * len(text)
+    return len(text) // 4 if len(text) <= _QUOTE_PIECE and text.isprintable() else 22 * len(text)
 
 
-def decoded_lenient(frame: EvaluationFrame, raw: bytes) -> str:
+def decode_with_surrogates(frame: EvaluationFrame, raw: bytes) -> str:
     """The text of bytes that may spell surrogates; Python decodes each of these on its own, which takes long."""
     try:
         return str(DECODE.call(frame, raw))
@@ -124,49 +124,47 @@ def decoded_lenient(frame: EvaluationFrame, raw: bytes) -> str:
         return str(DECODE_SURROGATES.call(frame, raw))
 
 
-def quoted_in_pieces(frame: EvaluationFrame, text: str, *, plain: bool = False) -> str:
+def quote_in_pieces(frame: EvaluationFrame, text: str, *, plain: bool = False) -> str:
     """The text between quotes, put together from pieces: what cannot be printed takes long."""
     quoting = QUOTE_PLAIN if plain else QUOTE
-    if len(text) <= _QUOTED_PIECE:
+    if len(text) <= _QUOTE_PIECE:
         return str(quoting.call(frame, text))
-    pieces = [quoting.call(frame, text[at : at + _QUOTED_PIECE])[1:-1] for at in range(0, len(text), _QUOTED_PIECE)]
+    pieces = [quoting.call(frame, text[at : at + _QUOTE_PIECE])[1:-1] for at in range(0, len(text), _QUOTE_PIECE)]
     return f'"{"".join(pieces)}"'
 
 
-_QUOTED_PIECE: Final = PIECE // 2
+_QUOTE_PIECE: Final = PIECE // 2
 
 FIND: Final = NativeFunction(
     "indexOf", (TEXT, TEXT, INDEX, INDEX), str.find, lambda text, part, *_: search_work(text, part)
 )
 RFIND: Final = NativeFunction(
-    "lastIndexOf", (TEXT, TEXT, INDEX), _last_found, lambda text, part, _: search_work(text, part) + (len(text) >> 3)
+    "lastIndexOf", (TEXT, TEXT, INDEX), _rfind, lambda text, part, _: search_work(text, part) + (len(text) >> 3)
 )
 CONTAINS: Final = NativeFunction("contains", (TEXT, TEXT), operator.contains, search_work)
 COUNT: Final = NativeFunction("count", (TEXT, TEXT), str.count, search_work)
 REPLACE: Final = NativeFunction("replace", (TEXT, TEXT, TEXT, INDEX), str.replace, replace_work)
 SPLIT: Final = NativeFunction("split", (TEXT, TEXT, INDEX), str.split, split_work)
 JOIN: Final = NativeFunction("join", (TEXT, LIST), str.join, lambda _, parts: len(parts))
-SLICE: Final = NativeFunction(
-    "substring", (TEXT, INDEX, INDEX), _sliced, lambda _, start, end: max(0, end - start) >> 5
-)
+SLICE: Final = NativeFunction("substring", (TEXT, INDEX, INDEX), _slice, lambda _, start, end: max(0, end - start) >> 5)
 CHARACTERS: Final = NativeFunction(
     "characters", (TEXT, INDEX, INDEX), _characters, lambda _, start, end: 5 * max(0, end - start)
 )
 STARTS: Final = NativeFunction("startsWith", (TEXT, TEXT), str.startswith, lambda _, part: len(part) >> 5)
 ENDS: Final = NativeFunction("endsWith", (TEXT, TEXT), str.endswith, lambda _, part: len(part) >> 5)
-ENCODE: Final = NativeFunction("encode", (TEXT,), _encoded, encode_work)
-DECODE: Final = NativeFunction("decode", (BYTES,), _decoded, decode_work)
+ENCODE: Final = NativeFunction("encode", (TEXT,), _encode, encode_work)
+DECODE: Final = NativeFunction("decode", (BYTES,), _decode, decode_work)
 DECODE_SURROGATES: Final = NativeFunction(
     "decode with surrogates",
     (BYTES,),
     lambda value: value.decode(errors="surrogatepass"),
     lambda value: _SURROGATE_WORK * len(value),
 )
-HEX: Final = NativeFunction("hex", (BYTES,), _hexadecimal, lambda value: len(value) >> 3)
+HEX: Final = NativeFunction("hex", (BYTES,), _hex, lambda value: len(value) >> 3)
 LOWER: Final = NativeFunction("lowerAscii", (BYTES,), _lower, lambda text: len(text) >> 4)
 UPPER: Final = NativeFunction("upperAscii", (BYTES,), _upper, lambda text: len(text) >> 4)
-LSTRIP: Final = NativeFunction("trim from the left", (TEXT, TEXT), _stripped_left, lambda text, _: len(text))
-RSTRIP: Final = NativeFunction("trim from the right", (TEXT, TEXT), _stripped_right, lambda text, _: len(text))
+LSTRIP: Final = NativeFunction("trim from the left", (TEXT, TEXT), _strip_left, lambda text, _: len(text))
+RSTRIP: Final = NativeFunction("trim from the right", (TEXT, TEXT), _strip_right, lambda text, _: len(text))
 ORDERS: Final[Mapping[str, NativeFunction]] = {
     name: NativeFunction(f"{name} of texts", (ANY, ANY), run, order_work)
     for name, run in {"_<_": operator.lt, "_<=_": operator.le, "_>_": operator.gt, "_>=_": operator.ge}.items()
@@ -174,5 +172,5 @@ ORDERS: Final[Mapping[str, NativeFunction]] = {
 SAME: Final = NativeFunction("_==_ of texts", (ANY, ANY), operator.eq, equality_work)
 QUOTE: Final = NativeFunction("quote", (TEXT,), quote, quote_work)
 QUOTE_PLAIN: Final = NativeFunction(
-    "strings.quote", (TEXT,), _quoted_plain, lambda text: len(text) // 2 if text.isascii() else 6 * len(text)
+    "strings.quote", (TEXT,), _quote_plain, lambda text: len(text) // 2 if text.isascii() else 6 * len(text)
 )

@@ -1,4 +1,4 @@
-"""The syntax tree of an expression, as written: operators are calls, macros are already recognised."""
+"""The syntax tree of an expression: operators are calls, and macros are recognised but not expanded."""
 
 from typing import Any
 

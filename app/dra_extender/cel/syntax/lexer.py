@@ -31,7 +31,7 @@ _NONE: Final = _TOKENS.groupindex["none"]
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """A word of the expression; `kind` is string, double, integer, name, quoted, symbol or end."""
+    """A token; `kind` is string, double, integer, name, quoted, symbol or end."""
 
     kind: str
     text: str
@@ -39,7 +39,7 @@ class Token(msgspec.Struct, frozen=True, gc=False):
 
 
 def tokenize(source: str, meter: CompileMeter) -> list[Token]:
-    """Split an expression into tokens, the last of kind "end"; what it takes to parse them is charged, too.
+    """Split an expression into tokens, the last of kind "end"; reading and parsing them is charged.
 
     Raises:
         CelCompileError: A character or an unfinished string that no token begins with, or more tokens than can be parsed.

@@ -61,7 +61,7 @@ _RESERVED: Final = frozenset(
 
 
 def parse(source: str, meter: CompileMeter | None = None) -> SyntaxNode:
-    """Parse an expression and recognise its macros; `meter` counts what all stages of compiling it take together.
+    """Parse an expression and recognise its macros; `meter` is shared by all stages of compiling it.
 
     Raises:
         CelCompileError: It is not an expression, or is longer or deeper nested than accepted.
@@ -79,7 +79,7 @@ class _Parser:
         self._source = source
         self._tokens = tokenize(source, meter)
         self._position = 0
-        self._here = self._tokens[0]
+        self._token = self._tokens[0]
         self._nesting = 0
 
     def expression(self) -> SyntaxNode:
@@ -87,7 +87,7 @@ class _Parser:
         if self._nesting > _MAX_NESTING:
             raise self._error(f"the expression is nested deeper than {_MAX_NESTING} levels")
         node = self._binary(1)
-        question = self._here
+        question = self._token
         if question.text == "?":
             self._advance()
             chosen = self._binary(1)
@@ -97,26 +97,26 @@ class _Parser:
         return node
 
     def expect_end(self) -> None:
-        if self._here.kind != "end":
+        if self._token.kind != "end":
             raise self._unexpected("the end of the expression")
 
     def _advance(self) -> None:
         self._position += 1
-        self._here = self._tokens[self._position]
+        self._token = self._tokens[self._position]
 
     def _error(self, message: str, offset: int | None = None) -> CelCompileError:
-        return CelCompileError(message, self._source, self._here.offset if offset is None else offset)
+        return CelCompileError(message, self._source, self._token.offset if offset is None else offset)
 
     def _unexpected(self, wanted: str) -> CelCompileError:
-        found = repr(self._here.text) if self._here.kind != "end" else "the end of the expression"
+        found = repr(self._token.text) if self._token.kind != "end" else "the end of the expression"
         return self._error(f"Syntax error: found {found}, expected {wanted}")
 
     def _accept(self, symbol: str) -> Token | None:
-        token = self._here
+        token = self._token
         if token.text != symbol:
             return None
         self._position += 1
-        self._here = self._tokens[self._position]
+        self._token = self._tokens[self._position]
         return token
 
     def _expect(self, symbol: str) -> Token:
@@ -125,18 +125,18 @@ class _Parser:
             raise self._unexpected(repr(symbol))
         return token
 
-    def _deep(self, node: SyntaxNode) -> SyntaxNode:
+    def _require_depth(self, node: SyntaxNode) -> SyntaxNode:
         if node.depth > MAX_DEPTH:
             raise self._error(f"the expression is nested deeper than {MAX_DEPTH} levels", node.offset)
         return node
 
     def _call(self, function: str, offset: int, *arguments: SyntaxNode) -> SyntaxNode:
-        return self._deep(CallExpression(offset, depth_above(*arguments), function, None, arguments))
+        return self._require_depth(CallExpression(offset, depth_above(*arguments), function, None, arguments))
 
     def _binary(self, lowest: int) -> SyntaxNode:
         left = self._unary()
         while True:
-            token = self._here
+            token = self._token
             precedence = _BINARY.get(token.text, 0)
             if precedence < lowest:
                 return left
@@ -148,16 +148,16 @@ class _Parser:
             left = self._call(f"_{token.text}_" if token.text != "in" else "@in", token.offset, left, right)
 
     def _logical(self, symbol: str, first: SyntaxNode, precedence: int) -> SyntaxNode:
-        """Take a whole chain of one logical operator as one call: order and absorption of errors do not depend on grouping."""
+        """Parse a chain of one logical operator as one call: grouping changes neither the order nor which errors are absorbed."""
         terms = [first]
-        offset = self._here.offset
-        while self._here.text == symbol:
+        offset = self._token.offset
+        while self._token.text == symbol:
             self._advance()
             terms.append(self._binary(precedence + 1))
         return self._call(f"_{symbol}_", offset, *terms)
 
     def _unary(self) -> SyntaxNode:
-        token = self._here
+        token = self._token
         if token.text in _PREFIXES:
             return self._prefixed(token)
         return self._postfix(self._primary())
@@ -167,8 +167,8 @@ class _Parser:
         count = 0
         while self._accept(first.text) is not None:
             count += 1
-        number = self._here
-        if first.text == "-" and count == 1 and _takes_sign(number):
+        number = self._token
+        if first.text == "-" and count == 1 and _sign_belongs_to(number):
             self._advance()
             return self._postfix(self._number(number, negative=True))
         operand = self._postfix(self._primary())
@@ -176,13 +176,13 @@ class _Parser:
 
     def _postfix(self, node: SyntaxNode) -> SyntaxNode:
         while True:
-            token = self._here
+            token = self._token
             text = token.text
             if text == ".":
                 self._advance()
                 node = self._member(node, token.offset)
                 if node.depth > MAX_DEPTH:
-                    self._deep(node)
+                    self._require_depth(node)
             elif text == "[":
                 self._advance()
                 function = "_[?_]" if self._accept("?") is not None else "_[_]"
@@ -196,12 +196,12 @@ class _Parser:
 
     def _member(self, operand: SyntaxNode, offset: int) -> SyntaxNode:
         optional = self._accept("?") is not None
-        token = self._here
+        token = self._token
         name = token.text
         if token.kind not in _NAMES or name in _NO_NAMES:
             raise self._unexpected("a name")
         self._advance()
-        if self._here.text == "(" and token.kind == "name" and not optional:
+        if self._token.text == "(" and token.kind == "name" and not optional:
             self._advance()
             arguments = tuple(self._list_of(self.expression, ")"))
             expanded = expand(self._source, name, operand, arguments, offset)
@@ -209,7 +209,7 @@ class _Parser:
         return Select(offset, operand.depth + 1, operand, name.strip("`"), optional)
 
     def _primary(self) -> SyntaxNode:
-        token = self._here
+        token = self._token
         if token.kind == "name":
             return self._named(token)
         if token.kind in {"integer", "double"}:
@@ -229,8 +229,8 @@ class _Parser:
             entries = tuple(self._list_of(self._entry, "}"))
             children = [child for entry in entries for child in (entry.key, entry.value)]
             return MapLiteral(token.offset, depth_above(*children), entries)
-        if self._accept(".") is not None and self._here.kind == "name" and self._here.text not in _KEYWORDS:
-            return self._named(self._here)
+        if self._accept(".") is not None and self._token.kind == "name" and self._token.text not in _KEYWORDS:
+            return self._named(self._token)
         raise self._unexpected("an expression")
 
     def _named(self, token: Token) -> SyntaxNode:
@@ -284,11 +284,11 @@ class _Parser:
             if self._accept(",") is None:
                 self._expect(closing)
                 break
-            if closing == ")" and self._here.text == ")":
+            if closing == ")" and self._token.text == ")":
                 raise self._unexpected("an argument")
         return items
 
 
-def _takes_sign(number: Token) -> bool:
-    """Whether a minus before it is a part of the literal; before an unsigned one it is an operator, which there is none of."""
+def _sign_belongs_to(number: Token) -> bool:
+    """Whether a minus before the number is a part of the literal; before an unsigned one it is an operator, and an error."""
     return number.kind == "double" or (number.kind == "integer" and number.text[-1] not in "uU")

@@ -67,7 +67,7 @@ def print_expression(node: SyntaxNode) -> str:
 
 
 def print_beginning(node: SyntaxNode, characters: int) -> str:
-    """The text of a tree, right in its first characters; behind them parts may be left out."""
+    """A text that agrees with that of the tree in its first characters; what follows them may be missing."""
     return _Printer(characters).text(node)
 
 
@@ -88,10 +88,10 @@ def is_plain_name(name: str) -> bool:
     return member_text(name) == name
 
 
-def access_text(place: str, domain: str | None, name: str) -> str:
-    """How an attribute or a capacity is read (`place` is its map); without a domain, that of the device's own driver."""
+def access_expression(device_map: str, domain: str | None, name: str) -> str:
+    """The expression that reads an attribute or a capacity, as `device_map` says; the domain is `device.driver` by default."""
     key = "device.driver" if domain is None else text_literal(domain)
-    path = f"device.{place}[{key}]"
+    path = f"device.{device_map}[{key}]"
     return f"{path}.{name}" if is_plain_name(name) else f"{path}[{text_literal(name)}]"
 
 
@@ -120,14 +120,14 @@ def _bytes_literal(value: bytes) -> str:
 
 
 class _Printer:
-    """Prints trees; with a number of characters it stops where nothing more can come among these."""
+    """Prints trees; with a limit of characters it leaves out what cannot be among these."""
 
     def __init__(self, characters: int | None) -> None:
         self._characters = characters
         self._left = None if characters is None else 2 * characters + MAX_DEPTH
 
     def text(self, node: SyntaxNode) -> str:
-        """The text of a node, three dots where there is no room for it."""
+        """The text of a node, or three dots beyond the limit."""
         if self._left is not None:
             if not self._left:
                 return "..."
@@ -135,7 +135,7 @@ class _Printer:
         return self._RULES[type(node)](self, node)
 
     def _first(self, items: tuple[_T, ...]) -> tuple[_T, ...]:
-        """As many as there is room for."""
+        """As many items as the limit allows."""
         return items if self._left is None else items[: self._left + 1]
 
     def _at_least(self, node: SyntaxNode, lowest: int) -> str:
@@ -182,7 +182,7 @@ class _Printer:
         return f"-({text})" if symbol == "-" and text[0].isdigit() else symbol + text
 
     def _operation(self, node: CallExpression) -> str:
-        """Chains of one logical operator are one call; a nested one was written in parentheses."""
+        """A chain of one logical operator is one call; one among its operands was written in parentheses."""
         own = _PRECEDENCE[node.function]
         symbol = "in" if node.function == "@in" else node.function.strip("_")
         first, *others = node.arguments

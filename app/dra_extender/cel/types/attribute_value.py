@@ -1,4 +1,4 @@
-"""Values of expressions as attributes: what a derived attribute (DRADerivedAttributes) may be."""
+"""Results of expressions as values of derived attributes (DRADerivedAttributes)."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The static type check: every selector that upstream refuses to compile is refused here, before any device is seen."""
+"""The static type check: it refuses every selector that upstream refuses to compile."""
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -46,15 +46,15 @@ _LITERALS: Final[Mapping[type, Type]] = {
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
-_SIMPLE: Final = frozenset({"_==_", "_!=_", "_[_]"})
+_OFTEN_TRIVIAL: Final = frozenset({"_==_", "_!=_", "_[_]"})
 _SHOWN_ARGUMENTS: Final = 8
 _is_open: Final = attrgetter("open")
 _METERED_NODES: Final = 16
-"""Nodes that are checked between two looks at the meter."""
+"""Nodes that are checked between two charges of the meter."""
 
 
 class Checker(Expansions):
-    """Checks one expression; what compiling it will take is charged at the end."""
+    """Checks one expression, and charges the meter for checking and for compiling it."""
 
     def check(self, node: ast.SyntaxNode) -> typed_ast.TypedNode:
         """Check a whole expression.
@@ -94,7 +94,7 @@ class Checker(Expansions):
         raise self._error(f"undeclared reference to {node.name!r}", node)
 
     def _qualified(self, node: ast.Select, scopes: Scopes) -> typed_ast.TypedNode | None:
-        """A name with dots that stands for a type, or for the one constant of protocol buffers that is left."""
+        """The constant of a dotted name: a type, or NULL_VALUE, the only constant of protocol buffers here."""
         names = [node.field]
         operand = node.operand
         while isinstance(operand, ast.Select) and not operand.optional:
@@ -141,14 +141,14 @@ class Checker(Expansions):
         if node.function in _LOGICAL and node.target is None:
             return self._logical(node, scopes)
         if node.function == "format":
-            return self._exempted(node, scopes)
+            return self._format_call(node, scopes)
         return self._function(node, scopes)
 
-    def _exempted(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
-        """Literals anywhere inside of a call of format may mix types."""
-        self._exempt += 1
+    def _format_call(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
+        """A call of format: literals anywhere in it may mix types."""
+        self._mixed_literals += 1
         result = self._function(node, scopes)
-        self._exempt -= 1
+        self._mixed_literals -= 1
         return result
 
     def _function(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
@@ -181,8 +181,8 @@ class Checker(Expansions):
         arguments = tuple([self._check(item, scopes) for item in node.arguments])
         if target is not None:
             arguments = (self._check(target, scopes), *arguments)
-        if name in _SIMPLE:
-            simple = self._simple(node, name, *arguments)
+        if name in _OFTEN_TRIVIAL:
+            simple = self._resolve_without_unification(node, name, *arguments)
             if simple is not None:
                 return simple
         types = tuple([item.type for item in arguments])
@@ -194,8 +194,8 @@ class Checker(Expansions):
         if result is None:
             applied = self._applied_to(types, member=member)
             raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
-        if opened and not self.careful:
-            self.careful = self._may_mistake(types, candidates, result)
+        if opened and not self.dynamic_dispatch:
+            self.dynamic_dispatch = self._needs_dynamic_dispatch(types, candidates, result)
         return self._specialise(node, name, result, tuple(candidates), arguments)
 
     def _matching_overloads(
@@ -216,7 +216,7 @@ class Checker(Expansions):
                     result = DYN
         return candidates, result
 
-    def _may_mistake(self, types: tuple[Type, ...], candidates: list[Overload], result: Type) -> bool:
+    def _needs_dynamic_dispatch(self, types: tuple[Type, ...], candidates: list[Overload], result: Type) -> bool:
         """Whether arguments of open types may make the result another type than the one that was found."""
         if result.kind == "dyn" or not any(item.result.open for item in candidates):
             return False
@@ -229,10 +229,10 @@ class Checker(Expansions):
         shown.extend(["..."] * (len(types) > len(shown)))
         return f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"
 
-    def _simple(
+    def _resolve_without_unification(
         self, node: ast.CallExpression, name: str, left: typed_ast.TypedNode, right: typed_ast.TypedNode
     ) -> typed_ast.TypedNode | None:
-        """What most comparisons and selections are, where it takes no unification to see that they fit."""
+        """The node of a comparison or selection whose types fit without unification, as most do."""
         one, other = left.type, right.type
         if one.free or other.free:
             return None
@@ -313,7 +313,11 @@ class Checker(Expansions):
         return typed_ast.CelBind(node.offset, self._types.resolve(body.type), slot, value, body)
 
     def _optional_map(self, node: ast.Comprehension, scopes: Scopes) -> typed_ast.TypedNode:
-        """Check the source twice if that makes a difference: cel-go asks one copy whether it has a value, another for it."""
+        """Check optMap or optFlatMap.
+
+        cel-go expands the macro to two copies of the source, one for hasValue() and one for value(), and checks both. The source is
+        checked twice here, too, if the first check bound type variables.
+        """
         flat = node.kind == "opt_flat_map"
         known = self._open_variables(scopes)
         source = self._check(node.source, scopes)
@@ -321,7 +325,7 @@ class Checker(Expansions):
         if known and self._open_variables(scopes) != known:
             source = self._check(node.source, scopes)
         value = self._value_of(source, node.source)
-        self._doubt(value)
+        self._dispatch_dynamically_if_free(value)
         self._require_value(value, node.names[0], node)
         slot, inner = self._declare(node.names, (value,), scopes, lazy=True)
         body = self._check(node.body, inner)

@@ -1,4 +1,4 @@
-"""How libraries declare what they offer: tables of overloads, nothing else."""
+"""Declarations of libraries: functions and their overloads."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -21,15 +21,20 @@ Implementation = Callable[..., Any]
 
 
 class Overload(msgspec.Struct, frozen=True, kw_only=True):
-    """One signature of a function and what it does.
+    """One signature of a function and its implementation.
 
-    `metered` implementations get the evaluation's frame before their arguments, to charge the work they are about to do.
-    `unguarded` ones take any run-time value and check it themselves. `hidden` ones are for values whose type is not known
-    before, and never chosen by the type check. `extra` is the cost above one unit; it is charged
-    when this overload is the only candidate at compile time, as upstream does, while `Function.extra` is charged in any
-    case. `work` is charged before each call: our own limit for what takes
-    long although upstream's formula has it cost little, whatever the values are. `native` is the entry of the registry
-    whose call `run` is; its worst case is charged before each call.
+    Attributes:
+        parameters: The types of the arguments.
+        result: The type of the result.
+        run: The implementation.
+        member: It is called on its first argument, as `first.name(others)`.
+        metered: `run` takes the evaluation's frame before its arguments, and charges its work itself.
+        unguarded: `run` takes any run-time values and checks their types itself (cel-go's DisableTypeGuards).
+        hidden: Chosen by run-time types only, never by the type check.
+        extra: The cost above one unit. As upstream does, it is charged only if this overload is the only candidate at compile time;
+            `Function.extra` is charged in any case.
+        work: Charged before each call, for calls that take long although upstream's formula makes them cheap.
+        native: The native function that `run` is; its worst case is charged before each call.
     """
 
     parameters: tuple[Type, ...]
@@ -50,9 +55,9 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A function by name: its overloads in order of preference, and the cost all of them share.
+    """A function by name: its overloads in order of preference, and the cost that all of them share.
 
-    `shapes` are those that calls may choose, by whether they are called on their first argument and by how many they take.
+    `shapes` holds the overloads that the type check may choose, by `member` and by the number of parameters.
     """
 
     name: str
@@ -107,8 +112,8 @@ def method(
     return msgspec.structs.replace(declared, member=True, unguarded=unguarded)
 
 
-def weighed(work: int, item: Function) -> Function:
-    """The function with this much work for each of its calls."""
+def with_work(work: int, item: Function) -> Function:
+    """The function with `work` charged before each of its calls."""
     overloads = (msgspec.structs.replace(each, work=work) for each in item.overloads)
     return Function(item.name, tuple(overloads), item.extra)
 
@@ -150,7 +155,7 @@ _RUNTIME: Final[Mapping[str, frozenset[type]]] = {
 
 
 def accepts(parameter: Type, value: Any) -> bool:
-    """Whether a run-time value may be passed; like upstream, of a list or map only the first element is looked at."""
+    """Whether a run-time value may be passed; like upstream, it looks at the first element of a list or map only."""
     known = _RUNTIME.get(parameter.name)
     if known is None:
         return parameter.kind != "opaque"

@@ -1,4 +1,4 @@
-"""The types of what macros stand for: cel-go expands them before the check, so the expansion resolves a type that is open."""
+"""The types of macros. cel-go checks the expansion of a macro, which may bind open types; the same is done here without one."""
 
 from itertools import pairwise, starmap
 from typing import Final
@@ -64,12 +64,12 @@ class Expansions(Inference):
     """Finds the types of macros from those of their parts."""
 
     def _open_variables(self, scopes: Scopes) -> list[Type]:
-        """What the variables in reach have that are of open types, whatever stands for what is still open."""
+        """The open types of the variables in scope, with free type variables numbered so that equal results compare equal."""
         numbers: dict[Type, Type] = {}
         return [_numbered(self._types.resolve(item.type), numbers) for item in scopes.values() if item.type.free]
 
     def _value_of(self, source: typed_ast.TypedNode, written: ast.SyntaxNode) -> Type:
-        """The type of the value of an optional one."""
+        """The type of the value inside an optional."""
         value = self._types.fresh()
         if not self._types.assign((source.type,), (optional_of(value),)):
             raise self._error(f"expected an optional value but found '{self.final(source.type)}'", written)
@@ -112,16 +112,16 @@ class Expansions(Inference):
         return BOOL
 
     def _merged(self, node: ast.Comprehension, body: typed_ast.TypedNode) -> Type:
-        """The map that all entries are put into, which is empty at first."""
+        """The type of the map into which transformMapEntry merges the maps of all rounds."""
         result = map_of(self._types.fresh(), self._types.fresh())
         either = map_of(self._types.fresh(), self._types.fresh())
         if not self._types.assign((result, body.type), (either, either)):
             raise self._error(f"expected a map but found '{self.final(body.type)}'", node.body)
-        self._doubt(result)
+        self._dispatch_dynamically_if_free(result)
         return self._types.resolve(result)
 
     def _sorted(self, node: ast.Comprehension, source: Type, key: Type) -> tuple[Type, bool]:
-        """What sortBy gives, and whether the type of its keys is known."""
+        """The type of sortBy's result, and whether one type of keys is the only one that fits."""
         keys = list_of(self._types.resolve(key))
         results: list[Type] = []
         self._types.step(len(_SORTABLE))
@@ -137,6 +137,6 @@ class Expansions(Inference):
                 else f"with a key of type '{self.final(key)}'"
             )
             raise self._error(f"found no matching overload for 'sortBy' {message}", node)
-        self._doubt(results[-1])
+        self._dispatch_dynamically_if_free(results[-1])
         same = all(starmap(self._types.same, pairwise(results)))
         return results[0] if same else DYN, len(results) == 1

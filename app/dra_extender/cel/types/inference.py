@@ -1,4 +1,4 @@
-"""What the check of one expression has found: the variables in reach, the types so far, what has to be resolved at the end."""
+"""The state of the type check of one expression: variables in scope, types so far, and what is left to resolve at the end."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,7 +18,7 @@ _WORK_PER_UNIT: Final = 2
 
 
 class ScopedVariable(msgspec.Struct, frozen=True, gc=False):
-    """A variable in reach: where it is kept and its type."""
+    """A variable in scope: its slot in the frame and its type."""
 
     slot: int
     type: Type
@@ -27,23 +27,25 @@ class ScopedVariable(msgspec.Struct, frozen=True, gc=False):
 
 Scopes = Mapping[str, ScopedVariable]
 _Common = tuple[Type, Type]
-"""The type of the first element of a literal, and the one that all elements so far fit."""
+"""The type of the first element of a literal, and the type that all elements so far fit."""
 
 
 class Inference:
-    """The types of one expression, what open ones are resolved to, and what finding them took.
+    """The types of one expression, the bindings of their variables, and the cost of finding them.
 
-    Afterwards `slots` is the number of variables it needs, and `careful` says that a value may be of another type than the
-    check took it for, as an element of `device.attributes["d"].links + [1]` is, or of `dyn(["a"]).flatten().sort()`, which
-    is a list of int by the first overload of `sort`. `nodes` is the size of the tree, and `constants` how many of these are
-    literals.
+    Attributes:
+        slots: The number of variables.
+        dynamic_dispatch: A value may have another type than the checked one: an element of `device.attributes["d"].links + [1]`, or
+            `dyn(["a"]).flatten().sort()`, a list of int by the first overload of `sort`. Overloads are chosen by values then.
+        nodes: The number of nodes of the tree.
+        constants: How many of the nodes are literals.
     """
 
     def __init__(
         self, source: str, functions: Library, device: Mapping[str, Type], meter: CompileMeter | None = None
     ) -> None:
         self.slots = 0
-        self.careful = False
+        self.dynamic_dispatch = False
         self._source = source
         self._meter = CompileMeter(source) if meter is None else meter
         self.nodes = 0
@@ -54,18 +56,18 @@ class Inference:
         self._device = device
         self._types = Substitution(max(self._meter.left // STEP_UNITS, 0))
         self._literals: list[tuple[Type, ast.SyntaxNode, Type]] = []
-        self._unsettled: list[tuple[Type, str, ast.SyntaxNode]] = []
-        self._exempt = 0
+        self._open_variables_used: list[tuple[Type, str, ast.SyntaxNode]] = []
+        self._mixed_literals = 0
 
     def final(self, item: Type) -> Type:
-        """A type with nothing open: what could be anything is dynamic."""
+        """The type with its free variables made dynamic."""
         return self._types.resolve(item, free=DYN)
 
     def _error(self, message: str, node: ast.SyntaxNode) -> CelCompileError:
         return CelCompileError(message, self._source, node.offset)
 
     def _steps(self) -> int:
-        """Units for the steps since the last time."""
+        """Units for the steps since the last call."""
         before, self._counted = self._counted, self._types.steps
         return STEP_UNITS * (self._counted - before)
 
@@ -83,28 +85,28 @@ class Inference:
         return first, {**scopes, **added}
 
     def _require_value(self, item: Type, name: str, node: ast.SyntaxNode) -> None:
-        """A variable that is known to hold a type is taken for the name of that type."""
+        """Refuse a variable whose value is a type: cel-go takes it for the name of that type, which is undefined."""
         found = self._types.resolve(item)
         if found.kind == "variable":
-            self._unsettled.append((found, name, node))
+            self._open_variables_used.append((found, name, node))
         elif found.kind == "type":
             raise self._error(f"reference to undefined type: {name}", node)
 
     def _require_resolved(self) -> None:
-        """Look once more at the variables whose types were open, when all types are final."""
-        for item, name, part in self._unsettled:
+        """Repeat `_require_value` for variables whose types were open, now that all types are final."""
+        for item, name, part in self._open_variables_used:
             self._require_value(self.final(item), name, part)
 
-    def _doubt(self, item: Type) -> None:
-        """Trust no static types if this one is open: a later use settles it, whatever the value is."""
-        self.careful = self.careful or self._types.resolve(item).free
+    def _dispatch_dynamically_if_free(self, item: Type) -> None:
+        """Choose overloads by values if this type is free: a later use may bind it to a type that the value does not have."""
+        self.dynamic_dispatch = self.dynamic_dispatch or self._types.resolve(item).free
 
     def _expect_bool(self, item: typed_ast.TypedNode, node: ast.SyntaxNode) -> None:
         if not self._types.assign((item.type,), (BOOL,)):
             raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", node)
 
     def _element_type(self, value: Type, written: ast.SyntaxNode, *, optional: bool) -> Type:
-        """The type of an element or entry of a literal; a variable of its own is none that may be left out."""
+        """The type that an element or entry adds to a literal; an optional one must have an optional or dynamic type."""
         if not optional:
             return value
         if value.name == OPTIONAL_NAME:
@@ -114,19 +116,19 @@ class Inference:
         return value
 
     def _join(self, known: _Common | None, item: Type, written: ast.SyntaxNode) -> _Common:
-        """One more element of a literal; the check that all are of one type has to wait until types are final."""
+        """Add an element to the types of a literal; `_require_homogeneous` checks them once all types are final."""
         if known is None:
             return item, item
         first, common = known
         if item is common and item is first:
             return known
         self._types.step(0 if common is item else common.weight // 2)
-        if not self._exempt:
+        if not self._mixed_literals:
             self._literals.append((first, written, item))
         return first, most_general(common, item) if self._types.assign((common,), (item,)) else DYN
 
     def _joined(self, known: _Common | None) -> Type:
-        """What all elements fit, which is open for none."""
+        """The type that all elements fit; a fresh variable for an empty literal."""
         return self._types.fresh() if known is None else known[1]
 
     def _require_homogeneous(self) -> None:
@@ -140,7 +142,7 @@ class Inference:
 
 
 def call_units(name: str, arguments: Sequence[typed_ast.TypedNode]) -> int:
-    """Units for compiling a call: with nothing but constants it is evaluated, and a constant pattern is compiled."""
+    """Units for compiling a call, with the compilation of a constant pattern and the evaluation of a call of constants."""
     units = CALL_UNITS
     if name in PATTERN_FUNCTIONS:
         units += sum([pattern_cost(text) // _WORK_PER_UNIT for text in _texts(arguments)])

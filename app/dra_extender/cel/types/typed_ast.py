@@ -1,4 +1,4 @@
-"""The checked tree: names are resolved, candidates of calls chosen, literals of one type. It is what gets compiled."""
+"""The checked tree, from which code is compiled: names and the candidate overloads of calls are resolved."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class DeviceVariable(TypedNode, frozen=True, gc=False):
 
 
 class Variable(TypedNode, frozen=True, gc=False):
-    """A variable that a macro introduced; `slot` is its place in the frame, `lazy` says it is bound by cel.bind."""
+    """A variable of a macro; `slot` is its index in the frame, `lazy` says that cel.bind binds it."""
 
     slot: int
     lazy: bool
@@ -89,7 +89,7 @@ class MakeMap(TypedNode, frozen=True, gc=False):
 
 
 class ComprehensionLoop(TypedNode, frozen=True, gc=False):
-    """A loop of kind all, exists, exists_one, list, map or entries; `slots` are its variables' places."""
+    """A loop of kind all, exists, exists_one, list, map or entries; `slots` are the indexes of its variables in the frame."""
 
     kind: str
     source: TypedNode
@@ -116,7 +116,7 @@ class OptionalMap(TypedNode, frozen=True, gc=False):
 
 
 class Sort(TypedNode, frozen=True, gc=False):
-    """sortBy: `key` is evaluated per element; `strict` says its type is known to be comparable."""
+    """sortBy: `key` is evaluated per element; `strict` says that its static type is comparable."""
 
     source: TypedNode
     slot: int

@@ -1,4 +1,4 @@
-"""Static types, and when a value of one may stand where another is declared."""
+"""Static types, and which of them may be assigned to which."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -13,10 +13,15 @@ class TypeLimitError(Exception):
 
 
 class Type(msgspec.Struct, frozen=True, gc=False):
-    """A type; `name` tells primitives, opaque types and variables apart, `parameters` are element, key and value types.
+    """A type.
 
-    `weight` counts the types within it, itself included; `free` says that one of them is a variable, `open` that one of them
-    is left to the values.
+    Attributes:
+        kind: primitive, dyn, opaque, object, time, list, map, type or variable.
+        name: Tells types of one kind apart.
+        parameters: The types of elements, keys and values.
+        weight: The number of types within it, itself included.
+        free: A type variable is within it.
+        open: A type variable or dyn is within it, so that values decide about types.
     """
 
     kind: str
@@ -51,7 +56,7 @@ BYTES: Final = _primitive("bytes")
 NULL: Final = _primitive("null_type")
 DYN: Final = Type("dyn", "dyn", open=True)
 ANY: Final = Type("dyn", "any", open=True)
-"""What attributes were before 1.36: as open as dyn, but no range of a loop."""
+"""The type of attributes before 1.36: like dyn, except that loops do not run over it."""
 QUANTITY: Final = Type("opaque", "kubernetes.Quantity")
 SEMVER: Final = Type("opaque", "kubernetes.Semver")
 DEVICE: Final = Type("object", "kubernetes.DRADevice")
@@ -70,7 +75,7 @@ URL: Final = opaque("kubernetes.URL")
 NAMED_FORMAT: Final = opaque("kubernetes.NamedFormat")
 
 NULLABLE: Final = frozenset({"opaque", "object", "time"})
-"""Kinds of types for whose values null may stand."""
+"""Kinds of types to which null can be assigned."""
 _UNSPECIFIC: Final = frozenset({"dyn", "variable"})
 
 
@@ -126,10 +131,10 @@ def variable(name: str) -> Type:
 
 
 class Substitution:
-    """What the type variables stand for, so far; a trial that fails leaves it unchanged."""
+    """The bindings of type variables so far; an assignment that fails leaves them unchanged."""
 
     def __init__(self, most_steps: int) -> None:
-        """Begin with nothing; after `most_steps` comparisons it is over."""
+        """Begin without bindings; more than `most_steps` comparisons are a TypeLimitError."""
         self._most_steps = most_steps
         self._bound: dict[Type, Type] = {}
         self._trail: list[tuple[Type, Type | None]] = []
@@ -142,7 +147,7 @@ class Substitution:
         return variable(f"_{self._fresh}")
 
     def instantiate(self, parameters: tuple[Type, ...], result: Type) -> tuple[tuple[Type, ...], Type]:
-        """The declared types with their variables replaced by fresh ones, the same one for the same name."""
+        """The declared types with fresh variables: each name gets one."""
         for item in parameters:
             if item.free:
                 break
@@ -194,7 +199,7 @@ class Substitution:
         return compound(item.kind, item.name, *(self.resolve(parameter, free=free) for parameter in item.parameters))
 
     def same(self, one: Type, other: Type) -> bool:
-        """Whether two types are equal, which takes the longer the larger they are."""
+        """Whether two types are equal; larger types count as more steps."""
         if one is other:
             return True
         self.step(1 + min(one.weight, other.weight) // _COMPARED_PER_STEP)
@@ -233,7 +238,7 @@ class Substitution:
         return all(self._assignable(one, other) for one, other in pairs)
 
     def _bind(self, value: Type, target: Type) -> bool | None:
-        """Let a variable stand for a type, or for the more general one if it already has some; None: it would contain itself."""
+        """Bind a variable to a type, or to the more general one if it is bound; None if the type contains the variable."""
         if self.same(value, target):
             return True
         bound = self._bound.get(target)
