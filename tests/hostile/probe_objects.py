@@ -10,7 +10,7 @@ from typing import Any, Final
 from dra_extender.kube.client.observer import NullObserver
 from dra_extender.kube.watch.dispatch import EventDispatcher, read_meta
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 
 from tests.hostile.large_objects import NAME, VERSION
 from tests.hostile.measuring import resident

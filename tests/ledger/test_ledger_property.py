@@ -3,7 +3,7 @@
 from typing import Any
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

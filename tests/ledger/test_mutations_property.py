@@ -5,7 +5,7 @@ from typing import Any
 
 from dra_extender.kube.watch.dispatch import EventDispatcher, read_meta
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from hypothesis import example, given, settings

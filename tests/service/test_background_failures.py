@@ -9,8 +9,8 @@ import pytest
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.events.recorder import KubeEvents
 from dra_extender.kube.watch.reflector import Reflector
-from dra_extender.ledger.updates import sinks
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger import sinks
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.runtime import supervision
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
 from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor

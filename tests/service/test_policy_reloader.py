@@ -12,7 +12,7 @@ import pytest
 from dra_extender.allocator.overlay.policy_effects import PublishedDevice, published_devices
 from dra_extender.config.policy_file import InvalidPolicyError
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.telemetry.metrics import Metrics

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
-from dra_extender.ledger.updates.sink import EventSink
+from dra_extender.ledger.sinks import EventSink
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service

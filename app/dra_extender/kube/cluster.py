@@ -27,7 +27,7 @@ from dra_extender.kube.objects.pod_groups import KubePodGroups
 from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Reflector, SleepAndJitter
-from dra_extender.ledger.updates.sink import EventSink
+from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from dra_extender.ledger.holds.holds import Hold
-from dra_extender.ledger.index.orphans import Orphan
-from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.state.claim_record import ClaimRecord, Orphan
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import DeviceId
 

@@ -13,9 +13,8 @@ from dra_extender.ledger.events import (
     PodGroupChanged,
     PodResolved,
 )
-from dra_extender.ledger.holds.held_nodes import HeldNodes
-from dra_extender.ledger.holds.holds import Hold, HoldBook
-from dra_extender.ledger.index.claims import ClaimIndex, UsageChange
+from dra_extender.ledger.holds import HeldNodes, Hold, HoldBook
+from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.index.group_starts import GroupStarts
 from dra_extender.ledger.index.guards import GUARD_MARK, Guard, GuardIndex, whole_devices
 from dra_extender.ledger.index.orphans import users_of
@@ -26,7 +25,7 @@ from dra_extender.ledger.overlays import Overlays
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.ledger.state.notifier import Notifier
-from dra_extender.ledger.state.usage import Overlaid, Reduced, UsageTable
+from dra_extender.ledger.state.usage import Overlaid, Reduced, UsageChange, UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId

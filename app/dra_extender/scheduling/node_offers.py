@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dra_extender.ledger.holds.holds import Hold, HoldBook
+from dra_extender.ledger.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import FoundClaim

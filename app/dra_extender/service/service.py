@@ -13,8 +13,7 @@ from dra_extender.api.application import create_app
 from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sink import EventSink
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import EventSink, sinks_of
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster

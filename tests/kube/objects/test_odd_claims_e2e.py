@@ -10,7 +10,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.runtime.clock import SystemClock
 
 from tests.controlplane.plugin import ControlPlaneFactory

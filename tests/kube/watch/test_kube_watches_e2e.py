@@ -11,7 +11,7 @@ import pytest
 from dra_extender.kube.client.settings import KubeSettings, WatchSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery.server_features import Support
-from dra_extender.ledger.updates.sink import EventSink
+from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.scheduling.ports.cluster import RequestRejectedError

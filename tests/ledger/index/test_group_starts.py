@@ -7,7 +7,7 @@ import pytest
 from dra_extender.ledger.index.group_starts import GroupEntrySupport, GroupStarts
 from dra_extender.ledger.index.pod_groups import START_LABEL
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import Node, read_node
 from dra_extender.model.pod import Pod, PodResourceClaim, read_pod
 from hypothesis import given

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dra_extender.ledger.events import ClaimOrphaned
-from dra_extender.ledger.index.orphans import Orphan
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
+from dra_extender.ledger.state.claim_record import Orphan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

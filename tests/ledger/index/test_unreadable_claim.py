@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dra_extender.ledger.index.guards import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import read_pod

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from dra_extender.ledger.index.group_starts import GroupEntrySupport
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.scheduling.claims.group_trials import UNABLE_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError

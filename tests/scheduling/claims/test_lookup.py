@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection

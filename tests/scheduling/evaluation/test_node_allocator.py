@@ -3,7 +3,7 @@ import weakref
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import Node
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 

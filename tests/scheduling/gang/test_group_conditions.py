@@ -7,7 +7,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.cluster import MemoryPods
 from dra_extender.simulator.apiserver.objects import Key, StoredKind

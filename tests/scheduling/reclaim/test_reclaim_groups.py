@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from dra_extender.ledger.index.pod_groups import GroupReservation
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.reclaim.rules import ConsumerState, group_state

@@ -11,7 +11,7 @@ from dra_extender.audit.invariants import AWAY, KUBELET, InvariantViolation, aud
 from dra_extender.audit.pending import waiting_pods
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import node_from
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.model.resource_claim import claim_from

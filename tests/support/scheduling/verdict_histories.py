@@ -17,7 +17,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.device_class import device_class_from

@@ -7,7 +7,7 @@ from typing import Any
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
 from dra_extender.scheduling.ports.errors import FilterResponse

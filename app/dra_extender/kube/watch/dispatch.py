@@ -6,7 +6,7 @@ import structlog
 
 from dra_extender.kube.client.errors import cut
 from dra_extender.kube.client.observer import Observer
-from dra_extender.ledger.updates.sink import EventSink
+from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.api_json import ModelError, decode_any
 
 _LOG = structlog.get_logger(__name__)

@@ -16,7 +16,7 @@ from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.watch.dispatch import EventDispatcher, Key, read_meta
 from dra_extender.kube.watch.listing import list_pages
 from dra_extender.kube.watch.stream import WatchEvent, failure, watch_events
-from dra_extender.ledger.updates.sink import EventSink
+from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.metadata import version_number
 from dra_extender.runtime.supervision import UNREADY_AFTER
 from dra_extender.scheduling.ports.cluster import Clock

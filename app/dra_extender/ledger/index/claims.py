@@ -1,26 +1,59 @@
-import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final, Generic, TypeVar
 
-from dra_extender.ledger.index.claim_owners import ClaimsByOwner
-from dra_extender.ledger.index.orphans import Orphan, Orphans
-from dra_extender.ledger.state.claim_record import ClaimRecord, digest_of_spec
-from dra_extender.ledger.state.deliveries import Deliveries
+from dra_extender.ledger.index.orphans import Orphans
+from dra_extender.ledger.state.claim_record import ClaimRecord, PartlyReadClaim, digest_of_spec, read_partly
 from dra_extender.ledger.state.kept_claims import KeptBytes, Specs, kept, kept_bytes, kept_short
-from dra_extender.ledger.state.notifier import Notifier
-from dra_extender.ledger.state.usage import UsageTable
+from dra_extender.ledger.state.notifier import Deliveries, Notifier
+from dra_extender.ledger.state.usage import UsageChange, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import version_number
-from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim, read_head
+from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim
 from dra_extender.model.snapshot import contradiction, holdings_of
 from dra_extender.model.templated_claim import generated_for
-from dra_extender.model.unreadable_claim import read_broken
 from dra_extender.runtime.caches import LruCache
 
+K = TypeVar("K", bound=Hashable)
+
 _REMEMBERED_DELETIONS: Final = 20_000
+
+
+class ClaimsByOwner(Generic[K]):
+    """UIDs of the claims that say of themselves for whom they exist: by that, as it is read from each claim in its present form.
+
+    Whoever may change a claim may change what it says.  So each claim is remembered with the key under which it stands here.
+    """
+
+    def __init__(self, owner_of: Callable[[ClaimHead], K | None]) -> None:
+        """`owner_of` returns the key of a claim, None if it exists for nobody."""
+        self._owner_of = owner_of
+        self._claims: dict[K, tuple[str, ...]] = {}
+        self._keys: dict[str, K] = {}
+
+    def of(self, owner: K) -> tuple[str, ...]:
+        """UIDs of the claims for this owner, in the order in which they came to be."""
+        return self._claims.get(owner, ())
+
+    def put(self, claim: ClaimHead) -> None:
+        """A claim appears or changes."""
+        uid, key = claim.metadata.uid, self._owner_of(claim)
+        if self._keys.get(uid) == key:
+            return
+        self.drop(uid)
+        if key is not None:
+            self._claims[key] = (*self._claims.get(key, ()), uid)
+            self._keys[uid] = key
+
+    def drop(self, uid: str) -> None:
+        """A claim is gone."""
+        key = self._keys.pop(uid, None)
+        if key is None:
+            return
+        left = tuple(each for each in self._claims.pop(key) if each != uid)
+        if left:
+            self._claims[key] = left
 
 
 class ClaimIndex:
@@ -96,7 +129,7 @@ class ClaimIndex:
         """Claims reserved for this pod or PodGroup."""
         return tuple(self._by_uid[claim] for claim in sorted(self._by_consumer.get(uid, ())))
 
-    def store(self, data: bytes, *, from_watch: bool) -> tuple[ClaimRecord, "UsageChange"]:
+    def store(self, data: bytes, *, from_watch: bool) -> tuple[ClaimRecord, UsageChange]:
         """Take over an object as the server has it; older versions than the known one change nothing.
 
         Raises:
@@ -143,7 +176,7 @@ class ClaimIndex:
         uid = live.metadata.uid
         if uid != record.claim.metadata.uid or self._by_uid.get(uid) is not record:
             return "was deleted, or replaced by another of the same name"
-        if digest_of_spec(live) != record.spec_digest:
+        if digest_of_spec(live, data) != record.spec_digest:
             return "asks for something else than the watch has brought"
         if live.metadata.resource_version == record.claim.metadata.resource_version and not record.unreadable:
             self._keep(record, kept(live, len(data)), data)
@@ -151,7 +184,7 @@ class ClaimIndex:
             return ""
         return "is too large to be read again when it is needed"
 
-    def delete(self, namespace: str, name: str, uid: str) -> "UsageChange":
+    def delete(self, namespace: str, name: str, uid: str) -> UsageChange:
         """The claim is gone; a late answer to one of our own writes does not bring it back.
 
         What pods still use of its stored allocation stays counted.
@@ -180,7 +213,7 @@ class ClaimIndex:
         self.usage.add(kept)
         return UsageChange(removed=before, added=kept, orphan=orphan)
 
-    def pod_over(self, pod_uid: str) -> "UsageChange":
+    def pod_over(self, pod_uid: str) -> UsageChange:
         """The pod has ended, or is gone: it uses nothing of deleted claims any more."""
         ended = self.orphans.leave(pod_uid)
         if not ended:
@@ -189,11 +222,11 @@ class ClaimIndex:
         self.usage.remove(freed)
         return UsageChange(removed=freed)
 
-    def begin_pending(self, uid: str, placement: ClaimPlacement) -> "UsageChange":
+    def begin_pending(self, uid: str, placement: ClaimPlacement) -> UsageChange:
         """Count this allocation before it is written.  The claim must be known and unallocated."""
         return self._count(self._by_uid[uid], pending=placement)
 
-    def end_pending(self, uid: str) -> "UsageChange":
+    def end_pending(self, uid: str) -> UsageChange:
         """Count only what the API server has: our write was stored or given up."""
         record = self._by_uid.get(uid)
         if record is None or record.pending is None:
@@ -217,15 +250,15 @@ class ClaimIndex:
         """Fires, once, when this claim changes or goes away; ask again for the time after."""
         return self._deliveries.change_of(uid)
 
-    def _read(self, data: bytes, *, from_watch: bool) -> "_Found":
+    def _read(self, data: bytes, *, from_watch: bool) -> PartlyReadClaim:
         """The claim, as far as it can be read."""
         try:
             claim = read_claim(data)
-            return _Found(claim, holdings_of(claim))
+            return PartlyReadClaim(claim, holdings_of(claim))
         except ModelError as problem:
             if not from_watch:
                 raise
-            found = _partly_read(data, str(problem))
+            found = read_partly(data, str(problem))
             known = self._by_uid.get(found.claim.metadata.uid)
             if found.has_status and found.claim.status.allocation is None and (known is None or not known.unreadable):
                 raise
@@ -233,7 +266,7 @@ class ClaimIndex:
 
     def _identify(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
         """Keep what a claim asks for in such a form that decisions about other claims need no more."""
-        record.spec_digest = _digest(claim, data)
+        record.spec_digest = digest_of_spec(claim, data)
         record.devices = claim.spec.devices_asked if isinstance(claim, ResourceClaim) else 0
 
     def _keep(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
@@ -246,13 +279,13 @@ class ClaimIndex:
         record.claim, record.raw, record.size = claim, data, size
         self.kept.add(namespace, size, short=not data)
 
-    def _replace_name(self, claim: ClaimHead) -> "UsageChange":
+    def _replace_name(self, claim: ClaimHead) -> UsageChange:
         previous = self._by_key.get(claim.metadata.key)
         change = UsageChange() if previous is None else self.delete(*claim.metadata.key, previous)
         self._by_key[claim.metadata.key] = claim.metadata.uid
         return change
 
-    def _come_back(self, uid: str) -> "UsageChange":
+    def _come_back(self, uid: str) -> UsageChange:
         """The watch brings a claim that was deleted: the server's store was set back.  It stands for what pods use of it, too."""
         if uid not in self._deleted:
             return UsageChange()
@@ -271,7 +304,7 @@ class ClaimIndex:
 
     def _update(
         self, record: ClaimRecord, claim: ClaimHead, data: bytes, holdings: tuple[DeviceHolding, ...]
-    ) -> "UsageChange":
+    ) -> UsageChange:
         before = record.counted
         had = len(record.claim.status.reserved_for)
         has_room = had >= OWN_ENTRIES and len(claim.status.reserved_for) < had
@@ -296,12 +329,12 @@ class ClaimIndex:
         else:
             self.contradicted[claim.metadata.uid] = device
 
-    def _count(self, record: ClaimRecord, *, pending: ClaimPlacement | None) -> "UsageChange":
+    def _count(self, record: ClaimRecord, *, pending: ClaimPlacement | None) -> UsageChange:
         before = record.counted
         record.pending = pending
         return self._recount(record, before)
 
-    def _recount(self, record: ClaimRecord, before: tuple[DeviceHolding, ...]) -> "UsageChange":
+    def _recount(self, record: ClaimRecord, before: tuple[DeviceHolding, ...]) -> UsageChange:
         after = record.counted
         if before == after:
             return UsageChange()
@@ -321,31 +354,6 @@ class ClaimIndex:
             self._by_consumer.setdefault(consumer.uid, set()).add(uid)
 
 
-@dataclass(slots=True)
-class UsageChange:
-    """What an event did to the allocated state."""
-
-    removed: tuple[DeviceHolding, ...] = ()
-    added: tuple[DeviceHolding, ...] = ()
-    created: bool = False
-    has_room: bool = False
-    """Whether the claim had so many consumers that some may have been refused, and has fewer now."""
-    orphan: Orphan | None = None
-    """What stays counted of a claim that was deleted."""
-
-    def after(self, earlier: "UsageChange") -> "UsageChange":
-        """This change together with one just before it."""
-        self.removed = (*earlier.removed, *self.removed)
-        self.added = (*earlier.added, *self.added)
-        self.orphan = self.orphan or earlier.orphan
-        return self
-
-    @property
-    def freed(self) -> bool:
-        """Whether something became free that was not before."""
-        return any(holding not in self.added for holding in self.removed)
-
-
 def _date(record: ClaimRecord, claim: ClaimHead, before: AllocationResult | None, version: int) -> None:
     """Keep `allocated_version`; `version` is that of a delivered object, or 0 for the answer to a write of ours."""
     allocation = claim.status.allocation
@@ -362,28 +370,3 @@ def _extended_for(claim: ClaimHead) -> tuple[str, str] | None:
 def _generated_for(claim: ClaimHead) -> tuple[str, str, str] | None:
     found = generated_for(claim)
     return None if found is None else (claim.metadata.namespace, *found)
-
-
-class _Found(NamedTuple):
-    """What could be read of a claim, what it takes, and why the rest cannot be read."""
-
-    claim: ClaimHead
-    holdings: tuple[DeviceHolding, ...]
-    unreadable: str = ""
-    has_status: bool = True
-
-
-def _partly_read(data: bytes, problem: str) -> _Found:
-    try:
-        head = read_head(data)
-        return _Found(head, holdings_of(head), problem)
-    except ModelError:
-        broken = read_broken(data)
-        return _Found(broken, holdings_of(broken), problem, has_status=False)
-
-
-def _digest(claim: ClaimHead, data: bytes) -> bytes:
-    """As `digest_of_spec`; a claim whose spec cannot be read is like no other."""
-    if isinstance(claim, ResourceClaim):
-        return digest_of_spec(claim)
-    return hashlib.blake2b(data, digest_size=16).digest()

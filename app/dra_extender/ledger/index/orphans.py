@@ -5,26 +5,14 @@ counted until the last of these pods has ended.  Nothing of this is stored: a re
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dra_extender.ledger.index.pods import PodIndex
+from dra_extender.ledger.state.claim_record import ClaimRecord, Orphan
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
-
-if TYPE_CHECKING:
-    from dra_extender.ledger.state.claim_record import ClaimRecord
-
-
-@dataclass(slots=True)
-class Orphan:
-    """A deleted claim as it was known last, and the UIDs of the pods that still use its devices."""
-
-    record: "ClaimRecord"
-    pods: set[str]
 
 
 class Orphans:
@@ -51,7 +39,7 @@ class Orphans:
         """The orphaned allocations that this pod uses."""
         return tuple(self._by_claim[uid] for uid in self._by_pod.get(pod_uid, {}).values())
 
-    def adopt(self, record: "ClaimRecord", users: Iterable[str]) -> Orphan | None:
+    def adopt(self, record: ClaimRecord, users: Iterable[str]) -> Orphan | None:
         """Keep the stored allocation of this deleted claim for its users; None if nobody uses it."""
         key, uid = record.claim.metadata.key, record.claim.metadata.uid
         pods = {each for each in users if key not in self._by_pod.get(each, {})}

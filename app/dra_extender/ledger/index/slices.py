@@ -1,8 +1,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dra_extender.ledger.index.device_groups import GroupedSlices
-from dra_extender.ledger.index.slice_topology import NearbySlices
+from dra_extender.ledger.index.slice_topology import GroupedSlices, NearbySlices
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice

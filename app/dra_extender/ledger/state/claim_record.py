@@ -1,13 +1,16 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
 from dra_extender.ledger.state.kept_claims import Specs
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.resource_claim import ClaimHead, ClaimSpec, ResourceClaim, read_spec
+from dra_extender.model.resource_claim import ClaimHead, ClaimSpec, ResourceClaim, read_head, read_spec
+from dra_extender.model.snapshot import holdings_of
+from dra_extender.model.unreadable_claim import read_broken
 
 
 @dataclass(slots=True)
@@ -93,6 +96,14 @@ class ClaimRecord:
         return (*self.holdings, *self.pending.holdings)
 
 
+@dataclass(slots=True)
+class Orphan:
+    """A deleted claim as it was known last, and the UIDs of the pods that still use its devices."""
+
+    record: ClaimRecord
+    pods: set[str]
+
+
 class SpecNotKeptError(Exception):
     """A decision needs the specs of claims that are not kept; it can be made again when they were read (`ClaimIndex.complete`)."""
 
@@ -101,9 +112,36 @@ class SpecNotKeptError(Exception):
         self.records = records
 
 
-def digest_of_spec(claim: ResourceClaim) -> bytes:
-    """Equal for claims that ask for the same.  The spec is immutable, so that this is worked out once."""
-    return hashlib.blake2b(msgspec.json.encode(claim.spec), digest_size=16).digest()
+class PartlyReadClaim(NamedTuple):
+    """What could be read of a claim, what it takes, and why the rest cannot be read (empty: all could)."""
+
+    claim: ClaimHead
+    holdings: tuple[DeviceHolding, ...]
+    unreadable: str = ""
+    has_status: bool = True
+
+
+def read_partly(data: bytes, problem: str) -> PartlyReadClaim:
+    """The claim in `data`, which cannot be read as a whole because of `problem`.
+
+    Raises:
+        ModelError: neither the metadata nor the names of the allocated devices can be read.
+    """
+    try:
+        head = read_head(data)
+        return PartlyReadClaim(head, holdings_of(head), problem)
+    except ModelError:
+        broken = read_broken(data)
+        return PartlyReadClaim(broken, holdings_of(broken), problem, has_status=False)
+
+
+def digest_of_spec(claim: ClaimHead, data: bytes = b"") -> bytes:
+    """Equal for claims that ask for the same; a claim whose spec cannot be read equals no other.
+
+    The spec is immutable, so the digest is computed once.
+    """
+    content = msgspec.json.encode(claim.spec) if isinstance(claim, ResourceClaim) else data
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, ...]) -> bool:

@@ -1,8 +1,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from dra_extender.allocator.state.usage import PoolUsage, Usage
+from dra_extender.ledger.state.claim_record import Orphan
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import PoolId
 
@@ -124,3 +126,28 @@ class Reduced:
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
         """See Usage; true also where only what is taken away has some."""
         return self._base.has_compatibility_rules(pool_id)
+
+
+@dataclass(slots=True)
+class UsageChange:
+    """What an event did to the allocated state."""
+
+    removed: tuple[DeviceHolding, ...] = ()
+    added: tuple[DeviceHolding, ...] = ()
+    created: bool = False
+    has_room: bool = False
+    """Whether the claim had so many consumers that some may have been refused, and has fewer now."""
+    orphan: Orphan | None = None
+    """What stays counted of a claim that was deleted."""
+
+    def after(self, earlier: "UsageChange") -> "UsageChange":
+        """This change together with one just before it."""
+        self.removed = (*earlier.removed, *self.removed)
+        self.added = (*earlier.added, *self.added)
+        self.orphan = self.orphan or earlier.orphan
+        return self
+
+    @property
+    def freed(self) -> bool:
+        """Whether something became free that was not before."""
+        return any(holding not in self.added for holding in self.removed)

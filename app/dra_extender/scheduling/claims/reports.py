@@ -5,8 +5,8 @@ from typing import Final
 import structlog
 
 from dra_extender.ledger.events import ClaimOrphaned, Subscription
-from dra_extender.ledger.index.orphans import Orphan
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import Orphan
 from dra_extender.scheduling.ports.cluster import Events
 from dra_extender.telemetry.metrics import Metrics
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dra_extender.ledger.holds.holds import Hold
+from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.evaluation.placement_template import new_share_id, with_fresh_shares

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.ledger.updates.sink import EventSink
+from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.runtime.clock import SystemClock

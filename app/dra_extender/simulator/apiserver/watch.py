@@ -2,7 +2,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 
-from dra_extender.ledger.updates.sink import EventSink
+from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.api_json import ModelError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType

@@ -1,11 +1,11 @@
 """How many holds there are, how long they last, and what is in use without some of them."""
 
 import pytest
-from dra_extender.ledger.holds import holds
-from dra_extender.ledger.holds.holds import Hold, HoldBook
+from dra_extender.ledger import holds
+from dra_extender.ledger.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.ledger.state.usage import UsageTable
-from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from hypothesis import given
 from hypothesis import strategies as st

@@ -7,15 +7,16 @@ allocated: if a restart loses them, bind decides anew, and never wrongly.
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dra_extender.ledger.holds.union import kept_by
+import msgspec
+
 from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, ScoreTerms
-from dra_extender.model.device import PoolId
+from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.runtime.caches import LruCache
 
 MOST_OF_A_NAMESPACE: Final = 10_000
@@ -242,3 +243,99 @@ class HoldBook:
     def _tell(self, holdings: Iterable[DeviceHolding]) -> None:
         self._partial.clear()
         self._report({(holding.driver, holding.pool) for holding in holdings})
+
+
+class HeldNodes:
+    """The nodes on which holds keep devices, by the pools in which they do."""
+
+    __slots__ = ("_anywhere", "_by_pool", "_pools_of")
+
+    def __init__(self) -> None:
+        self._by_pool: dict[PoolId, frozenset[str] | None] = {}
+        self._pools_of: dict[str, int] = {}
+        self._anywhere = 0
+
+    def add_pool(self, pool_id: PoolId, nodes: frozenset[str] | None) -> None:
+        """Holds keep devices of this pool, which these nodes reach (None: possibly any node)."""
+        if pool_id in self._by_pool:
+            return
+        self._by_pool[pool_id] = nodes
+        if nodes is None:
+            self._anywhere += 1
+            return
+        for name in nodes:
+            self._pools_of[name] = self._pools_of.get(name, 0) + 1
+
+    def remove_pool(self, pool_id: PoolId) -> None:
+        """Holds keep no device of this pool any more."""
+        if pool_id not in self._by_pool:
+            return
+        nodes = self._by_pool.pop(pool_id)
+        if nodes is None:
+            self._anywhere -= 1
+            return
+        for name in nodes:
+            left = self._pools_of[name] - 1
+            if left:
+                self._pools_of[name] = left
+            else:
+                del self._pools_of[name]
+
+    def clear(self) -> None:
+        """Nothing is held."""
+        self._by_pool.clear()
+        self._pools_of.clear()
+        self._anywhere = 0
+
+    @property
+    def nodes(self) -> Container[str] | None:
+        """The nodes; None: possibly any node.  A live view."""
+        return None if self._anywhere else self._pools_of.keys()
+
+
+def kept_by(placements: Iterable[ClaimPlacement]) -> Sequence[DeviceHolding]:
+    """The least that is enough for any one of these placements of a claim.
+
+    Of a device in shares that is the greatest share that a placement has of it, per capacity, as one holding: a device that
+    several nodes reach is not kept once for each.  Devices taken whole are taken once or more often alike.
+    """
+    found = [placement.holdings for placement in placements]
+    if len(found) == 1:
+        return found[0]
+    if not any(holding.share_id is not None for holdings in found for holding in holdings):
+        return [holding for holdings in found for holding in holdings]
+    kept: list[DeviceHolding] = []
+    shares: dict[DeviceId, dict[int, list[DeviceHolding]]] = {}
+    for index, holdings in enumerate(found):
+        for holding in holdings:
+            if holding.share_id is None or holding.admin:
+                kept.append(holding)
+            else:
+                device_id = (holding.driver, holding.pool, holding.device)
+                shares.setdefault(device_id, {}).setdefault(index, []).append(holding)
+    for of_device in shares.values():
+        kept += _greatest(list(of_device.values()))
+    return kept
+
+
+def _greatest(alternatives: Sequence[Sequence[DeviceHolding]]) -> Sequence[DeviceHolding]:
+    """Shares of one device: as they are if only one placement has some, else one that is as great as any of them."""
+    if len(alternatives) == 1:
+        return alternatives[0]
+    most: dict[str, int] = {}
+    for shares in alternatives:
+        for name, amount in _sums(shares).items():
+            most[name] = max(amount, most.get(name, amount))
+    # Two placements may have been decided before and after the slice changed, so each snapshot stays.
+    distinct = {each.consumption: each for shares in alternatives for each in shares}
+    first, *others = distinct.values()
+    one = msgspec.structs.replace(first, consumed_capacity=tuple(most.items()))
+    return [one, *(msgspec.structs.replace(each, consumed_capacity=()) for each in others)]
+
+
+def _sums(shares: Iterable[DeviceHolding]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for share in shares:
+        for name, amount in share.consumed_capacity:
+            found[name] = found.get(name, 0) + amount
+    return found

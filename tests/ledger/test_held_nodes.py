@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dra_extender.ledger.holds.holds import Hold
+from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from dra_extender.ledger.holds.holds import Hold
+from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import sinks_of
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 
 from tests.support.ledger.ledger_events import encode, raw_slice

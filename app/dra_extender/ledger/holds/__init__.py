@@ -1,1 +1,0 @@
-"""Devices that are held for pods between filter and bind."""

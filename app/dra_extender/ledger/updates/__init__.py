@@ -1,1 +1,0 @@
-"""Where watch events enter the ledger: one sink per kind."""
