@@ -3,8 +3,8 @@
 from tests.support.scheduling.world import World
 from tests.support.tracing import modules_crossed
 
-MOST_COLD = 92
-MOST_WARM = 49
+MOST_COLD = 84
+MOST_WARM = 42
 
 
 async def test_a_filter_call_crosses_few_modules() -> None:

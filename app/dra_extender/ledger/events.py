@@ -16,7 +16,7 @@ class AllocationObserved(NamedTuple):
 
 
 class AllocationEnded(NamedTuple):
-    """A stored allocation no longer has these devices to itself."""
+    """Stored allocations ended that had these devices to themselves."""
 
     devices: Collection[DeviceId]
 
@@ -34,7 +34,7 @@ class ClaimSpecsDropped(NamedTuple):
 
 
 class HoldEnded(NamedTuple):
-    """A hold ended; `kept`: what it kept, `allocated`: because its claim has its devices."""
+    """A hold ended; `kept`: what it kept; `allocated`: it ended because its claim is allocated."""
 
     hold: Hold
     kept: Sequence[DeviceHolding]
@@ -76,7 +76,7 @@ _NONE: Final[_Handlers] = []
 
 
 class Subscription:
-    """A handler's registration; whoever subscribed closes it."""
+    """A handler's registration; the subscriber closes it."""
 
     __slots__ = ("_handler", "_handlers")
 
@@ -103,6 +103,10 @@ class LedgerEvents:
     def subscribe(self, kind: type[E], handler: Callable[[E], None]) -> Subscription:
         """Call the handler with each event of this kind, synchronously, until the subscription is closed."""
         return Subscription(self._handlers.setdefault(kind, []), handler)
+
+    def has_subscribers(self, kind: type[LedgerEvent]) -> bool:
+        """Whether anything subscribed to this kind; an event that is expensive to make need not be made otherwise."""
+        return bool(self._handlers.get(kind))
 
     def publish(self, event: LedgerEvent) -> None:
         """Call every handler of the event's kind.

@@ -1,8 +1,8 @@
 """Holds: devices reserved for pending pods between the filter answer and the bind that names one node.
 
-A hold belongs to a claim and lists the pods that use it.  It keeps one placement per offered node.  All of them count as in use
-until the hold is narrowed to one node or ends, because kube-scheduler may choose any of them.  Holds are an overlay beside what is
-allocated: if a restart loses them, bind decides anew, and never wrongly.
+A hold belongs to a claim and lists the pods that use the claim.  It keeps one placement per offered node.  All placements count as
+in use until the hold is narrowed to one node or ends, because kube-scheduler may choose any of the nodes.  Holds are an overlay
+beside what is allocated: if a restart loses them, bind decides anew, and never wrongly.
 """
 
 import math
@@ -160,7 +160,7 @@ class HoldBook:
         if len(hold.placements) > 1:
             hold.placements = {node: hold.placements[node]}
             self._keep(hold)
-            self._tell_ended()
+            self._count_ended()
 
     def end(self, claim_uid: str, *, allocated: bool = False) -> None:
         """Release everything held for this claim; `allocated`: because the claim has its devices now."""
@@ -228,25 +228,25 @@ class HoldBook:
                     added.append(holding)
             self.overlay.remove(gone)
         self.overlay.add(added)
-        self._tell((*gone, *added))
+        self._report_change((*gone, *added))
 
     def _release(self, claim_uid: str) -> None:
         kept = self._kept.pop(claim_uid)
         self.overlay.remove(kept)
-        self._tell(kept)
-        self._tell_ended()
+        self._report_change(kept)
+        self._count_ended()
 
-    def _tell_ended(self) -> None:
+    def _count_ended(self) -> None:
         self.ended += 1
         self.changed.fire()
 
-    def _tell(self, holdings: Iterable[DeviceHolding]) -> None:
+    def _report_change(self, holdings: Iterable[DeviceHolding]) -> None:
         self._partial.clear()
         self._report({(holding.driver, holding.pool) for holding in holdings})
 
 
 class HeldNodes:
-    """The nodes on which holds keep devices, by the pools in which they do."""
+    """The nodes on which holds keep devices, by pool."""
 
     __slots__ = ("_anywhere", "_by_pool", "_pools_of")
 
@@ -294,10 +294,10 @@ class HeldNodes:
 
 
 def kept_by(placements: Iterable[ClaimPlacement]) -> Sequence[DeviceHolding]:
-    """The least that is enough for any one of these placements of a claim.
+    """The least that keeps free what any one of these placements of a claim needs.
 
-    Of a device in shares that is the greatest share that a placement has of it, per capacity, as one holding: a device that
-    several nodes reach is not kept once for each.  Devices taken whole are taken once or more often alike.
+    For a device in shares that is one holding with the greatest share of any placement, per capacity: a device that
+    several nodes reach is not kept once for each.  A device that is taken whole counts the same once and more often.
     """
     found = [placement.holdings for placement in placements]
     if len(found) == 1:
@@ -306,20 +306,19 @@ def kept_by(placements: Iterable[ClaimPlacement]) -> Sequence[DeviceHolding]:
         return [holding for holdings in found for holding in holdings]
     kept: list[DeviceHolding] = []
     shares: dict[DeviceId, dict[int, list[DeviceHolding]]] = {}
-    for index, holdings in enumerate(found):
-        for holding in holdings:
-            if holding.share_id is None or holding.admin:
-                kept.append(holding)
-            else:
-                device_id = (holding.driver, holding.pool, holding.device)
-                shares.setdefault(device_id, {}).setdefault(index, []).append(holding)
+    for index, holding in ((index, each) for index, holdings in enumerate(found) for each in holdings):
+        if holding.share_id is None or holding.admin:
+            kept.append(holding)
+        else:
+            device_id = (holding.driver, holding.pool, holding.device)
+            shares.setdefault(device_id, {}).setdefault(index, []).append(holding)
     for of_device in shares.values():
         kept += _greatest(list(of_device.values()))
     return kept
 
 
 def _greatest(alternatives: Sequence[Sequence[DeviceHolding]]) -> Sequence[DeviceHolding]:
-    """Shares of one device: as they are if only one placement has some, else one that is as great as any of them."""
+    """The shares that one placement has of a device, or one share that is as great as those of any placement."""
     if len(alternatives) == 1:
         return alternatives[0]
     most: dict[str, int] = {}

@@ -301,7 +301,7 @@ class Ledger:
             self.events.publish(ClaimOrphaned(change.orphan))
 
     def _publish_ended(self, change: UsageChange) -> None:
-        if change.removed:
+        if change.removed and self.events.has_subscribers(AllocationEnded):
             self.events.publish(AllocationEnded(whole_devices(change.removed) - whole_devices(change.added)))
 
     def _hold_ended(self, hold: Hold, kept: Sequence[DeviceHolding], allocated: bool) -> None:

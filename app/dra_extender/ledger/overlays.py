@@ -39,8 +39,8 @@ class Overlays:
         return self._rules
 
     @property
-    def troubles(self) -> Iterable[str]:
-        """What the policy could not be applied to, in sentences, by slice."""
+    def problems(self) -> Iterable[str]:
+        """Why the policy could not be applied to some slices, as sentences, by slice name."""
         return (text for _, laid in sorted(self._under_policy.items()) for text in laid.problems)
 
     @property

@@ -111,7 +111,7 @@ class PolicyReloader:
             notes["policy"] = f"{rules} in force; {self._problem}"
         if self._ineffective:
             notes["policy-effects"] = "; ".join(self._ineffective)
-        problems = self._ledger.overlays.troubles
+        problems = self._ledger.overlays.problems
         shown = list(islice(problems, _MOST_SHOWN))
         if shown:
             more = sum(1 for _ in problems)

@@ -17,23 +17,23 @@ from dra_extender.runtime.caches import LruCache
 
 K = TypeVar("K", bound=Hashable)
 
-_REMEMBERED_DELETIONS: Final = 20_000
+_MOST_DELETED_UIDS: Final = 20_000
 
 
 class ClaimsByOwner(Generic[K]):
-    """UIDs of the claims that say of themselves for whom they exist: by that, as it is read from each claim in its present form.
+    """UIDs of claims by the owner that each claim names in its present form.
 
-    Whoever may change a claim may change what it says.  So each claim is remembered with the key under which it stands here.
+    A user who may change a claim may change the owner that it names.  So the index keeps the key of each claim.
     """
 
     def __init__(self, owner_of: Callable[[ClaimHead], K | None]) -> None:
-        """`owner_of` returns the key of a claim, None if it exists for nobody."""
+        """`owner_of` returns the key of a claim, None if the claim names no owner."""
         self._owner_of = owner_of
         self._claims: dict[K, tuple[str, ...]] = {}
         self._keys: dict[str, K] = {}
 
     def of(self, owner: K) -> tuple[str, ...]:
-        """UIDs of the claims for this owner, in the order in which they came to be."""
+        """UIDs of the claims of this owner, in the order in which they were added."""
         return self._claims.get(owner, ())
 
     def put(self, claim: ClaimHead) -> None:
@@ -57,7 +57,7 @@ class ClaimsByOwner(Generic[K]):
 
 
 class ClaimIndex:
-    """Claims by UID, by name and by consumer, and what all of them hold (`usage`), `orphans` included.
+    """Claims by UID, by name and by consumer, and what all of them hold (`usage`), orphaned allocations included.
 
     `contradicted`: UID of a claim whose allocation and annotation differ in groups -> the first such device; the allocation counts.
     """
@@ -79,7 +79,7 @@ class ClaimIndex:
         self._by_uid: dict[str, ClaimRecord] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_consumer: dict[str, set[str]] = {}
-        self._deleted: LruCache[str, None] = LruCache(_REMEMBERED_DELETIONS)
+        self._deleted: LruCache[str, None] = LruCache(_MOST_DELETED_UIDS)
         self._deliveries = Deliveries()
         self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(_extended_for)
         self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(_generated_for)
@@ -112,16 +112,16 @@ class ClaimIndex:
         return None if uid is None else self._by_uid.get(uid)
 
     def for_extended_resources(self, namespace: str, pod_uid: str) -> tuple[ClaimRecord, ...]:
-        """The claims that exist for the extended resources of this pod; more than one only after trouble.
+        """The claims for the extended resources of this pod; more than one only after a failure.
 
-        A claim names its owner by UID alone, and whoever may write claims may name any.  An owner is one of its own namespace.
+        A claim names its owner by UID alone, and its author may name any.  Only an owner in the same namespace counts.
         """
         return tuple(self._by_uid[claim] for claim in self._extended.of((namespace, pod_uid)))
 
     def made_for(self, namespace: str, owner_uid: str, entry: str) -> tuple[ClaimRecord, ...]:
         """The claims in the owner's namespace that were made from a template for this entry of a pod or PodGroup.
 
-        They are more than one only after trouble.
+        They are more than one only after a failure.
         """
         return tuple(self._by_uid[claim] for claim in self._generated.of((namespace, owner_uid, entry)))
 
@@ -130,11 +130,11 @@ class ClaimIndex:
         return tuple(self._by_uid[claim] for claim in sorted(self._by_consumer.get(uid, ())))
 
     def store(self, data: bytes, *, from_watch: bool) -> tuple[ClaimRecord, UsageChange]:
-        """Take over an object as the server has it; older versions than the known one change nothing.
+        """Take over an object as the server has it; a version older than the known one changes nothing.
 
         Raises:
-            ModelError: the object cannot be read; nothing has changed then.  A spec or a status that cannot be read is no such
-                reason if the watch brings it with an allocation: its devices count.
+            ModelError: the object cannot be read; nothing has changed then.  Not raised for a spec or a status that cannot be
+                read if the watch brings it with an allocation: its devices count.
         """
         found = self._read(data, from_watch=from_watch)
         whole, claim = found.claim, kept(found.claim, len(data))
@@ -165,9 +165,9 @@ class ClaimIndex:
         return record, change
 
     def complete(self, record: ClaimRecord, data: bytes) -> str:
-        """Take over the spec of a claim of which it is not kept from the live object; why that is impossible, empty if it is not.
+        """Take over the spec of a claim from the live object; returns why that is impossible, or an empty text.
 
-        The bytes are kept if there is room for them by now and they are of the known version.
+        The bytes are kept if they are of the known version and there is room for them by now.
 
         Raises:
             ModelError: the object cannot be read.
@@ -265,7 +265,7 @@ class ClaimIndex:
             return found
 
     def _identify(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
-        """Keep what a claim asks for in such a form that decisions about other claims need no more."""
+        """Keep of what a claim asks for as much as decisions about other claims read."""
         record.spec_digest = digest_of_spec(claim, data)
         record.devices = claim.spec.devices_asked if isinstance(claim, ResourceClaim) else 0
 
@@ -286,7 +286,7 @@ class ClaimIndex:
         return change
 
     def _come_back(self, uid: str) -> UsageChange:
-        """The watch brings a claim that was deleted: the server's store was set back.  It stands for what pods use of it, too."""
+        """The watch brings a claim that was deleted: the server's store was set back.  It replaces its orphaned allocation."""
         if uid not in self._deleted:
             return UsageChange()
         del self._deleted[uid]

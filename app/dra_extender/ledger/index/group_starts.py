@@ -1,7 +1,7 @@
 """Which kubelets start pods whose claims are reserved for their PodGroup alone, as far as that is known.
 
 A kubelet accepts the pod's own entry in `reservedFor` always, and that of its PodGroup only with the gate
-DRAWorkloadResourceClaims, of which nothing in the API tells.  So one pod that has only its group's entry is bound to a node: when
+DRAWorkloadResourceClaims, which no object of the API reports.  So one pod that has only its group's entry is bound to a node: when
 it starts, the kubelet is known to accept the entry until the node reboots or its kubelet has another version.
 """
 
@@ -20,7 +20,7 @@ _Key = TypeVar("_Key", str, tuple[str, str])
 
 
 class Kubelet(NamedTuple):
-    """One run of a node's kubelet in one version, as far as the API tells runs apart."""
+    """One run of a node's kubelet in one version, as far as the API distinguishes runs."""
 
     node_uid: str
     boot_id: str
@@ -54,8 +54,8 @@ class GroupEntryTrial:
 class GroupStarts:
     """What is known of each node's kubelet, and the pods that have not started yet with their group's entry alone.
 
-    Able is a node for everybody, because only its kubelet writes that a pod has started.  Unable it is for one namespace, because
-    a pod can be made not to start by whoever writes its spec.
+    ABLE holds for all namespaces, because only the kubelet writes that a pod has started.  UNABLE holds for one namespace, because
+    the author of a pod can write a spec that never starts.
     """
 
     __slots__ = (
@@ -155,7 +155,7 @@ class GroupStarts:
         return [trial for uid, trial in self._trials.items() if uid in self._unstarted]
 
     def started(self) -> Iterable[GroupEntryTrial]:
-        """The trials of pods that have started, as the watch tells."""
+        """The trials of pods that have started, by the pods that the watch delivered."""
         return list(self._started.values())
 
     def is_open(self, trial: GroupEntryTrial) -> bool:

@@ -23,7 +23,7 @@ DEVICE_ANNOTATION: Final = "dra-extender.io/device"
 
 
 class Guard(Value, frozen=True, rename=None):
-    """A guard claim as stored: the device for which it was made, None if that cannot be told any more.
+    """A guard claim as stored: the device for which it was made, None if neither its name nor its annotation says so any more.
 
     `device` is what it has, None as long as it is not allocated.
     """

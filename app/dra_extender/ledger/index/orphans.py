@@ -1,10 +1,10 @@
 """Allocations whose claim was deleted while pods use the devices.
 
 The API server lets the owner of a claim remove its finalizers and delete it, whatever runs on its devices.  The devices stay
-counted until the last of these pods has ended.  Nothing of this is stored: a restart forgets it.
+counted until the last of these pods has ended.  None of this is stored: a restart forgets it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from dra_extender.ledger.index.pods import PodIndex
 from dra_extender.ledger.state.claim_record import ClaimRecord, Orphan
@@ -12,7 +12,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
-from dra_extender.model.resource_claim import ClaimHead
+from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 
 
 class Orphans:
@@ -75,21 +75,24 @@ class Orphans:
 
 
 def users_of(claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Node]) -> Iterable[str]:
-    """UIDs of the pods that run on the devices of this claim, as far as the API tells.
+    """UIDs of the pods that run on the devices of this claim, as far as the API shows.
 
     Those are pods for which it is reserved, or which name it and belong to the PodGroup for which it is reserved, and that are
     bound, or are just being bound by this process, to a node on which the allocation is usable.
     """
     for consumer in claim.status.reserved_for:
-        if is_group(consumer):
-            members = pods.members(claim.metadata.namespace, consumer.name)
-            candidates = [each for each in members if _names(each, claim.metadata.name)]
-        else:
-            pod = pods.by_uid(consumer.uid)
-            candidates = [] if pod is None or _has_another(pod, claim) else [pod]
-        for each in candidates:
-            if not each.finished and _runs_on(each, claim, pods, nodes):
-                yield each.uid
+        for pod in _pods_of(consumer, claim, pods):
+            if not pod.finished and _runs_on(pod, claim, pods, nodes):
+                yield pod.uid
+
+
+def _pods_of(consumer: ConsumerReference, claim: ClaimHead, pods: PodIndex) -> Sequence[Pod]:
+    """The pods that may use the claim through this reservation."""
+    if is_group(consumer):
+        members = pods.members(claim.metadata.namespace, consumer.name)
+        return [each for each in members if _names(each, claim.metadata.name)]
+    pod = pods.by_uid(consumer.uid)
+    return [] if pod is None or _has_another(pod, claim) else [pod]
 
 
 def _runs_on(pod: Pod, claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Node]) -> bool:

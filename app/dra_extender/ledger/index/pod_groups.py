@@ -25,9 +25,9 @@ class GroupReservation(StrEnum):
     """Whether claims of PodGroups are reserved for the group or for each of its pods (256 at most).
 
     A kubelet whose gate is off refuses pods that are reserved only through their group.  AUTO reserves for the group on nodes
-    that say to support it, and where a claim has many entries already (ledger/group_starts.py).  Such a kubelet also refuses
-    what was generated from a template of the group, for whomever it is reserved; so AUTO reserves that for the group, which loses
-    nothing, and with NEVER it is of no use to anybody.
+    that declare the feature, and where a claim has many entries already (`ledger.index.group_starts`).  Such a kubelet also refuses
+    a claim that was generated from a template of the group, whatever its reservations are.  So AUTO reserves that claim for the
+    group, and with NEVER no pod can use it.
     """
 
     AUTO = "auto"
@@ -49,9 +49,9 @@ class GroupReservation(StrEnum):
 class PodGroupIndex:
     """PodGroups by name.
 
-    `served` tells whether the cluster has PodGroups at all; without them a pod's group is nothing but a name.  `have_claims` is the
-    feature KEP-5729: without it a group has no claims.  `reservation` is for whom their claims are reserved.  `ends_entries`:
-    whether the entry of a PodGroup that is gone is removed by whomever; else AUTO makes none for want of room.
+    `served`: whether the cluster has PodGroups at all; without them a pod's group is nothing but a name.  `have_claims` is the
+    feature KEP-5729: without it a group has no claims.  `reservation`: which consumer their claims are reserved for.
+    `ends_entries`: whether a controller removes the entry of a PodGroup that is gone; otherwise AUTO adds none to make room.
     """
 
     __slots__ = ("_by_key", "ends_entries", "have_claims", "reservation", "served")

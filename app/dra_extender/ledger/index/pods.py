@@ -6,11 +6,11 @@ from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 
-_REMEMBERED_DELETIONS: Final = 20_000
+_MOST_DELETED_UIDS: Final = 20_000
 
 
 class PodIndex:
-    """Pods by UID, by name and by PodGroup, which ones are gone for sure, and where pods wait for a node."""
+    """Pods by UID, by name and by PodGroup, the pods that were deleted, and the pods that wait for a node."""
 
     __slots__ = (
         "_being_bound",
@@ -31,7 +31,7 @@ class PodIndex:
         self._running: dict[tuple[str, str], set[str]] = {}
         self._group_parts: Counter[tuple[str, str]] = Counter()
         self._being_bound: dict[str, Pod] = {}
-        self._deleted: LruCache[str, None] = LruCache(_REMEMBERED_DELETIONS)
+        self._deleted: LruCache[str, None] = LruCache(_MOST_DELETED_UIDS)
         # How many pods wait, by scheduler and namespace.
         self._waiting: dict[str, dict[str, int]] = {}
         # Those of them that need devices, by scheduler.
@@ -90,7 +90,7 @@ class PodIndex:
         previous = self._by_key.get(key)
         if previous is not None and previous != pod.uid:
             self._forget(self._by_uid.pop(previous, None))
-            self._remember_deletion(previous)
+            self._note_deletion(previous)
         self._by_key[key] = pod.uid
         # The watch says so: the server's store was set back.
         self._deleted.pop(pod.uid, None)
@@ -112,7 +112,7 @@ class PodIndex:
     def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
         """Remove; returns what was there."""
         uid = uid or self._by_key.get((namespace, name), "")
-        self._remember_deletion(uid)
+        self._note_deletion(uid)
         pod = self._by_uid.pop(uid, None)
         self._forget(pod)
         if pod is not None and self._by_key.get((pod.namespace, pod.name)) == uid:
@@ -181,7 +181,7 @@ class PodIndex:
             if not self._group_parts[key]:
                 del self._group_parts[key]
 
-    def _remember_deletion(self, uid: str) -> None:
+    def _note_deletion(self, uid: str) -> None:
         self._being_bound.pop(uid, None)
         self._deleted[uid] = None
 

@@ -55,8 +55,8 @@ class GroupedSlices(Generic[K]):
 class NearbySlices:
     """Slices without `nodeName`, by a label that a node must have for a slice to be for it.
 
-    A slice whose node selector asks for certain values of a label is looked at for nodes with one of these values alone, so that a
-    node costs as much as it has labels and slices near it, however many slices there are.
+    A slice whose node selector asks for certain values of a label is found for nodes with one of these values alone.  So the cost
+    of a node depends on its labels and the slices near it, not on the number of all slices.
     """
 
     __slots__ = ("_groups",)
@@ -89,7 +89,7 @@ class NearbySlices:
 
 
 def _anchors(item: ResourceSlice) -> frozenset[Anchor]:
-    """What a node must have one of; a selector that is malformed is everybody's problem."""
+    """The anchors of a slice; a node that the slice is for has one of them.  A malformed selector concerns any node."""
     selector = item.node_selector
     if item.all_nodes or selector is None:
         return frozenset((_ANYWHERE,))

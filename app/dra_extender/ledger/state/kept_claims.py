@@ -1,8 +1,8 @@
 """How a claim is kept: what decisions read often is kept decoded, everything else as the bytes that the API server sent.
 
-Who may write claims may fill them with labels, annotations, owners and requests, which take many times their bytes when they are
-decoded.  None of that is kept decoded but what is named here.  Of a namespace whose claims take too much not even the bytes are:
-whoever needs them reads the claim again.
+The author of a claim may fill it with labels, annotations, owners and requests, which take many times their bytes when they are
+decoded.  Only what is named here is kept decoded.  If the claims of a namespace take too much, not even their bytes are kept:
+a decision that needs one reads it again from the API server.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,7 @@ class Notifier:
         self._waiters: set[asyncio.Future[None]] = set()
 
     def fire(self) -> None:
-        """Wake everybody who waits now."""
+        """Wake all coroutines that wait now."""
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             if not waiter.done():

@@ -14,10 +14,10 @@ _EMPTY: Final[PoolUsage] = {}
 class UsageTable:
     """Holdings by pool and device, kept incrementally.  It is itself a `Usage` for a search."""
 
-    __slots__ = ("_choosy", "_pools")
+    __slots__ = ("_pools", "_with_rules")
 
     def __init__(self) -> None:
-        self._choosy: Counter[PoolId] = Counter()
+        self._with_rules: Counter[PoolId] = Counter()
         self._pools: dict[PoolId, dict[str, tuple[DeviceHolding, ...]]] = {}
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
@@ -26,12 +26,12 @@ class UsageTable:
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
         """See Usage."""
-        return pool_id in self._choosy
+        return pool_id in self._with_rules
 
     @property
     def has_rules(self) -> bool:
         """Whether any holding in any pool has `compatibleOnlyWith` frozen with it."""
-        return bool(self._choosy)
+        return bool(self._with_rules)
 
     @property
     def pools(self) -> Iterable[PoolId]:
@@ -42,7 +42,7 @@ class UsageTable:
         """Count these holdings."""
         for holding in holdings:
             if holding.compatible_only_with is not None:
-                self._choosy[holding.pool_id] += 1
+                self._with_rules[holding.pool_id] += 1
             devices = self._pools.setdefault(holding.pool_id, {})
             devices[holding.device] = (*devices.get(holding.device, ()), holding)
 
@@ -53,9 +53,9 @@ class UsageTable:
             rest = list(devices[holding.device])
             rest.remove(holding)
             if holding.compatible_only_with is not None:
-                self._choosy[holding.pool_id] -= 1
-                if not self._choosy[holding.pool_id]:
-                    del self._choosy[holding.pool_id]
+                self._with_rules[holding.pool_id] -= 1
+                if not self._with_rules[holding.pool_id]:
+                    del self._with_rules[holding.pool_id]
             if rest:
                 devices[holding.device] = tuple(rest)
                 continue
