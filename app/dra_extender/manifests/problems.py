@@ -68,9 +68,9 @@ def shown(value: Any) -> str:
         case None:
             return "nothing"
         case bool():
-            return f"{str(value).lower()} (a boolean)"
+            return str(value).lower()
         case int() | float():
-            return f"{value} (a number)"
+            return str(value)
         case str():
             return repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "...")
         case list():
