@@ -29,16 +29,13 @@ PRIVATE: Final[dict[str, int]] = {
     "cel": 2,
     "conftest.py": 1,
     "controlplane": 2,
-    "hostile": 5,
-    "kube": 13,
+    "kube": 5,
     "ledger": 7,
     "model": 1,
-    "parity": 2,
-    "scheduling": 39,
+    "scheduling": 19,
     "service": 3,
     "simulator": 1,
-    "support/kube": 1,
-    "support/scheduling": 1,
+    "support/allocator": 4,
 }
 
 

@@ -48,7 +48,7 @@ class ServiceHost:
         """Start both, the service with these settings beside its own, and wait until it is ready."""
         self._settings = settings or {}
         structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR), processors=[self._on_log]
+            wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR), processors=[self.on_log]
         )
         logging.disable(logging.CRITICAL)
         self._folder = Path(tempfile.mkdtemp(prefix="dra-extender-hostile-"))
@@ -75,7 +75,7 @@ class ServiceHost:
             "/apis/scheduling.k8s.io/v1alpha3": {"resources": [{"name": "podgroups"}]},
         }
         for path in PATHS.values():
-            server._objects[path] = {}
+            server.objects[path] = {}
         for kind, thing in _cluster():
             self._store(server, kind, thing)
         return server
@@ -97,7 +97,7 @@ class ServiceHost:
     def _on_problem(self, _: asyncio.AbstractEventLoop, context: Json) -> None:
         self.problems.append(f"{context.get('message')}: {context.get('exception')!r}"[:300])
 
-    def _on_log(self, _: Any, __: str, record: MutableMapping[str, Any]) -> Any:
+    def on_log(self, _: Any, __: str, record: MutableMapping[str, Any]) -> Any:
         """A background task that raises is in trouble, whoever starts it again; an object that is skipped by name is not."""
         problem = record.get("exc_info")
         if problem and "kind" not in record:
@@ -139,9 +139,9 @@ class ServiceHost:
         server.version += 1
         metadata = {**thing["metadata"], "resourceVersion": str(server.version)}
         key = metadata.get("namespace", ""), metadata["name"]
-        verb = "MODIFIED" if key in server._objects[PATHS[kind]] else "ADDED"
-        server._objects[PATHS[kind]][key] = {**thing, "metadata": metadata}
-        server._tell(PATHS[kind], verb, server._objects[PATHS[kind]][key])
+        verb = "MODIFIED" if key in server.objects[PATHS[kind]] else "ADDED"
+        server.objects[PATHS[kind]][key] = {**thing, "metadata": metadata}
+        server.announce(PATHS[kind], verb, server.objects[PATHS[kind]][key])
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Delete a stored object."""

@@ -166,5 +166,5 @@ def test_a_background_task_that_raises_is_seen_although_it_is_started_again() ->
         {"event": "late"},
     ):
         with pytest.raises(structlog.DropEvent):
-            host._on_log(None, "error", record)
+            host.on_log(None, "error", record)
     assert host.problems == ["background work failed (wake-up): KeyError('x')"]

@@ -39,7 +39,7 @@ async def make(
         "/apis/resource.k8s.io/v1": {"resources": [{"name": "resourceclaims"}]},
     }
     for kind in WATCHED.values():
-        server._objects[kind.path()] = {}
+        server.objects[kind.path()] = {}
 
     def build(**more: Any) -> KubeCluster:
         arguments: dict[str, Any] = {
@@ -200,12 +200,12 @@ async def test_optional_kinds_that_may_not_be_listed_do_not_delay_a_start_and_ar
 ) -> None:
     rules = "/apis/resource.k8s.io/v1/devicetaintrules"
     server.pages["/apis/resource.k8s.io/v1"] = {"resources": [{"name": "devicetaintrules"}]}
-    server._objects[rules] = {}
+    server.objects[rules] = {}
     server.put(rules, "late")
     refused = True
 
     def answer(request: web.Request) -> web.Response:
-        return status_answer(403, "Forbidden", "no list for you") if refused else server._list(request)
+        return status_answer(403, "Forbidden", "no list for you") if refused else server.list_answer(request)
 
     server.intervene("GET", rules, answer, times=10_000, watch=False)
     feeds = {"resourceclaims": RecordingSink(), "devicetaintrules": RecordingSink()}

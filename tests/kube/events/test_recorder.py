@@ -248,7 +248,7 @@ def test_a_namespace_that_says_much_makes_no_other_forgotten() -> None:
 
 
 async def test_a_refusal_is_counted_and_told_and_the_next_text_is_tried_again(desk: Desk) -> None:
-    desk.server._interventions.clear()
+    desk.server.clear_interventions()
     desk.server.intervene("POST", EVENTS, lambda _: status_answer(403, "Forbidden", "you may not"))
     desk.server.intervene("POST", EVENTS, lambda _: web.json_response({}))
     async with desk.writing():

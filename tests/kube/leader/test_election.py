@@ -237,7 +237,7 @@ async def test_a_released_lease_is_taken_without_waiting(bench: Bench) -> None:
 
 
 async def test_missing_rights_are_said(server: FakeApiServer, bench: Bench) -> None:
-    server._interventions.clear()
+    server.clear_interventions()
     server.intervene("GET", LEASE, lambda _: status_answer(403, "Forbidden", "you may not get leases"), times=10**6)
     election = await bench.election()
     winning = asyncio.create_task(election.win())

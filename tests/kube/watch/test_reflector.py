@@ -32,7 +32,7 @@ class Bench:
         self.observer = CountingObserver()
         self.sleeper = Sleeper()
         self.clock = SystemClock()
-        server._objects.setdefault(THINGS, {})
+        server.objects.setdefault(THINGS, {})
 
     @asynccontextmanager
     async def running(self, *, synced: bool = True) -> AsyncIterator[Reflector]:
@@ -190,7 +190,7 @@ async def test_a_forgotten_version_leads_to_a_new_list_of_which_only_differences
 async def test_a_recreated_object_is_deleted_before_it_is_added(bench: Bench) -> None:
     bench.server.put(THINGS, "a")
     async with bench.running() as reflector:
-        bench.server._objects[THINGS]["", "a"]["metadata"] |= {"uid": "second", "resourceVersion": "150"}
+        bench.server.objects[THINGS]["", "a"]["metadata"] |= {"uid": "second", "resourceVersion": "150"}
         reflector.relist()
         await reflector.synced.wait()
         assert bench.feed.told == ["+a", "-a uid-a", "+a"]
@@ -213,7 +213,7 @@ async def test_a_list_that_lasts_longer_than_its_version_is_made_in_one_page(ben
     for number in range(5):
         bench.server.put(THINGS, f"t{number}")
     bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, page=2))
-    first = bench.server._list
+    first = bench.server.list_answer
 
     def compact_after(request: web.Request) -> web.StreamResponse:
         answer = first(request)

@@ -37,7 +37,7 @@ class _Intervention:
 class FakeApiServer:
     """As much of an API server as lists, watches and raw writes need; everything it was asked is in `seen`.
 
-    Collections are URL paths.  Objects are served as given, with a resourceVersion that counts up.
+    Collections are URL paths; `objects` has their objects by namespace and name, which are served with a resourceVersion that counts up.
     """
 
     version: int = 100
@@ -48,7 +48,7 @@ class FakeApiServer:
     seen: list[Seen] = field(default_factory=list)
     pages: dict[str, Object] = field(default_factory=dict)
     url: str = ""
-    _objects: dict[str, dict[tuple[str, str], Object]] = field(default_factory=dict)
+    objects: dict[str, dict[tuple[str, str], Object]] = field(default_factory=dict)
     _history: list[tuple[int, str, bytes]] = field(default_factory=list)
     _interventions: list[_Intervention] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -60,7 +60,7 @@ class FakeApiServer:
         """A server on a free loopback port."""
         server = cls()
         application = web.Application(client_max_size=2**26)
-        application.router.add_route("*", "/{path:.*}", server._handle)
+        application.router.add_route("*", "/{path:.*}", server.handle)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -87,7 +87,7 @@ class FakeApiServer:
 
     def put(self, collection: str, name: str, namespace: str = "", **more: Any) -> Object:
         """Create or change an object."""
-        known = self._objects.setdefault(collection, {})
+        known = self.objects.setdefault(collection, {})
         kind = "MODIFIED" if (namespace, name) in known else "ADDED"
         self.version += 1
         uid = more.pop("uid", f"uid-{name}")
@@ -95,20 +95,20 @@ class FakeApiServer:
         if namespace:
             metadata["namespace"] = namespace
         known[namespace, name] = {"metadata": metadata, **more}
-        self._tell(collection, kind, known[namespace, name])
+        self.announce(collection, kind, known[namespace, name])
         return known[namespace, name]
 
     def delete(self, collection: str, name: str, namespace: str = "") -> None:
         """Delete an object."""
-        gone = self._objects[collection].pop((namespace, name))
+        gone = self.objects[collection].pop((namespace, name))
         self.version += 1
         last = {**gone, "metadata": {**gone["metadata"], "resourceVersion": str(self.version)}}
-        self._tell(collection, "DELETED", last)
+        self.announce(collection, "DELETED", last)
 
     def bookmark(self, collection: str) -> None:
         """Tell watchers how far the server is."""
         self.version += 1
-        self._tell(collection, "BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
+        self.announce(collection, "BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
 
     def line(self, collection: str, data: bytes) -> None:
         """Send these bytes, as a line, to watchers."""
@@ -128,6 +128,10 @@ class FakeApiServer:
         """Answer the next requests (any kind, or only watches, or none that is a watch) to exactly this path otherwise."""
         self._interventions.append(_Intervention(method, path, watch, times, answer))
 
+    def clear_interventions(self) -> None:
+        """Answer all requests as usual again."""
+        self._interventions.clear()
+
     def requests(self, method: str, path: str, *, watch: bool = False) -> list[Seen]:
         """What was asked at exactly this path: watches, or what is no watch."""
         return [
@@ -136,7 +140,8 @@ class FakeApiServer:
             if (each.method, each.path) == (method, path) and ("watch" in each.query) is watch
         ]
 
-    def _tell(self, collection: str, kind: str, found: Object) -> None:
+    def announce(self, collection: str, kind: str, found: Object) -> None:
+        """Send an event about this object to watchers."""
         data = json.dumps({"type": kind, "object": found}).encode()
         self._history.append((self.version, collection, data))
         self._wake()
@@ -145,7 +150,8 @@ class FakeApiServer:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Record the request and answer it."""
         body = await request.read()
         self.seen.append(Seen(request.method, request.path, dict(request.query), dict(request.headers), body))
         if request.headers.get("Authorization", "").removeprefix("Bearer ").removeprefix("bearer ") not in self.tokens:
@@ -161,12 +167,13 @@ class FakeApiServer:
                 return await answer if isinstance(answer, Awaitable) else answer
         if request.path in self.pages:
             return web.json_response(self.pages[request.path])
-        if request.method != "GET" or request.path not in self._objects:
+        if request.method != "GET" or request.path not in self.objects:
             return status_answer(404, "NotFound", f"{request.path} not found")
-        return await self._watch(request) if watching else self._list(request)
+        return await self._watch(request) if watching else self.list_answer(request)
 
-    def _list(self, request: web.Request) -> web.Response:
-        items = list(self._objects[request.path].values())
+    def list_answer(self, request: web.Request) -> web.Response:
+        """The page that a list request asks for."""
+        items = list(self.objects[request.path].values())
         limit = int(request.query.get("limit") or len(items) or 1)
         version, _, start = request.query.get("continue", f"{self.version}/0").partition("/")
         if int(version) < self.oldest:

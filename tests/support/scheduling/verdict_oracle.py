@@ -71,14 +71,14 @@ class Oracle:
         """Whether these additions break a rule that would hold for what they touch without them, or join what is broken."""
         added = [each for each in added if not each.admin]
         devices = {each.device for each in added}
-        return any(self._misuses(device, added) for device in devices) or any(
+        return any(self.misuses(device, added) for device in devices) or any(
             self._breaks(name, [device for device in devices if not self.of(device)], added)
             for device in devices
             if not self.of(device)
             for name in self.view(device, [each for each in added if each.device == device])
         )
 
-    def _misuses(self, device: str, added: Sequence[Given]) -> bool:
+    def misuses(self, device: str, added: Sequence[Given]) -> bool:
         mine = [each for each in added if each.device == device]
         everybody = [*self.of(device), *mine]
         if len(everybody) > 1 and not all(each.share for each in everybody):
@@ -120,7 +120,7 @@ class Oracle:
         held = {each.device for each in self.given if not each.admin}
         return (
             self.overdrawn()
-            or any(Oracle(self.totals, self.things)._misuses(device, self.of(device)) for device in held)
+            or any(Oracle(self.totals, self.things).misuses(device, self.of(device)) for device in held)
             or any(not agree(g for _, (_, lists) in self.members(name) for g in lists) for name in self.sets())
         )
 
