@@ -243,7 +243,7 @@ class Ledger:
 
     def release_orphans(self, uid: str) -> None:
         """Free the devices of deleted claims that this pod alone used: it is finished, deleted, or was not bound after all."""
-        if not len(self.claims.orphans):
+        if uid not in self.claims.orphans.by_pod:
             return
         change = self.claims.pod_over(uid)
         if change.removed:

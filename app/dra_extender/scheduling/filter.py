@@ -14,11 +14,11 @@ from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.scheduling.claims.group_entries import fully_reserved
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import (
     ClaimsByState,
     excluded,
+    fully_reserved,
     not_ready,
     sort_claims,
     useless_on,
@@ -45,6 +45,7 @@ from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _NARROWING: Final = Rejection(code=Code.UNSETTLED)
+_NO_NODES: Final = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,9 @@ class Filter:
         result = await self._evaluate(pod, nodes, budget)
         if not result.fits:
             return self._reject(pod, result, budget)
-        self._unschedulable.forget(pod.uid)
-        self._fairness.shares.waits_no_more(pod.uid)
+        if pod.uid in self._unschedulable.uids:
+            self._unschedulable.forget(pod.uid)
+        self._fairness.shares.end_waiting(pod.uid)
         return FilterResponse(self._offers.hold(pod, result), {}, result.texts)
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
@@ -154,7 +156,7 @@ class Filter:
             self._slices.reopen(pod, budget)
             result = await self._evaluate_in_slices(pod, nodes, budget)
         if result.revocable and not result.fits:
-            result = await self._fairness.make_room(result, lambda: self._evaluate_in_slices(pod, nodes, budget))
+            result = await self._fairness.revoke_stale(result, lambda: self._evaluate_in_slices(pod, nodes, budget))
         return result
 
     async def _evaluate_in_slices(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
@@ -178,7 +180,8 @@ class Filter:
 
     def _evaluate_once(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the nodes for the pod, as a member of its gang if it has one, without nodes in backoff."""
-        ledger, in_backoff = self._ledger, self._device_backoff.nodes.of(pod.uid)
+        ledger, backoff = self._ledger, self._device_backoff.nodes
+        in_backoff = backoff.of(pod.uid) if pod.uid in backoff.pods else _NO_NODES
         candidates = _without(nodes, in_backoff)
         if in_backoff and not candidates:
             result = FilterResult()
@@ -312,7 +315,8 @@ class Filter:
             rotated(nodes, zlib.crc32(uid.encode())),
             self._options.offered_nodes - len(result.fits),
         )
-        in_backoff = self._device_backoff.of(uid)
+        backoff = self._device_backoff
+        in_backoff = backoff.of(uid) if uid in backoff.pods_with_devices else None
         if in_backoff:
             evaluation = self._evaluator.evaluate_around(in_backoff, demand, in_order, max_feasible, budget)
         else:
@@ -371,7 +375,7 @@ class Filter:
         Raises:
             RetryableError: some node was not searched to the end.
         """
-        self._fairness.refused(pod, result)
+        self._fairness.record_rejection(pod, result)
         if result.limited:
             raise RetryableError(f"pod {pod.key}: {_unfinished(result)}")
         began = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""What is found out between two calls: when it begins, goes on and begins again."""
+"""Prefetching between two calls: when it begins, goes on and begins again."""
 
 import asyncio
 from typing import Any
@@ -10,8 +10,8 @@ from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
 
 
-class Asked:
-    """Stands for Judging: records the questions that are looked into, each of which takes so many steps."""
+class Evaluator:
+    """Stands for NodeEvaluator: records the demands that are evaluated, each in so many steps."""
 
     def __init__(self, steps: int = 1) -> None:
         self.demands: list[str] = []
@@ -23,8 +23,7 @@ class Asked:
         return self._steps > 0
 
 
-def looking(asked: Asked, ledger: Ledger) -> Any:
-    evaluator: Any = asked
+def prefetch_with(evaluator: Any, ledger: Ledger) -> Any:
     return Prefetch(evaluator, ledger, SystemClock(), 8)
 
 
@@ -34,39 +33,39 @@ async def pause() -> None:
 
 
 async def test_it_begins_when_the_call_is_over_and_goes_on_until_nothing_is_left() -> None:
-    asked = Asked(steps=3)
-    looking(asked, Ledger()).follow("first")
-    assert asked.demands == []
+    evaluator = Evaluator(steps=3)
+    prefetch_with(evaluator, Ledger()).start("first")
+    assert evaluator.demands == []
     await pause()
-    assert asked.demands == ["first"] * 3
+    assert evaluator.demands == ["first"] * 3
 
 
 async def test_only_the_last_question_counts() -> None:
-    asked = Asked()
-    ahead = looking(asked, Ledger())
-    ahead.follow("first")
-    ahead.follow("second")
+    evaluator = Evaluator()
+    prefetch = prefetch_with(evaluator, Ledger())
+    prefetch.start("first")
+    prefetch.start("second")
     await pause()
-    assert asked.demands == ["second"]
+    assert evaluator.demands == ["second"]
 
 
 async def test_a_question_that_takes_too_long_is_given_up() -> None:
-    asked = Asked(steps=1_000)
-    looking(asked, Ledger()).follow("long")
+    evaluator = Evaluator(steps=1_000)
+    prefetch_with(evaluator, Ledger()).start("long")
     await pause()
-    assert 1 < len(asked.demands) < 100
+    assert 1 < len(evaluator.demands) < 100
 
 
 async def test_it_begins_again_whenever_a_hold_ends() -> None:
-    asked, ledger = Asked(), Ledger()
-    looking(asked, ledger).follow("first")
+    evaluator, ledger = Evaluator(), Ledger()
+    prefetch_with(evaluator, ledger).start("first")
     await pause()
     for expected in (2, 3):
         holding = DeviceHolding(driver="gpu.example.com", pool="n1", device="d0")
         placement = ClaimPlacement(allocation=AllocationResult(), holdings=(holding,))
         ledger.holds.place(Hold("c1", {"n1": placement}, {"n1": 0}, 1.0, {"p1"}))
         await pause()
-        assert len(asked.demands) == expected - 1
+        assert len(evaluator.demands) == expected - 1
         ledger.holds.end("c1")
         await pause()
-        assert asked.demands == ["first"] * expected
+        assert evaluator.demands == ["first"] * expected

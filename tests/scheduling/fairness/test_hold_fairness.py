@@ -5,8 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from dra_extender.ledger.holds import Hold
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.fairness.hold_shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE
+from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -184,23 +189,19 @@ async def test_namespace_that_wastes_holds_with_ever_new_pods_is_backed_off() ->
     assert turn * 0.9 <= 2 * SHARE / 0.6
 
 
-async def test_waiting_pod_is_looked_at_again_when_the_holds_are_stale() -> None:
-    world = Tenants(nodes=1, devices=1, options=Options(settle_wait_seconds=0.0, wake_delay_seconds=0.0))
-    holder, victim = world.make("a", "holder"), world.make("v", "victim")
-    looked, seen = asyncio.Event(), list[str]()
-
-    def reconsider(pod_uid: str) -> None:
-        seen.append(pod_uid)
-        looked.set()
-
-    fairness = world.extender._filter._fairness
-    fairness._reconsider = reconsider
-    fairness.shares._usual.append(0.0)
-    assert await world.ask(holder)
-    assert not await world.ask(victim)
+async def test_waiting_pod_is_reconsidered_when_the_holds_are_stale() -> None:
+    world = Tenants(nodes=1, devices=1)
+    pod = world.make("v", "victim")
+    reconsidered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    permit = Permit(world.ledger, world.clock, grace_seconds=1.0)
+    fairness = HoldFairness(world.ledger, permit, (), world.clock, reconsidered.set_result)
+    now = world.clock.monotonic()
+    fairness.shares.hold_ended(Hold("c", {}, {}, now, since=now), (), allocated=True)
+    holding = DeviceHolding(driver="gpu.example.com", pool="n0", device="gpu-0")
+    behind = (ClaimPlacement(allocation=AllocationResult(), holdings=(holding,)),)
+    fairness.record_rejection(pod, FilterResult(behind=behind))
     async with asyncio.timeout(120):
-        await looked.wait()
-    assert seen == [victim.uid]
+        assert await reconsidered == pod.uid
 
 
 steps = st.lists(

@@ -16,17 +16,17 @@ from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 
 
 class Orphans:
-    """All orphaned allocations, by the UID of their claim and by pod.
+    """All orphaned allocations, by the UID of their claim and by pod.  Other modules only read `by_pod`.
 
     A pod keeps at most one allocation for each claim name: a claim that is made anew under the name of a deleted one has another
     UID, and the pod runs on the devices of the first.
     """
 
-    __slots__ = ("_by_claim", "_by_pod")
+    __slots__ = ("_by_claim", "by_pod")
 
     def __init__(self) -> None:
         self._by_claim: dict[str, Orphan] = {}
-        self._by_pod: dict[str, dict[tuple[str, str], str]] = {}
+        self.by_pod: dict[str, dict[tuple[str, str], str]] = {}
 
     def __len__(self) -> int:
         return len(self._by_claim)
@@ -37,17 +37,17 @@ class Orphans:
 
     def of_pod(self, pod_uid: str) -> tuple[Orphan, ...]:
         """The orphaned allocations that this pod uses."""
-        return tuple(self._by_claim[uid] for uid in self._by_pod.get(pod_uid, {}).values())
+        return tuple(self._by_claim[uid] for uid in self.by_pod.get(pod_uid, {}).values())
 
     def adopt(self, record: ClaimRecord, users: Iterable[str]) -> Orphan | None:
         """Keep the stored allocation of this deleted claim for its users; None if nobody uses it."""
         key, uid = record.claim.metadata.key, record.claim.metadata.uid
-        pods = {each for each in users if key not in self._by_pod.get(each, {})}
+        pods = {each for each in users if key not in self.by_pod.get(each, {})}
         if not pods or not record.holdings:
             return None
         record.orphaned = True
         for each in pods:
-            self._by_pod.setdefault(each, {})[key] = uid
+            self.by_pod.setdefault(each, {})[key] = uid
         orphan = self._by_claim[uid] = Orphan(record, pods)
         return orphan
 
@@ -55,14 +55,14 @@ class Orphans:
         """The claim exists after all; returns what was kept of it."""
         orphan = self._by_claim.pop(claim_uid, None)
         for pod in () if orphan is None else orphan.pods:
-            claims = {key: uid for key, uid in self._by_pod.pop(pod).items() if uid != claim_uid}
+            claims = {key: uid for key, uid in self.by_pod.pop(pod).items() if uid != claim_uid}
             if claims:
-                self._by_pod[pod] = claims
+                self.by_pod[pod] = claims
         return orphan
 
     def leave(self, pod_uid: str) -> tuple[Orphan, ...]:
         """The pod uses nothing any more; returns the allocations that nobody uses now, which are forgotten."""
-        used = self._by_pod.pop(pod_uid, None)
+        used = self.by_pod.pop(pod_uid, None)
         if not used:
             return ()
         ended = []

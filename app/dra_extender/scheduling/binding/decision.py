@@ -13,9 +13,8 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, broken, pools_of
-from dra_extender.scheduling.claims.group_entries import fully_reserved
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, sort_claims
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, fully_reserved, sort_claims
 from dra_extender.scheduling.claims.short_claims import ShortClaims
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator

@@ -24,17 +24,6 @@ _ADVICE: Final = (
 )
 
 
-def fully_reserved(found: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
-    """Why a claim cannot take one more consumer, whatever the node."""
-    for each in found:
-        claim = each.record.claim
-        if ledger.group_starts.room(claim, each.consumer.uid) > 0 or each.reserved:
-            continue
-        if not (each.group is not None and is_crowded(each, ledger) and claim.reserved_by(each.group.uid)):
-            return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=each.label, detail=_why_full(each, ledger))
-    return None
-
-
 def crowded_out(found: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Rejection | None:
     """Why a crowded claim keeps the pod off this node; None if there is an entry with which it may start there."""
     group, claim = found.group, found.record.claim
@@ -83,7 +72,7 @@ def _waits_for_its_gang(pod: Pod, ledger: Ledger) -> bool:
     return group is not None and group.min_count is not None and not ledger.pods.group_runs(*group.metadata.key)
 
 
-def _why_full(found: FoundClaim, ledger: Ledger) -> str:
+def why_full(found: FoundClaim, ledger: Ledger) -> str:
     """Which setting stands in the way of more pods, if one does."""
     groups = ledger.pod_groups
     if not groups.have_claims:

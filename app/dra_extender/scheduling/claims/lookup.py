@@ -128,6 +128,8 @@ class _Lookup:
             return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail=f"{pod.namespace}/{target.name}")
         if not record.has_status:
             return Rejection(code=Code.CLAIM_UNREADABLE, claim=entry.name, detail=record.unreadable)
+        if not (target.generated or target.of_group):
+            return FoundClaim(entry.name, record, consumer_of(pod))
         controller = record.claim.metadata.controller
         owned = controller is not None and controller.uid == pod.uid
         if target.generated and not owned:

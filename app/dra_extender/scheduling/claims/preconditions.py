@@ -1,4 +1,4 @@
-"""Claims that are decided already and only say where their pod may run."""
+"""What the claims of a pod demand before any search: room for one more consumer, ready devices, and nodes that they allow."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.conditions import Readiness, judge
-from dra_extender.scheduling.claims.group_entries import crowded_out
-from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.group_entries import crowded_out, why_full
+from dra_extender.scheduling.claims.lookup import FoundClaim, is_crowded
 
 
 class ClaimsByState(NamedTuple):
@@ -39,6 +39,19 @@ def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
     return ClaimsByState(tuple(allocated), tuple(held), tuple(still_open))
 
 
+def fully_reserved(found: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
+    """Why a claim cannot take one more consumer, whatever the node."""
+    for each in found:
+        claim = each.record.claim
+        if not claim.status.reserved_for:
+            continue
+        if ledger.group_starts.room(claim, each.consumer.uid) > 0 or each.reserved:
+            continue
+        if not (each.group is not None and is_crowded(each, ledger) and claim.reserved_by(each.group.uid)):
+            return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=each.label, detail=why_full(each, ledger))
+    return None
+
+
 def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
     """Why an allocated claim is of no use: its devices failed or took too long, and others hold it, so it cannot be given back.
 
@@ -46,6 +59,8 @@ def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: floa
     """
     for each in found:
         claim = each.record.claim
+        if claim.status.allocation is None:
+            continue
         if all(other.uid == each.consumer.uid for other in claim.status.reserved_for) and not (
             is_group(each.consumer) and ledger.pods.group_runs(pod.namespace, each.consumer.name, besides=pod.uid)
         ):

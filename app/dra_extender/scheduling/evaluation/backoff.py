@@ -27,6 +27,7 @@ class DeviceBackoff:
 
     Drivers are asked to withdraw a failed device, by a taint for example, but the pod may be scheduled again before that.
     `ended` is called with the UID of a pod that may use its devices or nodes again.
+    `pods_with_devices` has the UIDs of the pods for which devices may be in backoff.
     """
 
     def __init__(self, clock: Clock, seconds: float, ended: Callable[[str], None]) -> None:
@@ -34,6 +35,7 @@ class DeviceBackoff:
         self._seconds = seconds
         self._ended = ended
         self._until: dict[str, dict[DeviceId, float]] = {}
+        self.pods_with_devices: Final = self._until.keys()
         self.nodes = NodeBackoff(clock, ended)
 
     def start(self, pod_uid: str, devices: Collection[DeviceId]) -> None:
@@ -60,7 +62,7 @@ class DeviceBackoff:
     @property
     def pods(self) -> Collection[str]:
         """UIDs of the pods for which devices or nodes may be in backoff."""
-        return self._until.keys() | self.nodes.pods
+        return self.pods_with_devices | self.nodes.pods
 
     def forget(self, pod_uid: str) -> None:
         """The pod is bound: its backoff ends."""
@@ -98,12 +100,14 @@ class NodeBackoff:
 
     Filter, bind and the check after the write apply one rule, so repeated undoing is not expected.  If it happens, the pod goes
     to other nodes instead of writing without end.  `ended` is called with the UID of a pod that may be offered a node again.
+    `pods` has the UIDs of the pods for which nodes may be in backoff.
     """
 
     def __init__(self, clock: Clock, ended: Callable[[str], None]) -> None:
         self._clock = clock
         self._ended = ended
         self._by_pod: dict[str, dict[str, _UndoneBinds]] = {}
+        self.pods: Final = self._by_pod.keys()
 
     def undone(self, pod_uid: str, node: str) -> None:
         """A bind undid, or refused to write, the pod's allocation on this node.  The caller runs in the event loop."""
@@ -129,11 +133,6 @@ class NodeBackoff:
     def active(self) -> bool:
         """Whether any node is in backoff for some pod."""
         return any(self.of(pod_uid) for pod_uid in self._by_pod)
-
-    @property
-    def pods(self) -> Collection[str]:
-        """UIDs of the pods for which nodes may be in backoff."""
-        return self._by_pod.keys()
 
     def forget(self, pod_uid: str) -> None:
         """The pod is bound: its backoff ends."""

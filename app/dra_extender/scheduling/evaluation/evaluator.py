@@ -116,6 +116,8 @@ class NodeEvaluator:
         self._metrics = metrics
         self._cache = ResultCache(limit)
         self._equivalence = equivalence or NodeEquivalence(ledger, allocator.features)
+        self._cached_results = 0
+        metrics.before_render(self._publish)
 
     def evaluate_nodes(
         self, demand: Demand, nodes: Iterable[str], max_feasible: int, out_of_time: Callable[[], bool]
@@ -134,7 +136,7 @@ class NodeEvaluator:
             nodes = list(nodes)
             texts = table.texts_of(nodes)
             if texts is not None:
-                self._metrics.search(cached=True, steps=len(nodes))
+                self._cached_results += len(nodes)
                 return EvaluationResult({}, RejectedBatch(nodes, texts, table.rejection), (), limited=False)
         run = _Pass(demand, table, out_of_time, max_feasible, under_holds, equal=not table.alternatives)
         held = self._walk(run, nodes)
@@ -142,7 +144,7 @@ class NodeEvaluator:
             if run.satisfied:
                 break
             self._visit(run, name)
-        self._metrics.search(cached=True, steps=run.visited - run.searched)
+        self._cached_results += run.visited - run.searched
         return run.evaluation(held)
 
     def evaluate_around(
@@ -204,6 +206,10 @@ class NodeEvaluator:
             if self._evaluate_node(run, name).limited:
                 table.stale.clear()
         return bool(table.stale)
+
+    def _publish(self) -> None:
+        self._metrics.search(cached=True, steps=self._cached_results)
+        self._cached_results = 0
 
     def _begin(self, demand: Demand, table: ResultTable, under_holds: Container[str] | None) -> None:
         """Drop what has changed.  From the second call on, all nodes are worth a prefetch."""

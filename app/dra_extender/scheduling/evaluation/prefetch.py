@@ -1,3 +1,5 @@
+"""Evaluates changed nodes between two calls, so that the next pod of the same workload need not wait."""
+
 import asyncio
 from typing import Final
 
@@ -8,17 +10,16 @@ from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
-_AT_ONCE: Final = 2
-_AT_MOST: Final = 64
-_SECONDS: Final = 0.004
+_NODES_PER_STEP: Final = 2
+_MOST_NODES: Final = 64
+_STEP_SECONDS: Final = 0.004
 
 
 class Prefetch:
-    """Between two calls, asks about the nodes that changed, so that the next replica of the same pod need not wait for searches.
+    """Fills the cache of `NodeEvaluator` for the demand of the last filter call.
 
-    It fills the memory of `NodeEvaluator` and nothing else, in steps of a few searches between which everything else goes on, only
-    for the question that was asked last, and not where searches take long.  It begins when a call is answered, and again whenever
-    a hold ends, as it does in each bind.
+    It runs in steps of a few searches, between which the event loop runs, and stops where searches take long.  It begins when a
+    call is answered, and again whenever a hold ends, as it does in each bind.
     """
 
     def __init__(self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int) -> None:
@@ -28,34 +29,34 @@ class Prefetch:
         self._max_feasible = max_feasible
         self._turn = 0
         self._demand: Demand | None = None
-        self._waits = False
+        self._waits_for_holds = False
 
-    def follow(self, demand: Demand) -> None:
-        """This was asked just now; begin when the call is answered."""
+    def start(self, demand: Demand) -> None:
+        """Evaluate this demand from the next turn of the event loop on, in place of an earlier demand."""
         self._demand = demand
         self._begin()
 
     def _begin(self) -> None:
         self._turn += 1
-        asyncio.get_running_loop().call_soon(self._step, self._turn, _AT_MOST)
+        asyncio.get_running_loop().call_soon(self._step, self._turn, _MOST_NODES)
 
     def _step(self, turn: int, left: int) -> None:
         if turn != self._turn or self._demand is None:
             return
-        budget = CallBudget(self._clock, _SECONDS)
-        budget.open_slice(_SECONDS)
+        budget = CallBudget(self._clock, _STEP_SECONDS)
+        budget.open_slice(_STEP_SECONDS)
         try:
-            more = self._evaluator.prefetch(self._demand, _AT_ONCE, self._max_feasible, budget)
+            more = self._evaluator.prefetch(self._demand, _NODES_PER_STEP, self._max_feasible, budget)
         except SearchPaused:
             more = False
-        if more and left > _AT_ONCE:
-            asyncio.get_running_loop().call_soon(self._step, turn, left - _AT_ONCE)
-        elif not self._waits:
-            self._waits = True
+        if more and left > _NODES_PER_STEP:
+            asyncio.get_running_loop().call_soon(self._step, turn, left - _NODES_PER_STEP)
+        elif not self._waits_for_holds:
+            self._waits_for_holds = True
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             ended.add_done_callback(lambda _: self._again())
             self._ledger.holds.changed.join(ended)
 
     def _again(self) -> None:
-        self._waits = False
+        self._waits_for_holds = False
         self._begin()

@@ -1,10 +1,9 @@
-"""Holds among namespaces: a pod that others' unused holds keep out gets its turn, whatever the holders do."""
+"""Holds among namespaces: a pod that does not fit because of other pods' unused holds gets its turn, whatever those pods do."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dra_extender.ledger.events import HoldEnded
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.device import PoolId
 from dra_extender.model.pod import Pod
@@ -18,9 +17,9 @@ _SLACK_SECONDS: Final = 0.05
 
 
 class HoldFairness:
-    """Ties the two halves together: `shares` limits what is offered, `stale` ends what is held for too long.
+    """Has two parts: `shares` limits what a pod is offered, `stale` revokes what is held for too long.
 
-    A pod that holds keep out is looked at again when those are stale.
+    A pod that does not fit because of holds is reconsidered when these are stale.
     """
 
     def __init__(
@@ -36,50 +35,47 @@ class HoldFairness:
         self.stale = StaleHolds(ledger, self.shares, gate, binding, clock)
         self._reconsider = reconsider
         self._timers: set[str] = set()
-        ledger.events.subscribe(HoldEnded, lambda event: self.shares.hold_ended(*event))
 
-    async def make_room(self, attempt: FilterResult, again: Callable[[], Awaitable[FilterResult]]) -> FilterResult:
-        """Revoke the stale holds behind which the pod fits, no more than it takes, and try `again`."""
+    async def revoke_stale(self, result: FilterResult, evaluate: Callable[[], Awaitable[FilterResult]]) -> FilterResult:
+        """Revoke the stale holds without which the pod would fit, no more than necessary, and evaluate again."""
         for scope in RevocationScope:
-            if attempt.fits or not attempt.revocable:
+            if result.fits or not result.revocable:
                 break
-            self.stale.revoke(attempt.revocable, scope)
-            attempt = await again()
-        return attempt
+            self.stale.revoke(result.revocable, scope)
+            result = await evaluate()
+        return result
 
-    def refused(self, pod: Pod, attempt: FilterResult) -> None:
-        """The pod was refused: it waits for holds to end if it would fit without them."""
-        if not attempt.behind:
-            self.shares.waits_no_more(pod.uid)
+    def record_rejection(self, pod: Pod, result: FilterResult) -> None:
+        """Count the rejected pod as waiting if it would fit without holds."""
+        if not result.behind:
+            self.shares.end_waiting(pod.uid)
             return
-        self.shares.waits(pod, {holding.pool_id for each in attempt.behind for holding in each.holdings})
-        self._look_later(pod.uid)
+        self.shares.begin_waiting(pod, {holding.pool_id for each in result.behind for holding in each.holdings})
+        self._recheck_later(pod.uid)
 
-    def among(self, pod: Pod, names: Sequence[str], fits: Mapping[str, NodeResult], count: int) -> Sequence[str]:
-        """The nodes to offer, see HoldShares.
+    def select(self, pod: Pod, names: Sequence[str], fits: Mapping[str, NodeResult], count: int) -> Sequence[str]:
+        """The nodes that the pod may be offered, see HoldShares.
 
         Raises:
             RetryableError: the pod may be offered none at present.
         """
-        if not self.shares.anybody_waits:
-            return names[:count]
-        return self.shares.among(pod, names, lambda name: _pools(fits[name]), count)
+        return self.shares.select(pod, names, lambda name: _pools(fits[name]), count)
 
-    def _look_later(self, pod_uid: str) -> None:
+    def _recheck_later(self, pod_uid: str) -> None:
         if pod_uid in self._timers:
             return
         self._timers.add(pod_uid)
         seconds = self.shares.stale_after + _SLACK_SECONDS
-        asyncio.get_running_loop().call_later(seconds, self._look, pod_uid)
+        asyncio.get_running_loop().call_later(seconds, self._recheck, pod_uid)
 
-    def _look(self, pod_uid: str) -> None:
+    def _recheck(self, pod_uid: str) -> None:
         self._timers.discard(pod_uid)
         if self.shares.is_waiting(pod_uid):
             self._reconsider(pod_uid)
-            self._look_later(pod_uid)
+            self._recheck_later(pod_uid)
 
 
-def _pools(outcome: NodeResult) -> set[PoolId]:
-    placement = outcome.placement
+def _pools(result: NodeResult) -> set[PoolId]:
+    placement = result.placement
     claims = () if placement is None else placement.claims
     return {holding.pool_id for claim in claims for holding in claim.holdings}

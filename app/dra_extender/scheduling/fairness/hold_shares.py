@@ -1,7 +1,7 @@
-"""Who may hold how much while pods of other namespaces wait for the same devices.
+"""How much a namespace may hold while pods of other namespaces wait for the same devices.
 
-A hold costs its namespace nothing as long as nobody else wants the devices, or its pod is bound within the usual time.  Otherwise
-it counts: devices times the seconds for which they were held and not allocated.
+A hold costs its namespace nothing if no other namespace waits for the devices, or if the pod is bound within the usual time.
+Otherwise its device-seconds count: devices times the seconds for which they were held and not allocated.
 """
 
 import statistics
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dra_extender.ledger.events import HoldEnded
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
@@ -20,11 +21,11 @@ from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 
 WAITING_SECONDS: Final = 60.0
-"""How long a pod that holds keep out counts as waiting after it was asked about last."""
+"""How long a pod without room because of holds counts as waiting after its last filter call."""
 SHARE: Final = 4.0
 """Device-seconds of unused holds beyond which a namespace is offered one node at a time; beyond twice as much, none."""
 REFILL: Final = 0.25
-"""Device-seconds that a namespace gets back in a second."""
+"""Device-seconds that a namespace recovers in a second."""
 DEEPEST: Final = 3 * SHARE
 LEAST_STALE_SECONDS: Final = 1.0
 MOST_STALE_SECONDS: Final = 5.0
@@ -32,10 +33,10 @@ LONGEST_PAUSE: Final = 30.0
 _STALE_FACTOR: Final = 10
 _UNMEASURED_SECONDS: Final = 0.2
 _SAMPLES: Final = 63
-_REMEMBERED: Final = 10_000
+_MAX_KEPT: Final = 10_000
 _MOST_WAITING: Final = 1_000
 _FREE_OFFERS: Final = 2
-_LOOK_SECONDS: Final = 0.25
+_CLEAN_UP_SECONDS: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Offers:
-    """How often a pod, or a gang, was offered nodes and not bound since, and before when it is not offered any (monotonic)."""
+    """How often a pod or gang was offered nodes without being bound, and until when it is offered none (monotonic)."""
 
     count: int = 0
     pause_until: float = 0.0
@@ -64,10 +65,11 @@ class _Account:
 
 
 class HoldShares:
-    """The shares of namespaces in contended pools, and what a pod may be offered there.
+    """Counts what namespaces hold in contended pools, and selects the nodes that a pod may be offered.
 
-    A pool is contended for a namespace while a pod of another one waits because of holds in it.  There, a pod that was offered
-    nodes and not bound is offered one node, and then none for a pause that doubles each time.  All of it lives in memory, bounded.
+    A pool is contended for a namespace while a pod of another namespace waits because of holds in it.  A pod that was offered
+    nodes there and was not bound is offered one node, and then none for a pause that doubles each time.  Everything is in bounded
+    memory.
     """
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
@@ -76,35 +78,36 @@ class HoldShares:
         self._waiting: LruCache[str, _Waiting] = LruCache(_MOST_WAITING, on_evict=self._stop_counting)
         # How many pods of which namespaces wait for a pool.
         self._wanted: dict[PoolId, Counter[str]] = {}
-        self._next_look = 0.0
-        self._offers: LruCache[str, _Offers] = LruCache(_REMEMBERED)
-        self._accounts: LruCache[str, _Account] = LruCache(_REMEMBERED)
-        self._usual: deque[float] = deque(maxlen=_SAMPLES)
+        self._next_clean_up = 0.0
+        self._offers: LruCache[str, _Offers] = LruCache(_MAX_KEPT)
+        self._accounts: LruCache[str, _Account] = LruCache(_MAX_KEPT)
+        self._bind_seconds: deque[float] = deque(maxlen=_SAMPLES)
         self._stale_after: float | None = None
+        ledger.events.subscribe(HoldEnded, lambda event: self.hold_ended(*event))
 
     @property
-    def anybody_waits(self) -> bool:
-        """Whether holds may keep some pod out."""
+    def has_waiting_pods(self) -> bool:
+        """Whether some pod may wait because of holds."""
         return bool(self._waiting)
 
     @property
     def stale_after(self) -> float:
         """Seconds after which a hold whose bind has not come is stale: ten times the median, between 1 and 5."""
         if self._stale_after is None:
-            usual = statistics.median(self._usual) if self._usual else _UNMEASURED_SECONDS
-            self._stale_after = min(max(_STALE_FACTOR * usual, LEAST_STALE_SECONDS), MOST_STALE_SECONDS)
+            seconds = statistics.median(self._bind_seconds) if self._bind_seconds else _UNMEASURED_SECONDS
+            self._stale_after = min(max(_STALE_FACTOR * seconds, LEAST_STALE_SECONDS), MOST_STALE_SECONDS)
         return self._stale_after
 
-    def waits(self, pod: Pod, pools: Iterable[PoolId]) -> None:
-        """The pod was refused, and would fit in these pools but for holds."""
-        self.waits_no_more(pod.uid)
+    def begin_waiting(self, pod: Pod, pools: Iterable[PoolId]) -> None:
+        """Count the rejected pod as waiting for these pools, in which it would fit but for holds."""
+        self.end_waiting(pod.uid)
         found = _Waiting(pod.namespace, frozenset(pools), self._clock.monotonic() + WAITING_SECONDS)
         self._waiting[pod.uid] = found
         for pool_id in found.pools:
             self._wanted.setdefault(pool_id, Counter())[found.namespace] += 1
 
-    def waits_no_more(self, pod_uid: str) -> None:
-        """The pod was offered a node, or holds are not what keeps it out."""
+    def end_waiting(self, pod_uid: str) -> None:
+        """The pod was offered a node, or does not fit for other reasons than holds."""
         found = self._waiting.pop(pod_uid, None)
         if found is not None:
             self._stop_counting(pod_uid, found)
@@ -119,23 +122,25 @@ class HoldShares:
                     del self._wanted[pool_id]
 
     def is_waiting(self, pod_uid: str) -> bool:
-        """Whether holds keep this pod out."""
+        """Whether the pod waits because of holds."""
         found = self._waiting.get(pod_uid)
         return found is not None and found.until > self._clock.monotonic()
 
     def contended(self, namespace: str, pools: Iterable[PoolId] | None = None) -> bool:
-        """Whether a pod of another namespace waits for one of these pools (None: for any pool)."""
+        """Whether a pod of another namespace waits for one of these pools (None: any pool)."""
         if not self._waiting:
             return False
-        self._forget_over()
+        self._clean_up()
         if pools is None:
             return any(each.namespace != namespace for each in self._waiting.values())
         return any(len(wanted) > (namespace in wanted) for pool_id in pools if (wanted := self._wanted.get(pool_id)))
 
-    def among(
+    def select(
         self, pod: Pod, names: Sequence[str], pools: Callable[[str], Iterable[PoolId]], count: int
     ) -> Sequence[str]:
-        """Those of these nodes, best first, that the pod may be offered, at most `count`; `pools`: where it would hold devices.
+        """The nodes that the pod may be offered, at most `count` of these, in their order (best first).
+
+        `pools` returns the pools of a node in which the pod would hold devices.
 
         Raises:
             RetryableError: it may be offered none at present.
@@ -153,16 +158,16 @@ class HoldShares:
         return names[:most]
 
     def check_plan(self, unit: str, namespace: str, name: str) -> None:
-        """Whether a gang may be planned now.
+        """Check that a gang may be planned now.
 
         Raises:
-            RetryableError: it was planned before and not bound, and others wait.
+            RetryableError: an earlier plan was not bound, and pods of other namespaces wait.
         """
         if self._waiting and self.contended(namespace) and not self._most(unit, namespace, _FREE_OFFERS):
             raise self._pause(unit, f"PodGroup {name}")
 
     def offered(self, unit: str) -> None:
-        """A pod was offered nodes where devices are held for it, or a plan for a gang was made."""
+        """Count an offer: a pod was offered nodes on which devices are held for it, or a gang was planned."""
         known = self._offers.get(unit)
         if known is None:
             self._offers[unit] = _Offers(count=1)
@@ -174,19 +179,19 @@ class HoldShares:
             known.pause_until = self._clock.monotonic() + pause
 
     def revoked(self, unit: str) -> None:
-        """What was held for this pod or gang was taken for another pod."""
+        """Count the revocation of this pod's or gang's holds as an offer that failed."""
         known = self._offers.setdefault(unit, _Offers())
         known.count = max(known.count, _FREE_OFFERS - 1)
         self.offered(unit)
 
     def hold_ended(self, hold: Hold, kept: Sequence[DeviceHolding], allocated: bool) -> None:
-        """A hold has ended; `allocated`: it was used."""
+        """Charge the namespace for a hold that has ended; `allocated`: its claim has the devices now."""
         now = self._clock.monotonic()
         seconds = max(now - hold.since, 0.0)
         if allocated:
             if hold.unit in hold.pods:
                 self._offers.pop(hold.unit, None)
-            self._usual.append(seconds)
+            self._bind_seconds.append(seconds)
             self._stale_after = None
             if seconds <= self.stale_after:
                 return
@@ -194,7 +199,7 @@ class HoldShares:
             self._charge(hold.namespace, len(kept) * seconds, now)
 
     def spent(self, namespace: str) -> float:
-        """Device-seconds that count against the namespace now, those of holds that have not ended yet included."""
+        """Device-seconds that count against the namespace now, including those of present holds."""
         now = self._clock.monotonic()
         found = self._accounts.get(namespace)
         spent = 0.0 if found is None else _left(found, now)
@@ -226,15 +231,15 @@ class HoldShares:
         spent = amount + (0.0 if found is None else _left(found, now))
         self._accounts[namespace] = _Account(min(spent, DEEPEST), now)
 
-    def _forget_over(self) -> None:
+    def _clean_up(self) -> None:
         now, pods = self._clock.monotonic(), self._ledger.pods
-        if now < self._next_look:
+        if now < self._next_clean_up:
             return
-        self._next_look = now + _LOOK_SECONDS
+        self._next_clean_up = now + _CLEAN_UP_SECONDS
         for uid, each in list(self._waiting.items()):
             pod = pods.by_uid(uid)
             if each.until <= now or pods.gone(uid) or (pod is not None and (pod.node_name or pod.finished)):
-                self.waits_no_more(uid)
+                self.end_waiting(uid)
 
 
 def _left(account: _Account, now: float) -> float:

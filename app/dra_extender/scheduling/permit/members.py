@@ -10,9 +10,8 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.scheduling.claims.group_entries import fully_reserved
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, sort_claims
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, fully_reserved, sort_claims
 from dra_extender.scheduling.extended_resources.need import (
     ExtendedClaimNeed,
     ExtendedNeed,

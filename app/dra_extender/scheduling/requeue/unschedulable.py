@@ -110,7 +110,7 @@ class UnschedulablePod:
 
 
 class UnschedulablePods:
-    """The pods that filter rejected and has not offered a node since."""
+    """The pods that filter rejected and has not offered a node since; `uids` are theirs."""
 
     def __init__(
         self, ledger: Ledger, messages: RejectionMessages, events: Events, metrics: Metrics, clock: Clock
@@ -121,12 +121,10 @@ class UnschedulablePods:
         self._events = events
         self._metrics = metrics
         self._rejected: dict[str, UnschedulablePod] = {}
+        self.uids: Final = self._rejected.keys()
 
     def __len__(self) -> int:
         return len(self._rejected)
-
-    def __contains__(self, pod_uid: str) -> bool:
-        return pod_uid in self._rejected
 
     def record(self, pod: Pod, result: FilterResult, budget: CallBudget | None = None) -> None:
         """Record the rejection, and publish an Event on the pod with all details.

@@ -120,7 +120,7 @@ class Waker:
 
     def reconsider(self, pod_uid: str, reason: str) -> None:
         """Try this pod soon if it was rejected: something changed for it alone; `reason` names the change."""
-        if pod_uid in self._unschedulable:
+        if pod_uid in self._unschedulable.uids:
             self._reconsidered[pod_uid] = reason
             self._reconsider_now.fire()
 
@@ -162,7 +162,7 @@ class Waker:
             uid = rejected.pod.uid
             own = reconsidered.get(uid)
             reason = own or rejected.queueing_hint(now)
-            if reason is None or uid not in self._unschedulable:
+            if reason is None or uid not in self._unschedulable.uids:
                 continue
             if turn.seconds >= _TURN_SECONDS:
                 self._defer(uid, own)
