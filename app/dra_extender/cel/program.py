@@ -37,9 +37,9 @@ class CostedProgram(msgspec.Struct, frozen=True):
 
     Attributes:
         run: Evaluates a frame.
-        base_cost: The cost of every evaluation, before what depends on the device.
-        slots: How many variables there are.
-        owner: Whose share of the cache the regular expressions take.
+        base_cost: The cost of every evaluation, without what depends on the device.
+        slots: The number of variables.
+        owner: The namespace that the cache charges for the regular expressions.
     """
 
     run: Run
@@ -58,13 +58,13 @@ class Program(msgspec.Struct, frozen=True):
     Attributes:
         expression: Its text.
         emulate: The Kubernetes release whose libraries it uses.
-        costed: The form with cost accounting; None if there is a fast path: then it is compiled on first use, and cached.
-        fast_path: Evaluates a device without cost accounting; most programs that have it are never evaluated otherwise.
-        fast_path_cost: The greatest cost of the expression, whatever the device.
-        units: What compiling takes of a budget.
-        owner: Whose share of the caches the program and its regular expressions take.
-        size: The bytes of the program beside its expression, by measurement.
-        reads: The attributes, as domain/name, whose values the result can depend on; None for any.
+        costed: The form with cost accounting; None if there is a fast path: it is compiled on first use and cached then.
+        fast_path: Evaluates a device without cost accounting; most programs with one need nothing else.
+        fast_path_cost: The greatest cost of the expression on any device.
+        units: The units that compiling it costs.
+        owner: The namespace that the caches charge for the program and its regular expressions; empty for administrators.
+        size: The measured bytes of the program, without its expression.
+        reads: The attributes, as domain/name, whose values the result can depend on; None if it can depend on any.
     """
 
     expression: str
@@ -84,12 +84,12 @@ class Program(msgspec.Struct, frozen=True):
 
         Args:
             device: The prepared device.
-            deadline: Says whether time is up; asked every 100 rounds of loops.
-            budget: What the caller may spend on this and other evaluations; its deadline counts if there is no other.
+            deadline: Called every 100 rounds of loops; true ends the evaluation.
+            budget: The caller's budget for this and other evaluations; its deadline applies if there is no other.
 
         Raises:
             CelRuntimeError: The result is no bool, or the evaluation failed; upstream aborts the pod's scheduling then.
-            CelCostError: It cost more than allowed, time was up, or the budget was spent.
+            CelCostError: The evaluation exceeded its cost limit or its deadline, or the budget was spent.
         """
         fast = self.fast_path
         if fast is not None and device.defect is None and (budget is None or budget.left > 0):
@@ -114,17 +114,16 @@ class Program(msgspec.Struct, frozen=True):
     ) -> Attribute:
         """The value as a derived attribute: bool, int, string, version, or a list of one of these.
 
-        Takes what `matches` takes, and raises what it raises; a value of another type, or a list that mixes types, is a
-        CelRuntimeError.
+        Arguments and errors are those of `matches`; a value of another type, or a list that mixes types, is a CelRuntimeError.
         """
         return to_attribute(self._evaluate(device, deadline, budget)[0])
 
     def evaluate(self, device: DeviceActivation, *, deadline: Deadline | None = None) -> tuple[Any, int]:
-        """The value of the expression for a device, and the cost units that were spent; raises as `matches` does."""
+        """The value of the expression for a device, and the cost units that were spent; errors are those of `matches`."""
         return self._evaluate(device, deadline, None)
 
     def costed_program(self, budget: Budget | None = None) -> CostedProgram:
-        """The form with cost accounting; compiling it, where the cache has none, is charged to `budget`."""
+        """The form with cost accounting; `budget` is charged for compiling it if the cache has none."""
         if self.costed is not None:
             return self.costed
         key = self.expression, self.emulate
@@ -166,7 +165,7 @@ def _run(costed: CostedProgram, frame: EvaluationFrame) -> tuple[Any, int]:
 
 
 def _preferred_error(error: CelRuntimeError | RecursionError, frame: EvaluationFrame) -> CelRuntimeError:
-    """The error that is raised: exceeding the cost limit goes before any other failure."""
+    """The error to raise: exceeding the cost limit takes precedence over any other failure."""
     if isinstance(error, RecursionError):
         return CelRuntimeError(_TOO_DEEP)
     if frame.cost > COST_LIMIT and not isinstance(error, CelCostError):
@@ -192,12 +191,12 @@ def compile_expression(
         expression: Its text.
         derived: Compile for `Program.attribute` instead of `Program.matches`.
         emulate: The Kubernetes release whose libraries it may use.
-        budget: What compiling is charged to; it is limited for itself, so it is not ended by a budget that is spent.
-        owner: Whose text it is: a namespace, or empty for administrators.
+        budget: Charged for compiling, which a spent budget does not end: compiling has limits of its own.
+        owner: The namespace of the author, or empty for administrators.
 
     Raises:
-        CelCompileError: It is not a valid expression, its result can never be what is wanted, or it is beyond a limit, which
-            is the same for a text wherever it is compiled.
+        CelCompileError: The expression is not valid, its result can never be of the wanted type, or it exceeds a limit of
+            compiling. The error depends on the text alone.
     """
     meter = CompileMeter(expression, budget)
     try:
@@ -235,7 +234,7 @@ def _parse_and_check(
 
 
 def _result_problem(result: Type, attribute: Type, *, derived: bool) -> str | None:
-    """Why a result of this type is never a verdict, or never a derived attribute."""
+    """Why a result of this type is never a bool, or never a derived attribute; None if it may be one."""
     if derived:
         scalars = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"
         return None if may_be_attribute(result) else f"must evaluate to {scalars}, not {result}"

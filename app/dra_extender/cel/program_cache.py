@@ -1,4 +1,4 @@
-"""Compiled programs by expression and purpose, and the errors of expressions that do not compile; bounded in bytes."""
+"""Compiled programs by expression, and the errors of expressions that do not compile; bounded in bytes."""
 
 from collections.abc import Callable
 from sys import getsizeof
@@ -12,7 +12,8 @@ from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.runtime.caches import FairCache
 
 PROGRAM_BYTES: Final = 16 * 1024 * 1024
-_OF_CLASSES: Final = 4
+_CLASS_SHARE: Final = 4
+"""Expressions of DeviceClasses get one part in so many."""
 _FAILURE_BYTES: Final = 1_000
 
 _Entry = Program | CelCompileError
@@ -32,20 +33,20 @@ class ProgramCache:
         emulate: Release = LATEST,
         rewrite: Callable[[str], str] | None = None,
     ) -> None:
-        """Begin empty; programs are compiled for the libraries of one release, after `rewrite` if it is given."""
+        """Begin empty; programs use the libraries of one release. `rewrite` changes an expression before it is compiled."""
         self._emulate = emulate
         self._rewrite = rewrite
-        share = max_bytes // _OF_CLASSES
-        self._of_classes: FairCache[tuple[str, bool], _Entry] = FairCache(share)
-        self._of_namespaces: FairCache[tuple[str, bool], _Entry] = FairCache(max_bytes - share)
+        share = max_bytes // _CLASS_SHARE
+        self._class_programs: FairCache[tuple[str, bool], _Entry] = FairCache(share)
+        self._namespace_programs: FairCache[tuple[str, bool], _Entry] = FairCache(max_bytes - share)
 
     def __len__(self) -> int:
-        return len(self._of_classes) + len(self._of_namespaces)
+        return len(self._class_programs) + len(self._namespace_programs)
 
     @property
     def held(self) -> int:
-        """The bytes of all entries, by estimate."""
-        return self._of_classes.held + self._of_namespaces.held
+        """The estimated bytes of all entries."""
+        return self._class_programs.held + self._namespace_programs.held
 
     def compile(
         self, expression: str, *, derived: bool = False, budget: Budget | None = None, owner: str = ""
@@ -55,21 +56,21 @@ class ProgramCache:
         Args:
             expression: Its text.
             derived: Compile for `Program.attribute` instead of `Program.matches`.
-            budget: What the caller may spend, on compiling too; a program that is kept costs nothing.
-            owner: Whose share of the cache the program takes: a namespace, or empty for administrators.
+            budget: Charged for compiling; a cached program costs nothing.
+            owner: The namespace that the cache charges for the program, or empty for administrators.
 
         Raises:
-            CelCompileError: The expression is not valid; it is not compiled again to find that out.
-            CelBudgetError: The budget was spent before; nothing is said about the expression.
+            CelCompileError: The expression is not valid; the error is cached, too.
+            CelBudgetError: The budget was spent before the expression was compiled.
         """
         key = (expression, derived)
-        known = self._of_classes.get(key) or self._of_namespaces.get(key)
+        known = self._class_programs.get(key) or self._namespace_programs.get(key)
         if known is None:
             if budget is not None:
                 budget.afford("the compilation")
             known = self._compile(key, budget, owner)
-            kept = self._of_namespaces if owner else self._of_classes
-            kept.put(key, known, getsizeof(expression) + _size(known), owner)
+            cache = self._namespace_programs if owner else self._class_programs
+            cache.put(key, known, getsizeof(expression) + _size(known), owner)
         if isinstance(known, Program):
             return known
         raise CelCompileError(known.reason, known.source, known.offset)
@@ -87,7 +88,7 @@ class ProgramCache:
 
 
 def _size(entry: _Entry) -> int:
-    """The bytes of a program or a failure beside the expression, by estimate."""
+    """The estimated bytes of a program or an error, without the expression."""
     if isinstance(entry, Program):
         return entry.size
     return 3 * getsizeof(entry.reason) + _FAILURE_BYTES

@@ -1,1 +1,1 @@
-"""Questions about an expression that need no device: which attributes it reads, and how design documents spell them."""
+"""Questions about an expression that need no device: which attributes it reads, and the suffix form of design documents."""

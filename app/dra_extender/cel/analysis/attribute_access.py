@@ -1,4 +1,4 @@
-"""What a part of a selector stands for, as far as its text tells."""
+"""The kind of value that a node of a syntax tree stands for, as far as its text shows it."""
 
 from enum import Enum
 from typing import Final
@@ -10,14 +10,14 @@ from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.syntax import ast
 
 CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
-"""Suffixes that people write behind a capacity; none exists."""
+"""Suffixes that users write behind a capacity; none exists."""
 _INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 _SUFFIXES: Final = SUFFIXES | CAPACITY_SUFFIXES
 _DEVICE_MAPS: Final = ("attributes", "capacity")
 
 
 class AccessKind(Enum):
-    """OTHER is everything that is not recognised."""
+    """What a node stands for; OTHER if its text does not show it."""
 
     OTHER = 0
     TEXT = 1
@@ -43,7 +43,7 @@ class AttributeAccess(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells this attribute or capacity from others; empty texts for a domain that is computed."""
+        """Map, domain and name; the domain is empty if it is computed."""
         domain = "device.driver" if self.own_domain else self.domain or ""
         return self.device_map, domain, self.name
 

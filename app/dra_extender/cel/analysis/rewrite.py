@@ -1,7 +1,7 @@
-"""A forgiving reading, off by default: attributes written with the type of their value, as in design documents.
+"""The suffix form of attributes in design documents, and its rewrite, which is off by default.
 
-`device.attributes["type"].string` compiles and fails on every device; what its author means is the attribute `type` of the
-device's own driver, a plain value.
+`device.attributes["type"].string` compiles, and fails on every device. Its author means the attribute `type` of the device's own
+driver, which is a plain value.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import is_plain_name, print_expression
 
 SUFFIXES: Final = frozenset({"string", "int", "bool", "version", "strings", "ints", "bools", "versions"})
-"""Fields of an attribute in the API; in an expression its value stands for itself."""
+"""Fields of an attribute in the API; in an expression, an attribute is its value."""
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
 _PLAIN_INDEX: Final = "_[_]"
 
@@ -32,9 +32,9 @@ def rewrite_suffixes(expression: str) -> str:
     """The expression with each attribute in suffix form replaced by the form that works.
 
     `device.attributes["type"].string` becomes `device.attributes[device.driver].type`, and
-    `device.attributes["gpu.example.com"].type.string` loses its suffix. A key with a dot is a domain, so that
-    `device.attributes["gpu.example.com"].string` stays what it is, an attribute called "string". What has no suffix form,
-    or is no expression at all, is returned as it is, character for character.
+    `device.attributes["gpu.example.com"].type.string` loses its suffix. A key with a dot is a domain, so
+    `device.attributes["gpu.example.com"].string` remains: it is an attribute called "string". An expression without suffix forms
+    and a text that does not parse are returned unchanged.
     """
     try:
         tree = parse(expression)
@@ -45,7 +45,7 @@ def rewrite_suffixes(expression: str) -> str:
 
 
 def step_of(node: SyntaxNode | None) -> SelectionStep | None:
-    """The selection that a node is, if its key is constant and it is no presence test."""
+    """The selection of a node; None if the node is none, tests presence, or has a computed key."""
     if isinstance(node, Select):
         return None if node.test else SelectionStep(node.operand, node.field, node.optional)
     if isinstance(node, CallExpression) and node.function in _INDEX:
@@ -68,7 +68,7 @@ def is_device_field(node: SyntaxNode, name: str) -> bool:
 
 
 def without_suffix(node: Select) -> SyntaxNode | None:
-    """What is meant by `....string`; None if the node has no suffix that can be dropped."""
+    """The attribute that `....string` means; None if the node has no suffix to drop."""
     inner = step_of(node.operand)
     if node.field not in SUFFIXES or inner is None:
         return None
@@ -102,7 +102,7 @@ def _qualified(node: Select, step: SelectionStep) -> SyntaxNode:
 
 
 def _meant(node: SyntaxNode) -> SyntaxNode | None:
-    """What stands in place of a node with a suffix; None for all others."""
+    """The replacement of a node with a suffix; None for other nodes."""
     if not isinstance(node, Select):
         return None
     if not node.test:

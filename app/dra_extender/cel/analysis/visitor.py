@@ -1,4 +1,4 @@
-"""Walking a syntax tree."""
+"""Visiting and changing the nodes of a syntax tree."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def is_open(node: ast.SyntaxNode) -> bool:
-    """Whether a part depends on the device or on a variable."""
+    """Whether a node depends on the device or on a variable."""
     return any(map(is_free_name, nodes_of(node)))
 
 
@@ -51,7 +51,7 @@ def children_of(node: ast.SyntaxNode) -> list[ast.SyntaxNode]:
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """A node with what is directly above it and the variables in its reach."""
+    """A node, its parent, and the variables in scope."""
 
     node: ast.SyntaxNode
     parent: ast.SyntaxNode | None
@@ -72,11 +72,11 @@ def visits(root: ast.SyntaxNode) -> Iterator[Visit]:
 
 
 Change = Callable[[ast.SyntaxNode], ast.SyntaxNode | None]
-"""What to put in place of a node; None leaves the node, and looks further below."""
+"""From a node to its replacement; None keeps the node, and the nodes below it are visited."""
 
 
 def mapped(node: ast.SyntaxNode, change: Change) -> ast.SyntaxNode:
-    """The tree with some nodes replaced; the very same one if none is."""
+    """The tree with some nodes replaced; the same object if none is."""
     replacement = change(node)
     if replacement is not None:
         return replacement
@@ -101,9 +101,9 @@ def mapped(node: ast.SyntaxNode, change: Change) -> ast.SyntaxNode:
 
 
 def inlined(root: ast.SyntaxNode, worth: Callable[[ast.SyntaxNode], bool]) -> ast.SyntaxNode:
-    """The tree with the variables of cel.bind replaced by what they stand for, where that is worth it.
+    """The tree with the variables of cel.bind replaced by their values, where `worth` says so of the value.
 
-    The bindings themselves stay, so that nothing is lost.
+    The bindings themselves remain, so that their values are visited, too.
     """
 
     def change(node: ast.SyntaxNode) -> ast.SyntaxNode | None:

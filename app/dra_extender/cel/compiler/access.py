@@ -26,14 +26,14 @@ _ABSENT: Final = object()
 
 _LONG: Final = 64
 _SHOWN: Final = 1_000
-"""Characters of a key that a message names."""
+"""The most characters of a key in a message."""
 _TEST_OF_CHOICE: Final = -1
-"""has() of a selection from `?:` costs a unit more as a branch of another."""
+"""The path of has() of a selection from `?:`: as a branch of another `?:` it costs one unit more."""
 _QUALIFIERS: Final = frozenset({str, bool}) | NUMBERS
 
 
 def no_key(key: Any) -> CelRuntimeError:
-    """The error for a key that a map does not have."""
+    """The error for a key that is not in a map."""
     shown = from_map_key(key)
     return CelRuntimeError(f"no such key: {shown[:_SHOWN] if type(shown) is str else shown}")
 
@@ -59,7 +59,7 @@ def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPar
     """Compile a selection by index or key.
 
     Raises:
-        CelCompileError: A constant key is of a type that nothing can be selected by.
+        CelCompileError: A constant key is of a type that no selection accepts.
     """
     if key.constant and type(key.value) not in _QUALIFIERS:
         raise CelCompileError(f"invalid qualifier type: {type_name(key.value)}", source, node.offset)
@@ -76,14 +76,14 @@ def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPar
 
 
 def _path_cost(operand: CompiledPart) -> tuple[int, int]:
-    """The cost before this selection, and the part of it that stands for the whole path."""
+    """The cost before this selection, and how much of it is that of the path."""
     return (operand.cost, operand.path) if operand.selection else (operand.cost + 1, 1)
 
 
 def looks_into_optionals(node: typed_ast.FieldSelection | typed_ast.Index) -> bool:
-    """Whether an optional operand is looked into: where the path begins with it, or has an optional selection before.
+    """Whether a selection reaches into an optional operand: if the path begins with it, or selects optionally before.
 
-    One that is found on the way, as an element or entry, has neither entries nor elements.
+    An optional value that is an element or an entry on the path has neither entries nor elements.
     """
     operand = node.operand
     if not isinstance(operand, (typed_ast.FieldSelection, typed_ast.Index)):
@@ -250,7 +250,7 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
 
 
 def _optional_selection(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
-    """Select what may be absent; a selection that fails costs nothing, nor does a key that nobody asked for."""
+    """Compile an optional selection; one that fails costs nothing, nor does a key that is not evaluated."""
 
     def run(frame: EvaluationFrame) -> Optional:
         unspent = key_cost
@@ -278,7 +278,7 @@ def _refunding(frame: EvaluationFrame, select: Callable[[], Any]) -> Any:
 
 
 def _select_from_value(frame: EvaluationFrame, value: Any, key: Any, *, opens: bool = True) -> Optional:
-    """Look into a value or an optional one; a selection that finds nothing costs nothing."""
+    """Select from a value, or from the value inside of an optional; a selection that finds nothing costs nothing."""
     if type(value) is Optional and opens:
         if not value.present:
             frame.cost -= 1
@@ -298,7 +298,7 @@ def _charge(frame: EvaluationFrame, key: Any) -> None:
 
 
 def _look_up(value: Any, key: Any, *, lenient: bool) -> Any:
-    """The element or entry of a list or map, or a marker object if there is none; `lenient` has no entries in scalars."""
+    """The element or entry of a list or map, or a marker object if there is none; scalars have no entries if `lenient`."""
     kind = type(value)
     if type(key) not in _QUALIFIERS:
         raise CelRuntimeError(f"invalid qualifier type: {type_name(key)}")

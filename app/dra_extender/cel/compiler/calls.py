@@ -1,4 +1,4 @@
-"""Calls: the overload is chosen at compile time where the static types allow it, else by the run-time types."""
+"""Calls: static types choose the overload if they suffice, else run-time types do."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -31,18 +31,18 @@ _OPEN: Final = frozenset({"dyn", "variable"})
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
 _PAIR: Final = 2
 _FOLDED_WORK: Final = 5_000
-"""Most units of work of a call whose value is computed in advance."""
+"""The most units of work of a call that is evaluated at compile time."""
 
 
 def compile_call(
     node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], source: str, *, dynamic_dispatch: bool, owner: str = ""
 ) -> CompiledPart:
-    """Compile a call of a function or operator; `dynamic_dispatch` does not trust the static types of its arguments.
+    """Compile a call of a function or operator; `dynamic_dispatch` chooses overloads by run-time types always.
 
-    A constant regular expression is kept for `owner`.
+    The cache charges `owner` for a constant regular expression.
 
     Raises:
-        CelCompileError: A constant argument makes the call fail always, as in int('x') or an invalid pattern.
+        CelCompileError: A constant argument makes the call always fail, as in int('x') or an invalid pattern.
     """
     name = node.function.name
     if name in {"_==_", "_!=_"}:
@@ -121,9 +121,9 @@ def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...
 
 
 def _shares_implementation(node: typed_ast.Invoke) -> bool:
-    """Whether upstream has one implementation for all overloads, whichever of them the static types have left.
+    """Whether upstream has one implementation for all overloads, so that the choice of the type check does not matter.
 
-    A type that is open is taken for that of the first overload: x of [..].distinct().exists(x, dyn(1) < x) for a bool.
+    The type check takes an open type for that of the first overload: for bool in [..].distinct().exists(x, dyn(1) < x).
     """
     return not node.function.name.isidentifier() or node.function.name == "size"
 
@@ -141,7 +141,7 @@ def _needs_guard(single: Overload, arguments: Sequence[typed_ast.TypedNode]) -> 
 
 
 def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
-    """Whether null may have come in by a branch or an element, which is as good as any value of a library's type."""
+    """Whether an argument may be null, which can be assigned to the types of libraries, by way of a branch or an element."""
     if parameter.kind not in NULLABLE or isinstance(item, typed_ast.Constant):
         return False
     if isinstance(item, typed_ast.Invoke):
@@ -152,7 +152,7 @@ def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
 
 
 def _may_differ(given: Type, parameter: Type) -> bool:
-    """Whether a value of the given static type may turn out not to be what the parameter asks for."""
+    """Whether a value of the static type may have another run-time type than the parameter."""
     if parameter.kind in _OPEN:
         return False
     if given.kind in _OPEN or given.name != parameter.name:
@@ -161,7 +161,7 @@ def _may_differ(given: Type, parameter: Type) -> bool:
 
 
 def fold_call(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], single: Overload) -> CompiledPart | None:
-    """Compute a call of constants such as quantity('1Gi') in advance; one that fails is left to fail when it is evaluated."""
+    """Evaluate a call of constants such as quantity('1Gi') at compile time; one that fails is left to fail at run time."""
     if single.metered or not arguments or not all(argument.known for argument in arguments):
         return None
     values = tuple([argument.value for argument in arguments])
@@ -196,7 +196,7 @@ def _compile_lazy(name: str, target: CompiledPart, argument: CompiledPart) -> Co
 
 
 def _charged_pattern(argument: CompiledPart) -> CompiledPart:
-    """A pattern that is computed: what it takes to compile it is charged with each call."""
+    """A computed pattern: each call is charged for compiling it."""
     evaluate = argument.run
 
     def run(frame: EvaluationFrame) -> Any:
@@ -226,7 +226,7 @@ def _require_format(node: typed_ast.Invoke, template: str, source: str) -> None:
 
 
 def _types_within(item: typed_ast.TypedNode) -> list[Type]:
-    """The type of a part and, of a literal, those of its parts."""
+    """The type of a part, and those of the parts of a literal."""
     types = [item.type]
     if isinstance(item, typed_ast.MakeList):
         types.extend(kind for element in item.elements for kind in _types_within(element))

@@ -14,12 +14,16 @@ FAILED: Final = object()
 
 
 class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled part.
+    """A compiled part of an expression.
 
-    The part that contains this one charges `cost`, so that a straight line of operations is charged once.
-    `selection` marks variables and selections from them: upstream charges one unit for the whole path, `path`, and leaves
-    it out where the path is a branch of `?:` or a key. `constant` parts cost nothing; `known` ones have their value
-    computed in advance although they cost.
+    Attributes:
+        run: Evaluates the part.
+        cost: Its constant cost, which the part that contains this one charges: a straight line of operations is charged once.
+        selection: It is a variable or a selection from one.
+        path: The one unit that upstream charges for a whole path of selections, except where it is a branch of `?:` or a key.
+        constant: It is a literal, which costs nothing.
+        known: `value` was computed at compile time, although the part may cost.
+        value: The value of a part that is constant or known.
     """
 
     run: Run

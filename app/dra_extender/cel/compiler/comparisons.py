@@ -1,4 +1,4 @@
-"""`==` and `!=`: with a constant on one side, and an attribute on the other, they are most of what selectors do."""
+"""`==` and `!=`, which most selectors use to compare an attribute with a constant."""
 
 from typing import Any, Final
 
@@ -56,7 +56,7 @@ def _equals_text(operand: Run, text: str, *, negated: bool, swapped: bool) -> Ru
 
 
 def _attribute_equals_text(path: tuple[str, str], text: str, *, negated: bool, swapped: bool) -> Run:
-    """As `_equals_text`, of an attribute and a text so short that only an empty value costs something else."""
+    """As `_equals_text` for an attribute; the text is so short that only an empty value has another cost."""
     domain, name = path
 
     def run(frame: EvaluationFrame) -> bool:

@@ -1,4 +1,4 @@
-"""The back end: closures over closures, no generated source."""
+"""The back end: from a checked tree to closures with cost accounting."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
@@ -24,9 +24,9 @@ from dra_extender.cel.types import typed_ast
 
 
 class Compiler:
-    """Compiles the checked tree of one expression; `dynamic_dispatch` leaves every choice of an overload to the values.
+    """Compiles the checked tree of one expression; with `dynamic_dispatch`, run-time types choose all overloads.
 
-    Regular expressions are kept for `owner`.
+    The cache charges `owner` for regular expressions.
     """
 
     def __init__(self, source: str, *, dynamic_dispatch: bool, owner: str = "") -> None:
@@ -45,7 +45,7 @@ class Compiler:
         return self._RULES[type(node)](self, node)
 
     def _sized(self, node: typed_ast.TypedNode) -> tuple[CompiledPart, int]:
-        """Compile a part that may run many times, and count its nodes: upstream charges nothing for some of them."""
+        """Compile a part that may run many times, and count its nodes as work, because upstream's cost leaves some out."""
         before = self._size
         code = self.compile(node)
         return code, self._size - before
@@ -157,7 +157,7 @@ class Compiler:
 
 
 def _later_costs(items: list[CompiledPart]) -> list[int]:
-    """For each item, what all after it cost: a failure keeps them from being evaluated."""
+    """For each item, the cost of all after it, which are not evaluated if it fails."""
     later = []
     total = 0
     for item in reversed(items):
@@ -222,7 +222,7 @@ def _map_of_entries(keys: list[CompiledPart], values: list[CompiledPart], option
 
 
 def _filled_list(elements: list[CompiledPart]) -> Run:
-    """Copy a list that has the constants already, and fill the other places in."""
+    """Build a list literal from a copy of its constants; the other elements are evaluated."""
     template = [item.value if item.constant else None for item in elements]
     parts = _parts_to_fill(range(len(elements)), elements, _later_costs(elements))
 
@@ -241,7 +241,7 @@ def _filled_list(elements: list[CompiledPart]) -> Run:
 
 
 def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> Run | None:
-    """As `_filled_list`; None if there is a key that is not constant, is there twice, or takes work to be looked for."""
+    """As `_filled_list` for a map; None if a key is not constant, occurs twice, or is too long to be looked up for free."""
     try:
         places = [map_key(key.value) for key in keys if key.constant]
     except CelRuntimeError:
@@ -268,7 +268,7 @@ def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> Run | N
 def _parts_to_fill(
     places: Iterable[Any], items: list[CompiledPart], later: list[int]
 ) -> tuple[tuple[Any, Run, int], ...]:
-    """Where the items go that are not constant, and what all after each cost."""
+    """The items that are not constant: position or key, closure, and the cost of all items after it."""
     return tuple(
         (place, item.run, rest) for place, item, rest in zip(places, items, later, strict=True) if not item.constant
     )
@@ -281,7 +281,7 @@ def _present(value: Any) -> bool:
 
 
 def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run:
-    """Two terms, without bookkeeping as long as the first is a bool."""
+    """Two terms; faster than `_logical` if the first is a bool."""
 
     def run(frame: EvaluationFrame) -> Any:
         try:
@@ -320,7 +320,7 @@ def _after_failure(frame: EvaluationFrame, second: Run, cost: int, failure: CelR
 
 
 def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
-    """Terms, each with what it and those before it cost without the first; it is charged when it is clear how many are run."""
+    """Several terms, each with the cost of the terms up to it, without the first; charged once the last evaluated term is known."""
 
     def run(frame: EvaluationFrame) -> bool:
         failure: str | None = None

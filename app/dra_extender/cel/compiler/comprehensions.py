@@ -1,6 +1,6 @@
 """Loops, and the macros that bind variables.
 
-The constants are what upstream's expansion of a macro costs per round beside the parts the user wrote.
+The constants are the costs per round of upstream's expansions, without those of the written parts.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,13 +38,13 @@ _MERGE: Final = 2
 _SORT: Final = 3
 _ENTRY_WORK: Final = 8
 _SHOWN: Final = 200
-"""Characters of a key that a message names."""
+"""The most characters of a key in a message."""
 
 _AddRound = Callable[[EvaluationFrame, Any], None]
 
 
 class FailedVariable:
-    """A variable whose value could not be computed; every use fails with the same error, without another evaluation."""
+    """A variable of cel.bind whose evaluation failed; each further use fails with the same error without an evaluation."""
 
     __slots__ = ("reason",)
 
@@ -59,7 +59,7 @@ def compile_loop(
     body: CompiledPart,
     work_per_round: int,
 ) -> CompiledPart:
-    """Compile a loop over a list or map; `work_per_round` is the work that a round counts for."""
+    """Compile a loop over a list or map; `work_per_round` is charged for each round."""
     if node.kind in {"all", "exists"}:
         exists = node.kind == "exists"
         check_cost = _EXISTS_CHECK if exists else _ALL_CHECK
@@ -77,7 +77,7 @@ def compile_loop(
 
 
 _Range = tuple[Any, Run, Callable[[Any], Iterable[Any]]]
-"""Where in the frame's slots a round's variables are put, an index or a slice; what is gone through; what is put there."""
+"""The index or slice of a round's variables in the frame's slots, the source, and from its value to the variables by round."""
 
 
 def _range(slots: tuple[int, ...], source: Run) -> _Range:
@@ -104,7 +104,7 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _quantifier(over: _Range, body: CompiledPart, work_per_round: int, *, check_cost: int, absorbing: bool) -> Run:
-    """Compile all and exists: errors count only if no round decides."""
+    """Compile all and exists: an error is raised only if no round decides."""
     slot, source, items = over
     predicate = body.run
     step = body.cost + check_cost + 1
@@ -172,7 +172,7 @@ def _exactly_one(over: _Range, body: CompiledPart, work_per_round: int) -> Run:
 
 
 class _Loop(msgspec.Struct, frozen=True):
-    """A loop that builds something, without what it builds."""
+    """A loop that builds a list or a map; `collector` takes what a round adds."""
 
     slot: Any
     source: Run
@@ -276,7 +276,7 @@ def _collect_entries(loop: _Loop, body: CompiledPart) -> Run:
 
 
 def compile_bind(slot: int, value: CompiledPart, body: CompiledPart) -> CompiledPart:
-    """Compile cel.bind: the value is computed when first used, or never."""
+    """Compile cel.bind: its value is evaluated on first use."""
     run_value, run_body, cost = value.run, body.run, value.cost
 
     def evaluate(frame: EvaluationFrame) -> Any:
@@ -291,7 +291,7 @@ def compile_bind(slot: int, value: CompiledPart, body: CompiledPart) -> Compiled
 
 
 class UnevaluatedVariable:
-    """A variable that nobody has used yet."""
+    """A variable of cel.bind before its first use."""
 
     __slots__ = ("evaluate",)
 
@@ -300,7 +300,7 @@ class UnevaluatedVariable:
 
 
 def lazy_variable(slot: int) -> Run:
-    """Read a variable of cel.bind."""
+    """Compile a variable of cel.bind."""
 
     def run(frame: EvaluationFrame) -> Any:
         value = frame.slots[slot]
@@ -324,7 +324,7 @@ def lazy_variable(slot: int) -> Run:
 def compile_optional_map(
     node: typed_ast.OptionalMap, source: CompiledPart, body: CompiledPart, work_per_round: int
 ) -> CompiledPart:
-    """Compile optMap and optFlatMap; upstream's expansion evaluates the source again for its value."""
+    """Compile optMap and optFlatMap; as in upstream's expansion, the source is evaluated again for its value."""
     slot, flat = node.slot, node.flat
     run_source, run_body = source.run, body.run
     cost = body.cost + (0 if flat else 1)

@@ -1,4 +1,4 @@
-"""An expression whose parts can be evaluated one by one, all within the limits of one evaluation."""
+"""An expression whose parts can be evaluated one by one, together within the limits of one evaluation."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -27,6 +27,8 @@ from dra_extender.cel.types.checker import Checker
 _OUTCOME_UNITS: Final = 100
 _TEXT_UNITS: Final = 1_500
 _NODE_UNITS: Final = 20
+_MOST_ROUNDS: Final = 100
+"""The most rounds of a loop that are evaluated again."""
 
 
 class ExplainedPart(msgspec.Struct, frozen=True):
@@ -45,11 +47,11 @@ class EvalResult(msgspec.Struct, frozen=True):
 
 
 _OWNER: Final = "(explanations)"
-"""Whose the regular expressions of all explanations are; no namespace has such a name."""
+"""The owner of regular expressions of all explanations; no namespace has such a name."""
 
 
 class _Recorder(Compiler):
-    """Keeps what each part was compiled to, and the part itself, so that no other gets its id."""
+    """Keeps the compiled form of each part, and the part, so that no other part gets its id."""
 
     def __init__(self, source: str, *, dynamic_dispatch: bool) -> None:
         super().__init__(source, dynamic_dispatch=dynamic_dispatch, owner=_OWNER)
@@ -65,7 +67,7 @@ class ExplainableExpression:
     """An expression compiled so that its parts can be evaluated, on any number of devices."""
 
     def __init__(self, source: str, emulate: Release = LATEST, budget: Budget | None = None) -> None:
-        """Compile it, which is charged to `budget`.
+        """Compile an expression, and charge `budget` for it.
 
         Raises:
             CelCompileError: It is not valid.
@@ -82,9 +84,9 @@ class ExplainableExpression:
 
 
 class Evaluation:
-    """Evaluates parts of one expression on one device; what they cost adds up, and ends at the usual limits.
+    """Evaluates parts of one expression on one device, all together within the limits of one evaluation.
 
-    With a budget, which is charged for what is evaluated, printed and looked through, it ends where that is spent, too.
+    A budget is charged for evaluating, printing and visiting parts; when it is spent, the evaluation ends, too.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class Evaluation:
         self._frame = EvaluationFrame(device, 0, [None] * prepared.slots, self._interrupts, _OWNER)
 
     def outcome(self, item: ExplainedPart) -> EvalResult:
-        """What a part gives; the variables in its reach must have been set. Once stopped, nothing more is evaluated."""
+        """The result of a part, whose variables must have been set. Once stopped, nothing more is evaluated."""
         if self._stopped is not None:
             return self._stopped
         if not self.spend(_OUTCOME_UNITS):
@@ -126,7 +128,7 @@ class Evaluation:
         return found
 
     def spend(self, units: int) -> bool:
-        """Charge what is about to be done; whether there is something left for it."""
+        """Charge units before they are used; false if none were left."""
         if self._budget is None:
             return True
         left = self._budget.left > 0
@@ -144,7 +146,7 @@ class Evaluation:
         return known[1]
 
     def is_open(self, item: ExplainedPart) -> bool:
-        """Whether a part depends on the device or on a variable; what there is no budget for is taken to."""
+        """Whether a part depends on the device or on a variable; true if the budget is spent."""
         known = self._open.get(id(item.node))
         if known is None:
             found = any(not self.spend(_NODE_UNITS) or is_free_name(each) for each in nodes_of(item.node))
@@ -183,15 +185,15 @@ class Evaluation:
 
     @property
     def cost(self) -> int:
-        """The units that everything so far has cost."""
+        """The cost units of all parts so far."""
         return self._frame.cost
 
     def set(self, slot: int, value: Any) -> None:
-        """Give a loop's variable its value."""
+        """Set the variable of a loop."""
         self._frame.slots[slot] = value
 
     def defer(self, slot: int, item: ExplainedPart) -> None:
-        """Bind a variable as cel.bind does: its value is computed when first used."""
+        """Bind a variable as cel.bind does: its value is evaluated on first use."""
         code = self._code(item)
 
         def evaluate(frame: EvaluationFrame) -> Any:
@@ -206,7 +208,7 @@ class Evaluation:
 
 
 def operands(item: ExplainedPart) -> list[ExplainedPart]:
-    """The parts that are evaluated in the scope of the whole, in order; a loop's or binding's body is not among them."""
+    """The parts that are evaluated in the scope of this one, in order: not the body of a loop or binding."""
     node, checked = item.node, item.checked
     if isinstance(node, ast.Comprehension):
         return [source_of(item)]
@@ -244,7 +246,7 @@ def _arguments(node: ast.CallExpression, checked: typed_ast.TypedNode) -> Iterat
 
 
 def source_of(item: ExplainedPart) -> ExplainedPart:
-    """What a loop runs over, or the value that is bound."""
+    """The source of a loop, or the value of a binding."""
     assert isinstance(item.node, ast.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
     checked = item.checked
     assert isinstance(checked, typed_ast.ComprehensionLoop | typed_ast.CelBind | typed_ast.OptionalMap | typed_ast.Sort)  # noqa: S101
@@ -252,18 +254,18 @@ def source_of(item: ExplainedPart) -> ExplainedPart:
 
 
 def body_of(item: ExplainedPart) -> ExplainedPart:
-    """The predicate, transformation, key or bound expression."""
+    """The body of a loop or binding: a predicate, a transformation, a key or an expression."""
     assert isinstance(item.node, ast.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
     checked = item.checked
     assert isinstance(checked, typed_ast.ComprehensionLoop | typed_ast.CelBind | typed_ast.OptionalMap | typed_ast.Sort)  # noqa: S101
     return ExplainedPart(item.node.body, checked.key if isinstance(checked, typed_ast.Sort) else checked.body)
 
 
-def rounds_of(values: Any, width: int, most: int) -> Iterator[tuple[Any, ...]]:
-    """What the `width` variables of a loop over these values are in its first rounds."""
+def rounds_of(values: Any, width: int) -> Iterator[tuple[Any, ...]]:
+    """The values of the `width` variables of a loop in its first rounds."""
     if type(values) in MAPS:
         pairs: Iterator[tuple[Any, ...]] = ((from_map_key(key), value) for key, value in values.items())
-        return islice(pairs if width > 1 else ((key,) for key, _ in pairs), most)
+        return islice(pairs if width > 1 else ((key,) for key, _ in pairs), _MOST_ROUNDS)
     if type(values) in LISTS:
-        return islice(enumerate(values) if width > 1 else ((value,) for value in values), most)
+        return islice(enumerate(values) if width > 1 else ((value,) for value in values), _MOST_ROUNDS)
     return iter(())

@@ -21,14 +21,14 @@ from dra_extender.cel.program import Program
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.cel.runtime.device import DeviceActivation
-from dra_extender.cel.runtime.values import Optional, type_name
+from dra_extender.cel.runtime.values import type_name, unwrapped
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
 
 _MOST_PARTS: Final = 60
 _MOST_CHILDREN: Final = 8
 _MOST_EXAMPLES: Final = 3
-_MOST_ROUNDS: Final = 100
+
 _MOST_REASONS: Final = 3
 _TRUTH: Final = {True: EvalVerdict.TRUE, False: EvalVerdict.FALSE}
 
@@ -41,18 +41,18 @@ def explain(
     emulate: Release = LATEST,
     budget: Budget | None = None,
 ) -> Part:
-    """Say what decided an expression for a device.
+    """Say which parts decided the result of an expression for a device.
 
-    The result is the same each time, has some 60 parts at most, and names for a false conjunction its false operands with the
-    values on both sides, for a failure the part that failed and what the device has instead. Parts are evaluated once
-    more, within the limits of one evaluation; what is beyond them is STOPPED.
+    The explanation is deterministic and has about 60 parts at most. Of a false conjunction it names the false operands with the
+    values on both sides; of a failure the part that failed, and what the device has instead. Parts are evaluated again, within the
+    limits of one evaluation; those beyond the limits are STOPPED.
 
     Args:
-        program: A program, one prepared for explanations, or the text of an expression.
+        program: A program, an expression prepared for explanations, or the text of an expression.
         device: The prepared device.
-        deadline: Says whether time is up.
-        emulate: The Kubernetes release whose libraries the expression may use, where it is given as text.
-        budget: What is charged for compiling, evaluating and printing; where it is spent, the rest is STOPPED.
+        deadline: Whether time is up.
+        emulate: The Kubernetes release whose libraries the text of an expression may use.
+        budget: Charged for compiling, evaluating and printing; when it is spent, the remaining parts are STOPPED.
 
     Raises:
         CelCompileError: The expression is not valid.
@@ -96,7 +96,7 @@ class _Explainer:
         outcome = self._evaluation.outcome(item)
         if outcome.error is not None:
             return self._failure(item, outcome)
-        value = _plain(outcome.value)
+        value = unwrapped(outcome.value)
         if value is not True and value is not False:
             message = (
                 f"{self._evaluation.text(item)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
@@ -137,7 +137,7 @@ class _Explainer:
         return self._part(item, verdict, condition_message(self._evaluation, item, value=value, wanted=wanted))
 
     def _logical(self, item: ExplainedPart, checked: typed_ast.Logical, *, value: bool, wanted: bool) -> Part:
-        """Of `&&` that is false, every operand that is false; of one that is true, all; and the reverse for `||`."""
+        """The false operands of a false `&&`, all operands of a true one; the reverse for `||`."""
         terms = operands(item)
         if value is checked.absorbing:
             terms = [each for each in terms if self._evaluation.outcome(each).value is value]
@@ -164,7 +164,7 @@ class _Explainer:
     ) -> Part:
         source, body = source_of(item), body_of(item)
         values = self._evaluation.outcome(source).value
-        rounds = list(rounds_of(values, len(checked.slots), _MOST_ROUNDS))
+        rounds = list(rounds_of(values, len(checked.slots)))
         if not rounds:
             return self._part(item, _TRUTH[value], f"{self._evaluation.text(source)} is empty")
         given = [self._in_round(checked, body, each).value for each in rounds]
@@ -215,25 +215,14 @@ class _Explainer:
         return found if found.expression == self._evaluation.text(item) else self._part(item, verdict, parts=(found,))
 
 
-def _plain(value: Any) -> Any:
-    """What a result stands for: an optional one for what is in it."""
-    while type(value) is Optional and value.present:
-        value = value.value
-    return value
-
-
 _VERB: Final = {True: "satisfies", False: "satisfy"}
 
 
 def _choose(kind: str, rounds: list[tuple[Any, ...]], given: list[Any]) -> tuple[list[tuple[Any, ...]], str]:
     """The elements that decide, and how many satisfy the predicate."""
     count = sum(each is True for each in given)
-    telling = {
-        "all": count == len(given),
-        "exists": count > 0,
-        "exists_one": count > 0,
-    }[kind]
-    chosen = [each for each, value in zip(rounds, given, strict=True) if value is telling]
-    if telling and kind != "exists_one":
+    decisive = count == len(given) if kind == "all" else count > 0
+    chosen = [each for each, value in zip(rounds, given, strict=True) if value is decisive]
+    if decisive and kind != "exists_one":
         chosen = chosen[:1]
     return chosen, str(count) if count else "none"

@@ -1,6 +1,6 @@
 """The part of an expression that failed, and what the device has instead of what it looked for."""
 
-from typing import Any, Final
+from typing import Any
 
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, body_of, operands, rounds_of, source_of
 from dra_extender.cel.explain.messages import failure_message
@@ -9,8 +9,6 @@ from dra_extender.cel.explain.values import EvalVerdict, Part, place_of, shown
 from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, type_name
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
-
-_MOST_ROUNDS: Final = 100
 
 
 def explain_failure(evaluation: Evaluation, item: ExplainedPart) -> Part:
@@ -25,7 +23,7 @@ def explain_failure(evaluation: Evaluation, item: ExplainedPart) -> Part:
 
 
 class _FailureSearch:
-    """Descends to where an error comes from, setting the variables on the way."""
+    """Descends to the part that an error comes from, and sets variables on the way."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         self._evaluation = evaluation
@@ -88,7 +86,7 @@ class _FailureSearch:
         ):
             tried.insert(0, ExplainedPart(node.condition, checked.condition))
         values = self._evaluation.outcome(source_of(item)).value
-        for values_of_round in rounds_of(values, len(slots), _MOST_ROUNDS):
+        for values_of_round in rounds_of(values, len(slots)):
             for slot, value in zip(slots, values_of_round, strict=True):
                 self._evaluation.set(slot, value)
             for each in tried:
@@ -99,7 +97,7 @@ class _FailureSearch:
 
 
 def _absent_selection_message(evaluation: Evaluation, item: ExplainedPart) -> str:
-    """About a key, index or field that is not there; empty where something else failed."""
+    """The message about a key, index or field that does not exist; empty if something else failed."""
     checked = item.checked
     if not isinstance(checked, typed_ast.FieldSelection | typed_ast.Index):
         return ""
@@ -120,7 +118,7 @@ def _absent_selection_message(evaluation: Evaluation, item: ExplainedPart) -> st
 
 
 def _device_path(evaluation: Evaluation, item: ExplainedPart) -> tuple[str, ...]:
-    """The names that lead from `device` to a part, such as ("attributes", domain); empty if it is no such path."""
+    """The names that lead from `device` to a part, such as ("attributes", domain); empty if there is no such path."""
     names: list[Any] = []
     while isinstance(item.checked, typed_ast.FieldSelection | typed_ast.Index):
         parts = operands(item)

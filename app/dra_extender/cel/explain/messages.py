@@ -1,4 +1,4 @@
-"""Sentences about single conditions: the value that was found, and the one that was wanted."""
+"""Messages about single conditions: the value that was found, and the one that was wanted."""
 
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ _NODE_UNITS: Final = 60
 
 
 def condition_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
-    """What decided a condition that gave `value`, where `wanted` would have been needed."""
+    """The message about a condition that is `value` and should have been `wanted`."""
     node = item.node
     if isinstance(node, ast.Select):
         return _selection_message(evaluation, item, value=value, wanted=wanted)
@@ -51,7 +51,7 @@ def condition_message(evaluation: Evaluation, item: ExplainedPart, *, value: boo
 
 
 def value_text(evaluation: Evaluation, item: ExplainedPart) -> str:
-    """The value of a part, or why it has none."""
+    """The value of a part, or the error of its evaluation."""
     outcome = evaluation.outcome(item)
     return shown(outcome.value) if outcome.error is None else f"not known ({outcome.error})"
 
@@ -95,7 +95,7 @@ def _selection_message(evaluation: Evaluation, item: ExplainedPart, *, value: bo
 def _comparison_message(
     evaluation: Evaluation, sides: list[ExplainedPart], symbol: str, *, met: bool, wanted: bool
 ) -> str:
-    """`A is 1, wanted 2`; compareTo against zero is written as the comparison that it means."""
+    """`A is 1, wanted 2`; a comparison of compareTo with zero is written as the comparison of its operands."""
     left, right = sides
     inner = _compared(left) if isinstance(right.node, ast.Literal) and right.node.value == 0 else None
     if inner is not None:
@@ -135,7 +135,7 @@ def _membership_message(evaluation: Evaluation, sides: list[ExplainedPart], *, m
 
 
 def _elements_text(evaluation: Evaluation, values: ExplainedPart) -> str:
-    """A list as it is; of a map its keys, which is what membership asks for."""
+    """A list, or the keys of a map, which `in` searches."""
     value = evaluation.outcome(values).value
     return shown([from_map_key(key) for key in value]) if type(value) in MAPS else value_text(evaluation, values)
 
@@ -158,7 +158,7 @@ def _call_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, w
 
 
 def failure_message(evaluation: Evaluation, item: ExplainedPart, error: str) -> str:
-    """The operands of a part that failed, with their types where that may be what is wrong."""
+    """The message about a part that failed: its operands with their types."""
     facts = []
     for each in operands(item)[:_SHOWN_ARGUMENTS]:
         outcome = evaluation.outcome(each)

@@ -1,4 +1,4 @@
-"""Messages about an attribute, capacity or key that does not exist: what the device has instead."""
+"""Messages about an attribute, capacity or key that does not exist, with what the device or the map has instead."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ _NAMED: Final = 2
 
 
 def missing_attribute_message(device: DeviceActivation, path: tuple[str, ...]) -> str:
-    """A sentence about a path below `device`, such as ("attributes", domain, name), that leads nowhere; empty for others."""
+    """The message about a path below `device`, such as ("attributes", domain, name), that does not exist; empty for others."""
     kind, *rest = path
     if kind not in _KINDS or len(rest) != _NAMED:
         return ""
@@ -28,7 +28,7 @@ def missing_attribute_message(device: DeviceActivation, path: tuple[str, ...]) -
 
 
 def missing_key_message(value: Any, key: object) -> str:
-    """Which keys a map has instead of this one; empty for what is no map."""
+    """The message about a missing key, with the keys that the map has; empty for values that are no maps."""
     if type(value) not in MAPS:
         return ""
     names = [shown(from_map_key(each)) for each in value]
@@ -66,7 +66,7 @@ def _elsewhere(device: DeviceActivation, kind: str, name: str) -> str:
 
 
 def _choice(names: list[str], wanted: str) -> str:
-    """The most similar name if there is one, and what there is."""
+    """The most similar name if there is one, and the names that exist."""
     if not names:
         return ""
     folded: Mapping[str, str] = {name.casefold(): name for name in sorted(names)}

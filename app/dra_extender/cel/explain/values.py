@@ -1,4 +1,4 @@
-"""The parts of an explanation, and how it writes values and places."""
+"""The parts of an explanation, and the texts of values and positions in it."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -26,7 +26,7 @@ _BINARY: Final = tuple((2**exponent, suffix) for suffix, exponent in BINARY_EXPO
 
 
 class EvalVerdict(StrEnum):
-    """What evaluating a part gave; STOPPED where the cost limit or the deadline left it undecided."""
+    """The result of a part; STOPPED if the cost limit or the deadline left it undecided."""
 
     TRUE = "true"
     FALSE = "false"
@@ -36,10 +36,16 @@ class EvalVerdict(StrEnum):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of an expression, what it gave for the device, and why.
+    """A part of an expression, its result for the device, and the reason.
 
-    `expression` is its canonical text, `line` and `column` its place in the text as written, both from 1. `message` say
-    what can be said about it in one sentence; `parts` are those that decide it. `cut` says that there were more.
+    Attributes:
+        expression: Its canonical text.
+        line: Its line in the written text, from 1.
+        column: Its column in the written text, from 1.
+        verdict: Its result.
+        message: The reason in one sentence, or empty.
+        parts: The parts that decide it.
+        cut: There were more such parts than are listed.
     """
 
     expression: str

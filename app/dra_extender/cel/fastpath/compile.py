@@ -1,8 +1,8 @@
-"""A second, smaller back end for the expressions that most selectors consist of; it does not account for cost.
+"""A second, smaller back end without cost accounting, for the expressions that most selectors consist of.
 
-It compiles only expressions whose greatest cost is known and far from any limit. Where a value is missing or has an unexpected
-type, the compiled function raises one of FALLBACK_ERRORS, and the back end in `compiler`, which has all rules, evaluates the
-whole expression.
+It compiles only expressions whose greatest cost is known and far below every limit. If a value is missing or has an unexpected
+type, the compiled function raises one of FALLBACK_ERRORS; the closures of the other back end, `compiler`, evaluate the expression
+then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,8 +59,8 @@ class FastPath(msgspec.Struct, frozen=True):
         evaluate: From the device to the value.
         cost: The greatest cost, in units of CEL.
         kind: The type of every value, if all have one type.
-        attribute: The domain and name of the attribute that the part is, if it is one.
-        check: The domain, and the comparison of one of its attributes with a constant, if the part is one.
+        attribute: Domain and name, if the part is an attribute.
+        check: The domain and the comparison, if the part compares an attribute of the domain with a constant.
     """
 
     evaluate: Evaluate
@@ -71,7 +71,7 @@ class FastPath(msgspec.Struct, frozen=True):
 
 
 class _FastPathContext(msgspec.Struct, frozen=True):
-    """What all parts of an expression share: the owner of its regular expressions, and the attributes read so far."""
+    """The owner of an expression's regular expressions, and the attributes that its parts read so far."""
 
     owner: str
     reads: set[str]
@@ -80,7 +80,7 @@ class _FastPathContext(msgspec.Struct, frozen=True):
 def compile_fast_path(node: typed_ast.TypedNode, owner: str = "") -> tuple[Evaluate, int, frozenset[str]] | None:
     """The function that evaluates a device, its greatest cost, and the attributes it reads; None if there is no fast path.
 
-    Regular expressions are cached for `owner`. The attributes are those that `read_attributes` finds in the expression.
+    The cache charges `owner` for regular expressions. The attributes are those that `read_attributes` finds in the expression.
     """
     context = _FastPathContext(owner, set())
     found = _compile(node, context)

@@ -1,4 +1,4 @@
-"""The Kubernetes authorization libraries, as declared upstream: no variable of a device selector gives access to them."""
+"""The Kubernetes authorization libraries: device selectors have no variable of their types, so no call can be made."""
 
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ def _check(*_: Any) -> int:
 
 
 def _selector(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost of reading a selector of requirements: a tenth per character, and at most one requirement in two characters."""
+    """Cost of parsing a selector: a tenth per character, and that of one requirement for every two characters."""
     length = size_of(arguments[1])
     return _SELECTOR_BASE - (-length // 10) + -(-length // 2) * _REQUIREMENT_COST - 1
 

@@ -16,7 +16,7 @@ from dra_extender.cel.types.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, 
 _A: Final = variable("A")
 _MAX_DIGITS: Final = 400
 _NUMBER_WORK: Final = 100
-"""What a double counts for that is read or shown; one that is read has at most `_MAX_DIGITS` characters."""
+"""The work of reading or writing a double; one that is read has at most `_MAX_DIGITS` characters."""
 
 
 def _text_to_number(text: str, target: str) -> int:
@@ -85,10 +85,10 @@ def _text_to_bool(text: str) -> bool:
 
 
 def decode(frame: EvaluationFrame, value: bytes) -> str:
-    """The text that bytes spell in UTF-8.
+    """The text of bytes in UTF-8.
 
     Raises:
-        CelRuntimeError: They spell none.
+        CelRuntimeError: They are not valid UTF-8.
     """
     frame.build_text(len(value))
     try:
@@ -153,6 +153,6 @@ def _conversions() -> tuple[Function, ...]:
 CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"},
 )
-"""Functions that are evaluated at compile time when their argument is constant, so that `int('x')` is a compile error."""
+"""Functions that are evaluated at compile time if their argument is constant: `int('x')` is a compile error."""
 
 CONVERSION_FUNCTIONS: Final = _conversions()

@@ -105,7 +105,7 @@ def _in_map(frame: EvaluationFrame, key: Any, values: dict[Any, Any]) -> bool:
 
 
 def _arithmetic() -> tuple[Function, ...]:
-    """The order of overloads is upstream's: it decides what an operand of open type, such as [][0], is taken for."""
+    """The arithmetic operators. The type check takes an operand of open type, such as [][0], for that of the first overload."""
 
     def whole(run: Callable[[Any, Any], Any], signed: Callable[[int, int], int]) -> tuple[Overload, Overload]:
         return (
@@ -148,7 +148,7 @@ def _subtraction(double: Overload, whole: Overload, unsigned_whole: Overload) ->
 
 
 def _doubles_compared(run: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """Compare with at least one double: both sides are taken for doubles, whatever precision that loses."""
+    """A comparison with a double on one side at least: it converts both sides to double, even if that loses precision."""
 
     def compare(one: Any, other: Any) -> bool:
         left, right = float(one), float(other)
@@ -181,7 +181,7 @@ def _ordering() -> tuple[Function, ...]:
 
 
 def _unused(*_: Any) -> Any:
-    """Operators that the compiler translates itself need their signatures only."""
+    """The implementation of operators that the compiler translates itself: only their signatures are used."""
     raise CelRuntimeError("no such overload")
 
 

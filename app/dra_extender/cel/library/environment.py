@@ -1,8 +1,8 @@
 """What expressions may use, by Kubernetes release: the functions of the stored-expression environment and the fields of `device`.
 
-A scheduler evaluates selectors that the API server has accepted, so nothing is hidden behind feature gates here. The
-libraries of 1.34 to 1.36 differ from those of 1.37 in `includes` and in the type of attributes alone: 1.34 and 1.35 have
-neither that function nor lists, 1.36 has its own form of it.
+The API server has already accepted the selectors that a scheduler evaluates, so feature gates play no role here. The libraries of
+1.34 to 1.36 differ from those of 1.37 in two points, `includes` and the type of attributes: 1.34 and 1.35 have neither `includes`
+nor list attributes, and `includes` of 1.36 differs.
 """
 
 from collections.abc import Mapping

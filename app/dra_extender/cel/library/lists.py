@@ -49,10 +49,10 @@ _MAX_INCLUDED: Final = 48
 
 
 def _comparable(one: Any, other: Any) -> bool:
-    """Whether there is an order between two values; upstream lets those pass between which there is none.
+    """Whether two values can be ordered; as upstream does, callers skip pairs of different types.
 
     Raises:
-        CelRuntimeError: One of them has no order at all.
+        CelRuntimeError: The type of one of them has no order.
     """
     kind, other_kind = type(one), type(other)
     if kind not in _ORDERED or other_kind not in _ORDERED:
@@ -129,10 +129,10 @@ def _sort(frame: EvaluationFrame, values: Elements) -> Elements:
 
 
 def sort_by_keys(frame: EvaluationFrame, values: Elements, keys: Elements) -> Elements:
-    """Sort a list by the keys of its elements, which have to be of one type that has an order.
+    """Sort a list by the keys of its elements.
 
     Raises:
-        CelRuntimeError: They are not.
+        CelRuntimeError: The keys are not of one type that has an order.
     """
     if not keys:
         return values
@@ -166,7 +166,7 @@ def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Evaluat
 def _sum(
     kind: type, least: float, most: float, checked: Callable[[Any], Any]
 ) -> Callable[[EvaluationFrame, Elements], Any]:
-    """Add numbers of one type; `checked` is asked about sums that are not between `least` and `most`."""
+    """Add numbers of one type; `checked` raises an error for a sum below `least` or above `most`, or accepts it."""
 
     def add(total: Any, piece: Elements) -> Any:
         for value in piece:
@@ -214,7 +214,7 @@ def _includes(frame: EvaluationFrame, target: Any, wanted: Any) -> bool:
 
 
 def _includes_capped(frame: EvaluationFrame, target: Any, wanted: Any) -> bool:
-    """Look at as many elements as a device may have attribute values, then fail."""
+    """Search as many elements as an attribute may have values, then fail."""
     if type(target) not in LISTS or len(target) <= _MAX_INCLUDED:
         return _includes(frame, target, wanted)
     if _includes(frame, target[:_MAX_INCLUDED], wanted):

@@ -52,7 +52,7 @@ def some(value: Any) -> Optional:
 
 
 _PIECE: Final = 64
-"""So many elements are unwrapped between two looks at the limits."""
+"""Elements that are unwrapped between two checks of the limits."""
 _ELEMENT_WORK: Final = 8
 _V: Final = variable("V")
 _OPTIONAL: Final = optional_of(_V)
@@ -60,7 +60,7 @@ _LIST: Final = list_of(_V)
 _OPTIONALS: Final = list_of(_OPTIONAL)
 
 LAZY: Final = frozenset({"or", "orValue"})
-"""Functions that look at their argument only when their target is empty, and cost nothing."""
+"""Functions that evaluate their argument only if their target is empty, and cost nothing."""
 
 FUNCTIONS: Final = (
     function("optional.of", overload((_V,), _OPTIONAL, some)),

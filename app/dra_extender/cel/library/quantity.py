@@ -52,7 +52,7 @@ _READ_WORK: Final = 150
 _WORK: Final = 60
 _SCALE: Final = 18
 _DECIMAL_WORK: Final = 200
-"""What numbers of up to two thousand digits take."""
+"""The work of numbers with up to two thousand digits."""
 READ: Final = NativeFunction("quantity", (TEXT,), quantity, _text_work)
 ASK: Final = NativeFunction("isQuantity", (TEXT,), is_quantity, _text_work)
 ADD: Final = NativeFunction("add", (QUANTITY.name, QUANTITY.name), added, _number_work)

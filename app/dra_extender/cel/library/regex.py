@@ -1,4 +1,4 @@
-"""The functions that take regular expressions."""
+"""The functions that take regular expressions; a constant pattern is compiled with the expression."""
 
 from typing import Any, Final
 
@@ -8,8 +8,6 @@ from dra_extender.cel.runtime.cost import EvaluationFrame, pattern_searched
 from dra_extender.cel.runtime.values import TypeValue
 from dra_extender.cel.types.declarations import Implementation, Overload, function, method, overload
 from dra_extender.cel.types.types import BOOL, DYN, INT, STRING, Type, list_of, type_of
-
-"""Functions whose second argument is a pattern; a constant one is compiled with the expression."""
 
 _MATCH_WORK: Final = 80
 # The two highest bits of a byte, and what they are in all but the first bytes of a character in UTF-8.
@@ -37,9 +35,9 @@ def _find(frame: EvaluationFrame, text: str, pattern: str) -> str:
 
 
 def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) -> list[str]:
-    """All matches from left to right; an empty one right behind another match does not count.
+    """All matches from left to right, without an empty one right behind another match.
 
-    Each search for the next may look at all that is left.
+    Each search may read the rest of the text, and is charged for it.
     """
     results: list[str] = []
     end = -1
@@ -63,7 +61,7 @@ def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) 
 
 
 def _inside_a_character(raw: bytes, place: int) -> bool:
-    """Whether the place in this UTF-8 is not the begin of a character; RE2 finds nothing also there."""
+    """Whether a position in UTF-8 is inside of a character: RE2 also reports empty matches there."""
     return place < len(raw) and raw[place] & _KIND == _CONTINUATION
 
 
@@ -98,4 +96,4 @@ OF_TYPES: Final = {
     ("findAll", 2): _of_type(_find_all, _TEXTS),
     ("findAll", 3): _of_type(_find_all, _TEXTS, INT),
 }
-"""What functions, by how many arguments they have, do with a constant pattern and a type: they search its name."""
+"""Overloads by function and number of arguments that search the name of a type for a constant pattern, as upstream does."""

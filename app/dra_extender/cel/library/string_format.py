@@ -31,14 +31,14 @@ _CLAUSE_WORK: Final = 80
 _PERCENT_WORK: Final = 20
 _VALUE_WORK: Final = 40
 _DIGITS_WORK: Final = 500
-"""What a double's digits take at most before the point: 300 of them, as many again behind it take twice that."""
+"""The work of writing a double with up to 300 digits before the point; each place behind it takes two units."""
 
 
 def format_text(frame: EvaluationFrame, template: str, arguments: list[Any]) -> str:
     """Fill the clauses of a template with the arguments, in order.
 
     Raises:
-        CelRuntimeError: A clause is unknown, or has no argument or one that it cannot show.
+        CelRuntimeError: A clause is unknown, lacks an argument, or has one of a type that it cannot show.
         CelCostError: The result would be too long.
     """
     parts: list[str] = []
@@ -93,7 +93,7 @@ _SHOWABLE: Final[dict[str, frozenset[str]]] = {
 
 
 def check_format(template: str, arguments: Sequence[Sequence[Type]]) -> None:
-    """Check a constant template against the static types of its arguments, each followed by those inside of a literal.
+    """Check a constant template against the static types of its arguments; each argument lists its type and those in its literal.
 
     Raises:
         CelRuntimeError: A clause is wrong, an argument does not fit its clause, or there are too few or too many.
@@ -124,9 +124,9 @@ def _clause(frame: EvaluationFrame, verb: str, precision: str | None, value: Any
 
 
 def _floating(value: Any, verb: str, places: int) -> str:
-    """Show a double the way upstream's localised printer does: thousands grouped, powers of ten in superscript.
+    """Write a double as upstream's localised printer does: with groups of thousands and powers of ten in superscript.
 
-    That printer gives a power of ten six places whatever was asked for.
+    With %e that printer writes six places, whatever the precision.
     """
     value = _SPECIAL_DOUBLES.get(value, value) if isinstance(value, str) else value
     if not isinstance(value, float):
@@ -165,7 +165,7 @@ def _hexadecimal(frame: EvaluationFrame, value: Any) -> str:
 
 
 def _shown(frame: EvaluationFrame, value: Any) -> str:
-    """Show any value; nested values are charged, because one value can be in many places."""
+    """Write any value; nested values are charged each time, because one value can occur many times."""
     frame.spend(_VALUE_WORK)
     kind = type(value)
     if kind is str:
@@ -203,7 +203,7 @@ def _key(frame: EvaluationFrame, key: Any) -> str:
 
 
 def _nested(frame: EvaluationFrame, value: Any) -> str:
-    """Inside of lists and maps texts are quoted, and doubles have six places."""
+    """Write a value inside of a list or map: texts in quotes, doubles with six places."""
     if isinstance(value, str):
         return _quoted(frame, value)
     if isinstance(value, bytes):

@@ -35,7 +35,7 @@ from dra_extender.cel.types.types import DYN, INT, STRING, list_of
 
 _CALL_WORK: Final = 36
 _SHORT: Final = 64
-"""Characters of texts for which the worst case is a small constant: their sizes are not looked at any further."""
+"""Texts up to this length are charged a small constant, whatever the call does with them."""
 _PIECE_WORK: Final = 8
 _PART_WORK: Final = 5
 _BLANKS: Final = (
@@ -110,7 +110,7 @@ def _split(frame: EvaluationFrame, text: str, separator: str, count: int = -1) -
 
 
 def _characters(frame: EvaluationFrame, text: str, length: int) -> list[str]:
-    """The first characters one by one, and the rest."""
+    """The first `length` - 1 characters one by one, and the rest as one text."""
     if not length:
         return []
     frame.require_list(length)
@@ -137,7 +137,7 @@ def _substring(frame: EvaluationFrame, text: str, start: int, end: int | None = 
 
 
 def _trim(frame: EvaluationFrame, text: str) -> str:
-    """In pieces, for blanks beyond ASCII take long; a text without blanks is looked at in two places."""
+    """The text without blanks at both ends; it is trimmed in pieces, because blanks beyond ASCII take long."""
     start, end = 0, len(text)
     while start < end:
         piece = text[start : start + PIECE] if end - start > PIECE else text[start:]
@@ -178,7 +178,7 @@ def _quote(frame: EvaluationFrame, text: str) -> str:
 
 
 def _recased(frame: EvaluationFrame, text: str, change: NativeFunction) -> str:
-    """Only the letters of ASCII change; of bytes, Python changes no others either."""
+    """Change the case of ASCII letters only: Python does so with bytes, so other texts are encoded first."""
     if len(text) <= _SHORT and text.isascii():
         return str(change.run(text))
     frame.build_text(len(text), plain=text.isascii())

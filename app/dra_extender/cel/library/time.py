@@ -29,15 +29,15 @@ from dra_extender.model.go_duration import HOUR, MINUTE, SECOND
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE: Final = 146_097 * 86_400
-"""Seconds in 400 years, after which the calendar repeats; times at the edges of Python's are moved by it."""
+"""Seconds in 400 years, after which the calendar repeats; times near the limits of datetime are shifted by this."""
 _EARLY: Final = -62_100_000_000
 _LATE: Final = 253_370_000_000
 _CALENDAR_WORK: Final = 350
 _PARSING_WORK: Final = 100
 _ZONE_WORK: Final = 2_600
-"""What reading a named zone takes: 52 us, whether or not it is remembered."""
+"""The work of a lookup in a named zone: 52 us, cached or not."""
 _NO_ZONE_WORK: Final = 1_800
-"""What looking for a zone takes in addition that the system does not have."""
+"""The additional work of looking for a zone that the system does not have."""
 _LONGEST_ZONE: Final = 100
 _UTC_NAMES: Final = frozenset({"", "UTC", "Local"})
 
@@ -84,7 +84,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _of_moment(name: str, take: Callable[[Civil], int], *others: tuple[Any, Any]) -> Function:
-    """A part of a timestamp, in UTC or in a zone that is named."""
+    """A function that reads a part of a timestamp, in UTC or in a given zone."""
 
     def plain(moment: Timestamp) -> int:
         return take(civil(moment, 0))
@@ -99,7 +99,7 @@ def _of_moment(name: str, take: Callable[[Civil], int], *others: tuple[Any, Any]
 
 
 def _whole(unit: int) -> Callable[[Duration], int]:
-    """Whole units of a duration; computed in doubles, as upstream does, so that the last nanosecond may round up."""
+    """A function that reads whole units of a duration, in doubles as upstream does: the last nanosecond may round up."""
 
     def run(span: Duration) -> int:
         whole, rest = divmod(abs(span.nanos), unit)
@@ -169,12 +169,12 @@ ARITHMETIC: Final = {
         overload((TIMESTAMP, TIMESTAMP), DURATION, lambda one, other: duration_of(one.nanos - other.nanos)),
     ),
 }
-"""Overloads of operators that the core library lists between its own, in upstream's order."""
+"""Overloads that the core library inserts among those of its operators, in upstream's order."""
 
 NEGATION: Final = Overload(
     parameters=(DURATION,), result=DURATION, run=lambda span: duration_of(-span.nanos), hidden=True
 )
-"""Upstream does not declare it, but has it."""
+"""Upstream implements it without declaring it."""
 
 FUNCTIONS: Final = (
     *_parts(),

@@ -1,1 +1,1 @@
-"""Mistakes in an expression that can be found before any device is known."""
+"""Mistakes in expressions that can be found without devices."""

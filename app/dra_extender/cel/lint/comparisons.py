@@ -115,7 +115,7 @@ def _of_attribute(node: ast.CallExpression, subject: ast.SyntaxNode, *, certain:
 
 
 def _compare(subject: ast.SyntaxNode, other: str, symbol: str) -> str:
-    """What to write instead; nothing if it is not known what to compare with."""
+    """The comparison to write instead; empty if `other` is."""
     if symbol in _EQUALITY.values():
         return other and f"{print_expression(subject)} {symbol} {other}"
     return other and f"{_call(subject, 'compareTo', other)} {symbol} 0"
@@ -134,7 +134,7 @@ def _quantity(node: ast.SyntaxNode) -> str:
 
 
 def _semver(node: ast.SyntaxNode) -> str:
-    """The version that a constant means, forgivingly read if it is no strict one; empty if it means none."""
+    """The version that a constant means, in its lenient form if it is not a strict one; empty if it means none."""
     text = str(node.value) if isinstance(node, ast.Literal) else ""
     for read, more in ((parse_semver, ""), (parse_lenient, ", true")):
         with suppress(SemverError):

@@ -1,4 +1,4 @@
-"""Conditions that no device decides, and parts that fail whatever the device."""
+"""Conditions with the same result on every device, and parts that fail on every device."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -40,7 +40,7 @@ def _fails(evaluation: Evaluation, item: ExplainedPart) -> bool:
 
 
 def _remedy(node: ast.SyntaxNode) -> str:
-    """The forgiving form of a version that is no strict one."""
+    """The lenient form of a version that is not a strict one."""
     if isinstance(node, ast.CallExpression) and node.function == "semver" and len(node.arguments) == 1:
         return f"semver({print_expression(node.arguments[0])}, true)"
     return ""
@@ -106,7 +106,7 @@ def _reflexive(node: ast.SyntaxNode) -> bool | None:
 
 
 def _contradiction(item: ExplainedPart) -> str:
-    """Two operands of `&&` that ask the same part for different values; empty if there are none."""
+    """The message about two operands of `&&` that demand different values of one part; empty if there are none."""
     allowed: dict[str, list[Any]] = {}
     forbidden: dict[str, list[Any]] = {}
     for node in _conjuncts(item.node):

@@ -1,4 +1,4 @@
-"""What a lint finds in an expression."""
+"""Findings of the lint."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""Attributes that a device need not have: reading one that is missing fails, it does not just not match."""
+"""Reads of attributes that a device may lack: reading a missing attribute is a failure, not "no match"."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -11,13 +11,13 @@ from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression
 
 Fact = tuple[str, ...]
-"""What is known to hold: ("driver", name), ("domain", name), or the key of an `AttributeAccess` that is known to be there."""
+"""Something known about a device: ("driver", name), ("domain", name), or the key of an `AttributeAccess` that exists."""
 
 _NOTHING: Final[frozenset[Fact]] = frozenset()
 
 
 def facts_of(expressions: Iterable[ast.SyntaxNode]) -> frozenset[Fact]:
-    """What holds for a device for which all of these conditions are true."""
+    """The facts about a device for which all of these conditions are true."""
     return frozenset().union(*(_established(each, truth=True) for each in expressions))
 
 
@@ -44,7 +44,7 @@ def _suggestion(node: ast.SyntaxNode, access: AttributeAccess) -> str:
 
 
 def _is_shared(domain: str) -> bool:
-    """Domains of Kubernetes itself are used by many drivers and are no driver's name."""
+    """Whether a domain is Kubernetes' own: many drivers use these, and no driver is named so."""
     return domain.endswith(("kubernetes.io", "k8s.io"))
 
 
@@ -63,7 +63,7 @@ def _unguarded(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[a
 
 
 def _children(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[ast.SyntaxNode, frozenset[Fact]]]:
-    """The nodes below with what holds when their failure matters."""
+    """The nodes below, each with the facts that hold whenever its failure matters."""
     below = children_of(node)
     if isinstance(node, ast.CallExpression) and node.function in {"_&&_", "_||_"} and node.target is None:
         truth = node.function == "_&&_"
@@ -89,7 +89,7 @@ def _is_guarded(access: AttributeAccess, known: frozenset[Fact]) -> bool:
 
 
 def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:
-    """What holds when a condition is true (or false)."""
+    """The facts that follow from a condition being `truth`."""
     if isinstance(node, ast.Select):
         tested = _tested(node) if truth and node.test else None
         return _NOTHING if tested is None else frozenset({tested.key})

@@ -22,7 +22,7 @@ _DRIVER: Final = "largest.example.com"
 
 
 def limit_findings(source: str, tree: ast.SyntaxNode, units: int) -> Iterator[LintFinding]:
-    """Findings about an expression that compiles in `units`; its cost is that on a device as large as the API allows."""
+    """Findings about an expression that compiles in `units`; its cost is measured on a device as large as the API allows."""
     if units > _COSTLY * COMPILE_LIMIT:
         message = f"compiling it takes {units} of {COMPILE_LIMIT} units that an expression may take"
         yield warning(LintCode.COMPILE_LIMIT, 0, message)
@@ -50,7 +50,7 @@ def claim_limit_findings(units: int) -> Iterator[LintFinding]:
 
 
 def _largest_device(tree: ast.SyntaxNode) -> DeviceActivation:
-    """A device that has what the expression reads and is filled up with further attributes."""
+    """A device with what the expression reads and as many further attributes as the API allows."""
     value = Attribute(string_value="x" * _LONGEST_VALUE)
     driver = next((name for name in map(driver_of, nodes_of(tree)) if name), _DRIVER)
     attributes: dict[str, Attribute] = {}

@@ -1,4 +1,4 @@
-"""What is wrong or doubtful in a selector before any device is asked."""
+"""The lint of one expression: errors, and what may not mean what its author thinks."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -33,10 +33,10 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
     """The findings of an expression in the order of its text; an empty result means that the lint found nothing wrong.
 
     Args:
-        expression: The expression; anything goes.
-        before: The selectors that are true before this one is asked, those of the class above all: what they make sure of
-            needs no guard. None if they are not known; nothing is said about guards then.
-        condition: Whether the result must be a bool; for derived attributes it need not.
+        expression: Any text.
+        before: The selectors that are evaluated before this one, such as those of the class: what they guarantee needs no guard.
+            None if they are not known; guards are not checked then.
+        condition: Whether the result must be a bool, as that of a selector; that of a derived attribute need not.
     """
     if len(expression.encode(errors="surrogatepass")) > MAX_LENGTH:
         return (
@@ -64,9 +64,9 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
 
 
 def _is_path(node: SyntaxNode) -> bool:
-    """Whether a variable for this is worth looking through: `device.attributes`, and its domains by a plain key.
+    """Whether variables with this value are replaced: `device.attributes`, and a domain of it with a plain key.
 
-    Other keys could use variables twice, and what they stand for would double with each binding.
+    Other keys could use variables twice, which would double the tree with each binding.
     """
     if device_map_of(node) is None:
         return is_device_field(node, "attributes") or is_device_field(node, "capacity")

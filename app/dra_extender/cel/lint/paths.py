@@ -1,4 +1,4 @@
-"""Mistakes in reaching attributes and capacities: suffixes, names without domain, names that are domain and name at once."""
+"""Mistakes in paths to attributes and capacities: suffixes, names without a domain, and keys such as "domain/name"."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -17,7 +17,7 @@ _ABOUT_MAPS: Final = frozenset({"size", "includes"})
 
 
 def path_findings(root: ast.SyntaxNode, drivers: frozenset[str]) -> Iterator[LintFinding]:
-    """The findings of a tree; `drivers` are names that are domains although they have no dot."""
+    """The findings of a tree; names of `drivers` are domains even without a dot."""
     for visit in visits(root):
         node = visit.node
         if isinstance(node, ast.Identifier):
@@ -79,7 +79,7 @@ def _suffix(node: ast.Select) -> Iterator[LintFinding]:
 
 
 def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[LintFinding]:
-    """Keys of device.attributes and device.capacity that are no domains."""
+    """Keys of device.attributes and device.capacity that are not domains."""
     step = step_of(visit.node)
     device_map = device_map_of(visit.node)
     if step is None or device_map is None or is_domain_name(step.key) or step.key in drivers:
@@ -117,7 +117,7 @@ def _others(parent: ast.CallExpression, node: ast.SyntaxNode) -> Iterator[ast.Sy
 
 
 def _is_value(visit: Visit) -> bool:
-    """Whether a domain is used where only an attribute can be meant."""
+    """Whether an expression uses a domain's map where only the value of an attribute makes sense."""
     parent = visit.parent
     if parent is None:
         return True

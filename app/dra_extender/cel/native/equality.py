@@ -1,7 +1,7 @@
 """CEL equality and the keys of maps.
 
-Equality differs from that of Python: a bool is no number, and a quantity or version is compared with its own type only.  Hashing a
-long key takes long, and so does finding a key among others with the same hash.
+Equality differs from that of Python: a bool is no number, and a quantity or version compares with its own type only. Looking up a
+long key takes long, and so does a key among others with the same hash: both are charged.
 """
 
 from collections.abc import Mapping
@@ -36,17 +36,17 @@ _TEXTS: Final = frozenset({str, bytes})
 _CONTAINERS: Final = LISTS | MAPS | {Optional}
 _LONG_KEY: Final = 64
 _OF_ONE_HASH: Final[Mapping[type, int]] = {Duration: 16, Timestamp: 800, DoubleKey: 160}
-"""Units for the most keys of a type that have one hash: Python reduces numbers modulo 2**61 - 1."""
+"""Units for the most keys of a type that can have one hash: Python reduces numbers modulo 2**61 - 1."""
 _ANY_NUMBER: Final = frozenset({IpAddress, Cidr})
-"""Types with so many values of one hash that all keys of a map may have it."""
+"""Types whose values are so many that all keys of a map may have one hash."""
 
 
 def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """Whether two values are equal; numbers compare across types, everything else only within its type.
 
     Raises:
-        CelRuntimeError: A quantity or version on the left meets another type, or a sum of quantities; the mirrored comparison
-            is false, or compares.
+        CelRuntimeError: `one` is of a strict type, and `other` of another type or a sum of quantities. With both sides swapped the
+            result is false, or that of a comparison.
         CelCostError: The values are too large to compare.
     """
     kind, other_kind = type(one), type(other)
@@ -68,14 +68,14 @@ def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
 
 
 def _strictly_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    """Versions have many parts, and URLs are texts."""
+    """Whether two values of a strict type are equal; the length of versions and URLs is charged."""
     if type(one) is Semver or type(one) is Url:
         frame.spend(len(one.text))
     return bool(one == other)
 
 
 def _equal_containers(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    """Pairs that come again, as in a tree whose branches are one object, are looked at once."""
+    """Whether two containers are equal; a pair that occurs again, as in a tree that shares branches, is compared once."""
     pairs = frame.same
     if pairs is None:
         frame.same = set()
@@ -116,7 +116,7 @@ def _equal_maps(frame: EvaluationFrame, one: Mapping[Any, Any], other: Mapping[A
 
 
 def _value_of_key(values: Mapping[Any, Any], key: Any) -> Any:
-    """What one map has under the key of another."""
+    """The value of another map's dict key; a marker object if there is none."""
     if type(key) is not DoubleKey:
         return values.get(key, _ABSENT)
     try:
@@ -136,7 +136,7 @@ def _equal_lists(frame: EvaluationFrame, one: Elements, other: Elements) -> bool
 
 
 def _compares_natively(frame: EvaluationFrame, values: Elements) -> bool:
-    """Whether Python's comparison of the elements, which is faster, means the same as CEL's."""
+    """Whether Python compares the elements as CEL does, which is faster."""
     kinds = types_of(frame, values)
     return kinds <= _INTEGERS or kinds <= _STRINGS
 
@@ -149,7 +149,7 @@ def elements_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
 
 
 def equal_or_false(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    """Whether two values are equal, where a comparison that does not exist counts as "no"."""
+    """Whether two values are equal; false if there is no such comparison."""
     try:
         return equal(frame, one, other)
     except CelRuntimeError as error:
@@ -159,7 +159,7 @@ def equal_or_false(frame: EvaluationFrame, one: Any, other: Any) -> bool:
 
 
 def first_index(frame: EvaluationFrame, element: Any, values: Elements, *, mirrored: bool = False) -> int:
-    """The index of the first element equal to this one, -1 if there is none; `mirrored` asks the elements instead of it."""
+    """The index of the first element equal to `element`, -1 if there is none; `mirrored` puts the elements on the left side."""
     kind = type(element)
     if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _compares_natively(frame, values):
         if (kind in _STRINGS) is not (type(values[0]) in _STRINGS):
@@ -178,7 +178,7 @@ def contains_element(frame: EvaluationFrame, element: Any, values: Elements) -> 
 
 
 def key_work(key: Any, size: int) -> int:
-    """What looking for a dict key takes at worst, in a map of so many entries, above a few units."""
+    """The work of looking up a dict key in a map of this size at worst; 0 for short keys."""
     kind = type(key)
     if kind is str:
         return len(key) >> 4 if len(key) > _LONG_KEY else 0
@@ -188,7 +188,7 @@ def key_work(key: Any, size: int) -> int:
 
 
 def charge_key(frame: EvaluationFrame, key: Any, size: int) -> None:
-    """Charge looking for a dict key."""
+    """Charge the lookup of a dict key."""
     work = key_work(key, size)
     if work:
         frame.begin_call("a map's key", work)

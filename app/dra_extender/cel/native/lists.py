@@ -1,4 +1,4 @@
-"""Native calls on lists: on pieces, so that none takes long, with the limits looked at between them."""
+"""Native calls on lists: they work on pieces, and limits and deadline are checked between two pieces."""
 
 from collections.abc import Iterable, Iterator
 from heapq import merge
@@ -13,7 +13,7 @@ Elements = list[Any] | tuple[Any, ...]
 _TEXTS: Final = frozenset({str, bytes})
 _SORTED_PIECE: Final = 1_000
 _COMPARED_WORK: Final = 4
-"""What comparing two elements takes that have methods of their own for it."""
+"""The work of comparing two elements of a type that defines its own order."""
 _DISTINCT_PIECE: Final = 32
 _LONG: Final = 64
 
@@ -67,17 +67,17 @@ SORT: Final = NativeFunction(
 
 
 def sort_work(count: int) -> int:
-    """What sorting takes without what comparing long elements does."""
+    """The work of sorting this many elements, if none is long."""
     return _COMPARED_WORK * count * count.bit_length()
 
 
 def pieces(length: int) -> Iterator[tuple[int, int]]:
-    """The first place of each piece and the place behind its last."""
+    """The start and the end of each piece of a list of this length."""
     return ((start, min(start + PIECE, length)) for start in range(0, length, PIECE))
 
 
 def concatenated(frame: EvaluationFrame, *lists: Elements) -> list[Any]:
-    """The elements of all lists, one list after the other."""
+    """A new list with the elements of all lists."""
     frame.require_list(sum(map(len, lists)))
     made: list[Any] = []
     for values in lists:
@@ -97,12 +97,12 @@ def types_of(frame: EvaluationFrame, values: Elements) -> set[type]:
 
 
 def charge_texts(frame: EvaluationFrame, values: Elements, start: int, end: int, shift: int) -> None:
-    """Charge the characters of texts that are about to be looked at, a unit for each 2**shift."""
+    """Charge the characters of texts before they are read, a unit for each 2**shift."""
     frame.spend(LENGTHS.call(frame, values, start, end) >> shift)
 
 
 def number_range(frame: EvaluationFrame, count: int) -> list[int]:
-    """The numbers from 0 on."""
+    """The first `count` numbers from 0."""
     made: list[int] = []
     for start, end in pieces(count):
         made += NUMBERS_OF_RANGE.call(frame, start, end)
@@ -110,7 +110,7 @@ def number_range(frame: EvaluationFrame, count: int) -> list[int]:
 
 
 def index_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
-    """The place of the first element that Python takes for equal, -1 if there is none; the elements are numbers or texts."""
+    """The index of the first element that equals `wanted` in Python, -1 if there is none; elements are numbers or texts."""
     length = len(wanted) if type(wanted) in _TEXTS else 0
     for start, end in pieces(len(values)):
         if length > _LONG:
@@ -122,7 +122,7 @@ def index_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
 
 
 def same_elements(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
-    """Whether lists of one length are equal as Python takes it; the elements are numbers or texts."""
+    """Whether two lists of one length are equal in Python; elements are numbers or texts."""
     texts = bool(one) and type(one[0]) in _TEXTS
     for start, end in pieces(len(one)):
         if texts:
@@ -133,7 +133,7 @@ def same_elements(frame: EvaluationFrame, one: Elements, other: Elements) -> boo
 
 
 def sorted_indexes(frame: EvaluationFrame, keys: Elements) -> Iterable[int]:
-    """The places of keys of one type in ascending order; equal ones stay in the order they have."""
+    """The indexes of keys of one type in ascending order of the keys; the sort is stable."""
     if type(keys[0]) in _TEXTS:
         for start, end in pieces(len(keys)):
             frame.begin_call(
@@ -161,7 +161,7 @@ _MERGE_WORK: Final = 10
 
 
 def distinct_by_hash(frame: EvaluationFrame, values: Elements) -> list[Any]:
-    """The elements without those that came before, all of one type that Python compares as CEL does; hashes may collide."""
+    """The distinct elements in their order; Python compares their one type as CEL does. Hash collisions are charged."""
     if type(values[0]) in _TEXTS:
         for start, end in pieces(len(values)):
             charge_texts(frame, values, start, end, 4)
@@ -174,14 +174,14 @@ def distinct_by_hash(frame: EvaluationFrame, values: Elements) -> list[Any]:
 
 
 def adjacent_pairs(frame: EvaluationFrame, values: Elements) -> Iterator[tuple[Any, Any]]:
-    """Each element with the next; comparing the two is charged."""
+    """Pairs of each element and the next; the comparison of the two is charged."""
     for one, other in pairwise(values):
         frame.spend(ordering_work(one, other))
         yield one, other
 
 
 def ordering_work(one: Any, other: Any) -> int:
-    """What asking for the order of two elements takes, texts up to the end of the shorter one."""
+    """The work of ordering two elements; texts are compared up to the end of the shorter one."""
     if type(one) in _TEXTS and type(other) in _TEXTS:
         return _COMPARED_WORK + (min(len(one), len(other)) >> 4)
     return _COMPARED_WORK

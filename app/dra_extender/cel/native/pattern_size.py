@@ -1,8 +1,8 @@
-"""How large a regular expression becomes, estimated from its text before RE2 sees it.
+"""The size of a regular expression's program, estimated from its text before RE2 compiles it.
 
-RE2 spells out every class as pieces of UTF-8 bytes, repeats whatever is repeated with a count, and looks at its limits
-only then. The estimate is an upper bound for its program, near to it for ordinary patterns. What RE2 does not accept is
-estimated somehow and left to RE2 to refuse.
+RE2 expands every class to ranges of UTF-8 bytes and every counted repetition to copies, and checks its limits only then. The
+estimate is an upper bound of the program's size, and close to it for ordinary patterns. Patterns that RE2 does not accept get some
+estimate; RE2 refuses them.
 """
 
 import re
@@ -14,9 +14,9 @@ _START: Final = 6
 """Instructions of a pattern that matches nothing."""
 _ANY_CHARACTER: Final = 9
 _NEGATED: Final = 14
-"""What a class takes at least that is everything but something."""
+"""The least size of a negated class."""
 _SPLIT: Final = 8
-"""What a character beyond ASCII takes in addition in such a class, whose ranges it splits."""
+"""The additional size of a character beyond ASCII in a negated class, whose ranges it splits."""
 _PLAIN: Final = 2
 _NAMED_GROUP: Final = 2
 _SCRIPT: Final = 150
@@ -46,7 +46,7 @@ _CATEGORIES: Final[Mapping[str, tuple[int, int]]] = {
     "Ps": (141, 182),
     "Pe": (133, 179),
 }
-"""Categories and scripts above `_SCRIPT`, by what they and their complements take at most."""
+"""The sizes of categories and scripts above `_SCRIPT`, and of their complements, at most."""
 
 _LITERALS: Final = re.compile(r"[^\\\[\](){}|*+?.^$]++")
 _COUNT: Final = re.compile(r"\{([0-9]{1,9})(,?)([0-9]{0,9})\}")
@@ -71,7 +71,7 @@ def estimated_size(pattern: str) -> int:
 
 
 class _Estimate:
-    """One walk over a pattern; groups are kept on a stack of their own."""
+    """One pass over a pattern, with a stack of open groups."""
 
     def __init__(self, pattern: str) -> None:
         self._text = pattern
@@ -81,7 +81,7 @@ class _Estimate:
         self._open: list[tuple[int, int, bool]] = []
         self._sum = 0
         self._last = 0
-        """What the part takes that a repetition would repeat; it is not in the sum yet."""
+        """The size of the last part, which a repetition would repeat; the sum does not include it yet."""
 
     def total(self) -> int:
         text = self._text
@@ -122,7 +122,7 @@ class _Estimate:
             self._push(_ANY_CHARACTER if character == "." else self._literal(ord(character)))
 
     def _literals(self, run: str) -> None:
-        """Characters that stand for themselves; a repetition is of the last."""
+        """Characters that stand for themselves; a repetition applies to the last."""
         self._place += len(run)
         if run.isascii():
             self._push((len(run) - 1) * (_ASCII_FOLD if self._fold else 1))
@@ -188,7 +188,7 @@ class _Estimate:
         self._push(self._literal(low) if low >= 0 else size)
 
     def _escaped(self) -> tuple[int, int]:
-        """The size of an escape sequence, or the character it stands for, -1 if it stands for a class or a place."""
+        """The size of an escape sequence, and the character it stands for: -1 if it stands for a class or an assertion."""
         character = self._text[self._place + 1 : self._place + 2]
         found = _UNICODE.match(self._text, self._place) if character in {"p", "P"} else None
         if found is not None:
@@ -274,4 +274,4 @@ def _range_size(low: int, high: int, *, fold: bool) -> int:
 
 
 _RANGES: Final = (0, 2, 8, 14, 22)
-"""What a range takes whose last character has so many bytes."""
+"""The size of a range by the number of bytes of its last character."""

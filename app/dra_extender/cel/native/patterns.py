@@ -1,7 +1,6 @@
-"""Compiled regular expressions: always RE2, whose time is linear in the text, never Python's own.
+"""Compiled regular expressions. They are RE2's, whose time is linear in the text, unlike that of Python's.
 
-Their size is bounded before RE2 sees them, and the memory of those that are kept is counted as the most that RE2 may take
-for them while they are in use.
+The size of a pattern is limited before RE2 compiles it. A cached pattern counts with the most memory that RE2 may use for it.
 """
 
 import re
@@ -18,24 +17,24 @@ from dra_extender.runtime.caches import FairCache
 
 PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 MAX_INSTRUCTIONS: Final = 5_000
-"""Most instructions that a pattern may expand to, by the estimate: RE2 compiles these within 2.5 ms."""
+"""The most estimated instructions of a pattern: RE2 compiles these within 2.5 ms."""
 MAX_LENGTH: Final = 3_000
-"""Most characters of a pattern."""
+"""The most characters of a pattern."""
 SCAN_LIMIT: Final = 500_000
-"""Most instructions times bytes of one search: RE2 takes 5 to 9 ns for each at worst."""
+"""The most instructions times bytes of one search: RE2 takes 5 to 9 ns for each at worst."""
 CACHE_BYTES: Final = 16 * 1024 * 1024
-"""Most bytes of all patterns that are kept."""
+"""The most bytes of all cached patterns."""
 
 _CALL_WORK: Final = 120
 _PATTERN_WORK: Final = 1_200
 _CHARACTER_WORK: Final = 60
 _INSTRUCTION_WORK: Final = 36
-"""1.5 us: 730 ns were measured at worst, forwards and backwards together."""
+"""1.5 us: twice the measured worst case of the forward and the reverse program."""
 _ENTERED: Final = 8
-"""Instructions for which each byte counts beside those of the program."""
+"""Instructions that a search adds to those of the program for each byte."""
 _MAX_NESTING: Final = 500
 _SHORT: Final = 128
-"""Characters up to which what a pattern costs is remembered."""
+"""The most characters of a pattern whose cost is cached."""
 _SMALL: Final = 128 * 1024
 _LEAST_MEMORY: Final = 48 * 1024
 _INSTRUCTION_BYTES: Final = 192
@@ -50,10 +49,10 @@ class Pattern(msgspec.Struct, frozen=True):
     memory: int
 
     def scan_work(self, length: int) -> int:
-        """What one search through so many bytes takes.
+        """The work of one search through `length` bytes.
 
         Raises:
-            CelCostError: More than one search may take.
+            CelCostError: It exceeds the limit of one search.
         """
         product = (self.size + _ENTERED) * (length + 1)
         if product > SCAN_LIMIT:
@@ -65,7 +64,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 def pattern_cost(pattern: str) -> int:
-    """Units of work for estimating and compiling a pattern, whether or not it is accepted or cached."""
+    """Units of work for estimating and compiling a pattern, accepted or not, cached or not."""
     if len(pattern) > MAX_LENGTH:
         return _PATTERN_WORK
     return _cached_cost(pattern) if len(pattern) <= _SHORT else _uncached_cost(pattern)
@@ -85,7 +84,7 @@ def compile_pattern(pattern: str, owner: str = "") -> Pattern:
 
     Args:
         pattern: Its text.
-        owner: Whose share of the cache it takes: a namespace, or empty for administrators.
+        owner: The namespace that the cache charges for it, or empty for administrators.
 
     Raises:
         CelRuntimeError: RE2 does not accept it, or it expands to too many instructions.
@@ -99,14 +98,14 @@ def cached_pattern(pattern: str) -> Pattern | None:
 
 
 def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
-    """The compiled pattern for a search; a constant pattern that the cache has evicted is charged and compiled again.
+    """The compiled pattern for a search; one that the cache has evicted is compiled again.
 
-    The budget of the call pays for that, and not the evaluation: which patterns the cache has depends on other expressions.
-    Without such a budget, the evaluation pays.
+    The budget of the call is charged for that rather than the evaluation, because other expressions decide what the cache evicts.
+    Without a budget, the evaluation is charged.
 
     Raises:
         CelRuntimeError: As `compile_pattern`.
-        CelCostError: There is not that much left; nothing was compiled.
+        CelCostError: The charge exceeds what is left; nothing was compiled.
     """
     known = cached_pattern(pattern)
     if known is not None:
@@ -120,7 +119,7 @@ def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
 
 
 def is_pattern(pattern: str, owner: str = "") -> bool:
-    """Whether it is accepted."""
+    """Whether RE2 and the limits accept a pattern."""
     try:
         compile_pattern(pattern, owner)
     except CelRuntimeError:
@@ -129,10 +128,10 @@ def is_pattern(pattern: str, owner: str = "") -> bool:
 
 
 def charge_pattern(frame: EvaluationFrame, pattern: str) -> None:
-    """Charge the compilation of a pattern that is only known now, whether or not it is cached.
+    """Charge the compilation of a computed pattern, cached or not.
 
     Raises:
-        CelCostError: The evaluation has not that much left; nothing was compiled.
+        CelCostError: The charge exceeds what is left of the evaluation; nothing was compiled.
     """
     if len(pattern) <= MAX_LENGTH:
         frame.spend(_CHARACTER_WORK * len(pattern))
@@ -142,13 +141,13 @@ def charge_pattern(frame: EvaluationFrame, pattern: str) -> None:
 
 SMALL_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES * 3 // 4)
 LARGE_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES // 4, largest=4)
-"""Compiled patterns by their text; an owner's first patterns are evicted first, because looking one up does not count as a use."""
+"""Compiled patterns by their text; the oldest patterns of an owner are evicted first, because a lookup does not count as a use."""
 
 
 def _compile_and_cache(pattern: str, owner: str) -> Pattern:
-    compiled = _compiled(pattern)
-    kept = SMALL_PATTERNS if compiled.memory <= _SMALL else LARGE_PATTERNS
-    kept.put(pattern, compiled, compiled.memory + 4 * len(pattern), owner)
+    compiled = _compile(pattern)
+    cache = SMALL_PATTERNS if compiled.memory <= _SMALL else LARGE_PATTERNS
+    cache.put(pattern, compiled, compiled.memory + 4 * len(pattern), owner)
     return compiled
 
 
@@ -157,14 +156,14 @@ def _compile_work(pattern: str, size: int) -> int:
 
 
 def _size(pattern: str) -> int | None:
-    """The estimate, None for what is refused without it."""
+    """The estimated size; None for a pattern that is refused without an estimate."""
     try:
         return estimated_size(pattern)
     except ValueError:
         return None
 
 
-def _compiled(pattern: str) -> Pattern:
+def _compile(pattern: str) -> Pattern:
     size = _bounded_size(pattern)
     options = re2.Options()
     options.log_errors = False
@@ -206,7 +205,7 @@ def _bounded_size(pattern: str) -> int:
 
 
 def _nesting(pattern: str) -> int:
-    """How deep groups are nested; brackets in classes count, which can only make it more."""
+    """How deep groups are nested, at most: brackets in classes count, too."""
     depth = deepest = 0
     for character in _ESCAPED.sub("", pattern):
         if character == "(":

@@ -9,16 +9,16 @@ from dra_extender.cel.runtime.cost import PIECE, EvaluationFrame
 from dra_extender.cel.support.go_format import quote
 
 _NEAR: Final = 2_500
-"""Length of a text below which CPython compares every place with all of what it looks for."""
+"""The length of a text below which CPython compares the whole part at every position."""
 _MIDDLE: Final = 30_000
 _SHORT: Final = 100
-"""Length of what is looked for below which it does so in texts shorter than `_MIDDLE`; beyond both it is linear."""
+"""The length of a part below which CPython does so in texts shorter than `_MIDDLE`; above both lengths it is linear."""
 _DIRECT: Final = 10_000
 _SURROGATE_WORK: Final = 4
 
 
 def search_work(text: Any, part: Any) -> int:
-    """Looking for one text in another: 3 to 5 ns a character, and 0.1 to 0.4 ns for each pair where all are compared."""
+    """The work of searching a part: 3 to 5 ns a character, and 0.1 to 0.4 ns for each pair of characters if it is quadratic."""
     length, wanted = len(text), len(part)
     if wanted > length or not wanted:
         return 0
@@ -29,7 +29,7 @@ def search_work(text: Any, part: Any) -> int:
 
 
 def _rfind(text: str, part: str, end: int) -> int:
-    """The last place before `end`: CPython's own search from the right is quadratic, the one from the left is not."""
+    """The last occurrence before `end`; str.rfind is quadratic, str.find of the reversed texts is not."""
     end = min(end, len(text))
     if len(part) > end:
         return -1
@@ -40,14 +40,14 @@ def _rfind(text: str, part: str, end: int) -> int:
 
 
 def replace_work(text: str, old: str, new: str, count: int) -> int:
-    """Two searches, and what is put together: 13 ns a place, 160 where the search has to be prepared at each."""
+    """The work of two searches and of the result: 13 ns for each replacement, 160 ns if the part has several characters."""
     grown = len(text) + count * max(0, len(new) - len(old))
     places = count * (1 if len(old) <= 1 else 8)
     return 2 * search_work(text, old) + places + (grown >> 5)
 
 
 def split_work(text: str, separator: str, _: int = -1) -> int:
-    """The work of a search and of the most pieces that fit; the number of pieces is charged separately once it is known."""
+    """The work of the search and of copying the text; the pieces are charged separately, once their number is known."""
     return 2 * search_work(text, separator) + (len(text) >> 5)
 
 
@@ -81,17 +81,17 @@ def _strip_right(text: str, blanks: str) -> str:
 
 
 def order_work(one: Any, other: Any) -> int:
-    """0.6 ns for each character up to the end of the shorter one."""
+    """0.6 ns for each character of the shorter text."""
     return min(len(one), len(other)) >> 4
 
 
 def equality_work(one: Any, other: Any) -> int:
-    """0.1 ns for each character of texts of one length."""
+    """0.1 ns for each character of texts of equal length."""
     return len(one) >> 7 if len(one) == len(other) else 0
 
 
 def decode_work(value: bytes) -> int:
-    """2 ns a byte, 60 where a surrogate is spelled."""
+    """2 ns a byte, 60 ns for a byte of a surrogate."""
     return len(value) >> 3
 
 
@@ -112,12 +112,12 @@ def _quote_plain(text: str) -> str:
 
 
 def quote_work(text: str) -> int:
-    """7 ns a character, 410 for what is spelled out by its number."""
+    """7 ns a character, 410 ns for one that becomes an escape sequence."""
     return len(text) // 4 if len(text) <= _QUOTE_PIECE and text.isprintable() else 22 * len(text)
 
 
 def decode_with_surrogates(frame: EvaluationFrame, raw: bytes) -> str:
-    """The text of bytes that may spell surrogates; Python decodes each of these on its own, which takes long."""
+    """Decode bytes that may encode surrogates; Python decodes each surrogate by itself, which takes long."""
     try:
         return str(DECODE.call(frame, raw))
     except UnicodeDecodeError:
@@ -125,7 +125,7 @@ def decode_with_surrogates(frame: EvaluationFrame, raw: bytes) -> str:
 
 
 def quote_in_pieces(frame: EvaluationFrame, text: str, *, plain: bool = False) -> str:
-    """The text between quotes, put together from pieces: what cannot be printed takes long."""
+    """The text between quotes, made from pieces because characters that cannot be printed take long."""
     quoting = QUOTE_PLAIN if plain else QUOTE
     if len(text) <= _QUOTE_PIECE:
         return str(quoting.call(frame, text))

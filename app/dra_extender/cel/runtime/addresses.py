@@ -1,4 +1,4 @@
-"""IP addresses and networks as Kubernetes reads them: no zones, no IPv4 addresses dressed as IPv6."""
+"""IP addresses and networks as Kubernetes reads them: without zones and without IPv4-mapped IPv6 addresses."""
 
 import ipaddress
 import re
@@ -8,7 +8,7 @@ import msgspec
 
 _BITS: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 _LONGEST: Final = 100
-"""Characters above which a text is no address, whatever they are."""
+"""The most characters of an address."""
 _WIDTHS: Final = {4: 32, 6: 128}
 
 

@@ -1,4 +1,4 @@
-"""What one call of the scheduler may spend on expressions altogether: compiling, evaluating and explaining them."""
+"""The budget of one call of kube-scheduler for expressions: compiling, evaluating and explaining them."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,20 +7,21 @@ from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, EvaluationFrame
 from dra_extender.cel.support.errors import CelBudgetError
 
 CALL_COST: Final = 40 * COST_LIMIT
-"""Cost units for all evaluations of a call: about a million evaluations of an ordinary selector, or forty that go to the limit."""
+"""Cost units for all evaluations of a call: about a million of an ordinary selector, or forty that reach their limit."""
 EXPLANATION_COST: Final = 200_000
-"""Cost units for explaining one refusal, all devices and selectors together; at most 10 ms at 50 ns a unit."""
+"""Cost units for explaining one rejection, all devices and selectors together; at most 10 ms at 50 ns a unit."""
 EVALUATION_SECONDS: Final = 0.1
-"""Seconds that a single evaluation may take; the counted limits end it sooner on any ordinary machine."""
+"""Seconds that one evaluation may take; on an ordinary machine the counted limits end it sooner."""
 _WORK_PER_COST: Final = 2
 
 
 class Budget:
-    """The one meter of a call: cost units and time for all expressions together; not shared between threads.
+    """Cost units and time of one call for all its expressions; not shared between threads.
 
-    An evaluation, and the compilation of an expression, is begun as long as something is left, and is limited for itself as
-    always, so a call spends at most `cost` units and the limit of one of these.
-    A budget is itself a deadline: called, it tells that time or units are used up.
+    An evaluation or a compilation begins if units are left, and has limits of its own. So a call spends at most `cost` units and
+    the limit of one of these.
+    A budget is a `Deadline`: calling it says whether time or units are spent. The search takes a budget wherever it takes a
+    deadline, and calls it often, so it is callable instead of having a method for this.
     """
 
     __slots__ = ("_clock", "_ends", "_seconds_each", "deadline", "left", "strict")
@@ -38,11 +39,11 @@ class Budget:
 
         Args:
             cost: Cost units for all evaluations together.
-            deadline: Says whether the call's time is up; evaluations that are given none of their own ask it.
-            clock: Seconds, never going back; without it a single evaluation is limited by what is counted alone.
-            seconds_each: Seconds that an evaluation may take. One that takes longer uses the whole budget up, for the next
-                devices would take as long.
-            strict: End an evaluation, too, when it has spent what was left before it.
+            deadline: The deadline of the call, and of evaluations that are given none of their own.
+            clock: Monotonic seconds; without it, only the counted limits end an evaluation.
+            seconds_each: Seconds that one evaluation may take. A longer one spends the whole budget, because the next devices would
+                take as long.
+            strict: Also end an evaluation as soon as it has spent what was left when it began.
         """
         self.strict = strict
         self.left = cost
@@ -56,7 +57,7 @@ class Budget:
         return self.left <= 0 or (self.deadline is not None and self.deadline())
 
     def begin(self) -> Deadline:
-        """Begin an evaluation; gives the deadline to ask during it, which starts its clock when it is first asked.
+        """Begin an evaluation; its deadline, which starts to count when it is first called.
 
         Raises:
             CelBudgetError: The budget is spent; another call may succeed.
@@ -64,10 +65,10 @@ class Budget:
         if self.left <= 0:
             raise CelBudgetError("the evaluation was not begun: the call has spent its budget for expressions")
         self._ends = None
-        return self._interrupts
+        return self._evaluation_is_late
 
     def afford(self, what: str) -> None:
-        """Refuse to begin something that is limited for itself when nothing is left; `what` names it.
+        """Require units and time before something begins that has limits of its own; `what` names it in the error.
 
         Raises:
             CelBudgetError: The units or the time of the call are used up; another call may succeed.
@@ -76,11 +77,11 @@ class Budget:
             raise CelBudgetError(f"{what} was not begun: the call has spent its budget for expressions")
 
     def spend(self, units: int) -> None:
-        """Take off what is about to be done."""
+        """Charge units before they are used."""
         self.left -= units
 
     def spend_on_compiling(self, work: int) -> None:
-        """Take off what compiling a regular expression again takes, in units of work, before an evaluation does so.
+        """Charge units of work before an evaluation compiles a regular expression that the cache has evicted.
 
         Raises:
             CelBudgetError: The units or the time of the call are used up; another call may succeed.
@@ -88,7 +89,7 @@ class Budget:
         self.afford("the compilation of a regular expression")
         self.spend(work // _WORK_PER_COST)
 
-    def _interrupts(self) -> bool:
+    def _evaluation_is_late(self) -> bool:
         if self._clock is not None:
             now = self._clock()
             if self._ends is None:
@@ -99,11 +100,11 @@ class Budget:
         return self.deadline is not None and self.deadline()
 
     def charge(self, frame: EvaluationFrame) -> None:
-        """Take off what an evaluation spent: its cost, or our own count of its work where that is more."""
+        """Charge what an evaluation spent: its cost, or its work where that is more."""
         self.left -= spent_in(frame)
 
     def watch(self, frame: EvaluationFrame) -> None:
-        """Pay for what an evaluation that is about to begin compiles, and have it end where this budget does if it is strict."""
+        """Charge this budget for what an evaluation compiles; if the budget is strict, it ends the evaluation when it is spent."""
         frame.budget = self
         if self.strict:
             asked = frame.deadline
@@ -111,5 +112,5 @@ class Budget:
 
 
 def spent_in(frame: EvaluationFrame) -> int:
-    """What an evaluation has spent so far."""
+    """The cost units that an evaluation has spent so far."""
     return max(frame.cost, frame.work // _WORK_PER_COST)

@@ -1,7 +1,7 @@
-"""What an evaluation spends: upstream's cost units, and our own count of work that those units do not bound.
+"""What an evaluation spends: upstream's cost units, and units of work, which bound the time that cost units do not.
 
-Costs that are certain are summed at compile time and charged when a block of the expression is entered; only what
-depends on values is added on the way. Each call is taken for one unit, so `extra` functions give the cost minus one.
+The compiler sums constant costs, which are charged when a block of the expression is entered. Costs that depend on values are
+charged when the values are known. Each call counts as one unit, so `extra` functions return the cost minus one.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ COST_LIMIT: Final = 1_000_000
 WORK_LIMIT: Final = 1_500_000
 """Most units of work in one evaluation: elements copied, compared or visited, and what native calls are charged."""
 UNIT_NANOSECONDS: Final = 40
-"""What a unit of work stands for; native calls are charged at least twice the time that was measured at worst."""
+"""The time of a unit of work; native calls are charged at least twice their measured worst case."""
 CALL_LIMIT: Final = 125_000
 """Most units of work of a single native call, which nothing can interrupt: 5 ms."""
 MAX_TEXT: Final = 500_000
@@ -29,13 +29,13 @@ LIST_COST: Final = 10
 MAP_COST: Final = 30
 _CHARACTERS_PER_WORK: Final = 8
 ROUND_WORK: Final = 4
-"""What a round of a loop counts for, beside what happens in it."""
+"""The work of a round of a loop, without what happens in it."""
 POLL_EVERY: Final = 100 * ROUND_WORK
-"""Work after which limits and deadline are looked at again."""
+"""Work between two checks of limits and deadline."""
 COMPARISON_WORK: Final = 24
-"""What an element counts for that is compared, shown or found on its own, which takes longer than copying it."""
+"""The work of comparing, showing or finding one element."""
 FAILURE_WORK: Final = 48
-"""What a failure counts for that does not end the evaluation."""
+"""The work of a failure that does not end the evaluation."""
 
 _FREE_NODES: Final = 4
 
@@ -43,11 +43,19 @@ Deadline = Callable[[], bool]
 
 
 class EvaluationFrame(msgspec.Struct):
-    """One evaluation: the device, the variables, and what was spent.
+    """The state of one evaluation.
 
-    `same` holds pairs of containers (by identity) that the comparison under way has found equal; None if none is under way.
-    What is compiled meanwhile is kept for `owner`; `budget` is the one of the call, `charged` the computed pattern whose
-    compilation was charged last.
+    Attributes:
+        device: The prepared device.
+        cost: The cost units spent so far.
+        slots: The values of variables.
+        deadline: Asked every `POLL_EVERY` units of work.
+        owner: The namespace that the cache charges for regular expressions compiled meanwhile.
+        work: The units of work spent so far.
+        next_poll: The work at which limits and deadline are checked next.
+        same: Pairs of containers (by identity) that the current comparison has found equal; None outside of a comparison.
+        budget: The budget of the call, if there is one.
+        charged: The computed pattern whose compilation was charged last.
     """
 
     device: Any
@@ -62,13 +70,13 @@ class EvaluationFrame(msgspec.Struct):
     charged: str | None = None
 
     def spend(self, elements: int) -> None:
-        """Charge elements that are about to be copied or compared, and ask the deadline now and then."""
+        """Charge elements before they are copied or compared; checks limits and deadline if that is due."""
         self.work = work = self.work + elements
         if work >= self.next_poll:
             self.check()
 
     def check(self) -> None:
-        """Look at the limits and ask the deadline; due when `work` has reached `next_poll`.
+        """Check limits and deadline; due when `work` has reached `next_poll`.
 
         Raises:
             CelCostError: Too much was spent, or the time is up.
@@ -82,10 +90,10 @@ class EvaluationFrame(msgspec.Struct):
             raise CelDeadlineError("the evaluation was stopped: its time is up")
 
     def begin_call(self, name: str, work: int) -> None:
-        """Charge a native call that is about to run; nothing can interrupt it.
+        """Charge a native call before it runs; nothing can interrupt it.
 
         Raises:
-            CelCostError: The call takes longer than one may, or the evaluation has not that much left.
+            CelCostError: The call exceeds the limit of one call, or what is left of the evaluation.
         """
         if work > CALL_LIMIT:
             raise CelCostError(
@@ -94,29 +102,29 @@ class EvaluationFrame(msgspec.Struct):
         self.spend(work)
 
     def build_text(self, length: int, *, plain: bool = True) -> None:
-        """Charge a string that is about to be built; one that is not `plain` ASCII takes up to four bytes per character."""
+        """Charge a string before it is built; without `plain` (ASCII), a character counts as four bytes."""
         size = length if plain else 4 * length
         if size > MAX_TEXT:
             self.require_text(length, plain=plain)
         self.spend(size // _CHARACTERS_PER_WORK)
 
     def require_text(self, length: int, *, plain: bool = True) -> None:
-        """Refuse a string that becomes too long, without charging it."""
+        """Refuse a string that would become too long, without charging it."""
         if (length if plain else 4 * length) > MAX_TEXT:
             raise CelCostError(f"the evaluation was stopped: it builds a string of more than {MAX_TEXT} bytes")
 
     def afford(self, cost: int) -> None:
-        """Refuse a value before it is built, if the charge that follows would exceed the limit."""
+        """Refuse a value before it is built if charging its cost would exceed the limit."""
         if self.cost + cost > COST_LIMIT:
             raise over_cost()
 
     def build_list(self, length: int) -> None:
-        """Charge a list of this length that is about to be built."""
+        """Charge a list of this length before it is built."""
         self.require_list(length)
         self.spend(length)
 
     def require_list(self, length: int) -> None:
-        """Refuse a list that becomes too long, without charging it."""
+        """Refuse a list that would become too long, without charging it."""
         if length > MAX_ELEMENTS:
             raise CelCostError(f"the evaluation was stopped: it builds a list of more than {MAX_ELEMENTS} elements")
 
@@ -132,7 +140,7 @@ def over_work() -> CelCostError:
 
 
 def round_work(nodes: int) -> int:
-    """What a round counts for in which so many nodes of the checked tree are run."""
+    """The work of a round of a loop that runs this many nodes of the checked tree."""
     return ROUND_WORK + 2 * max(0, nodes - _FREE_NODES)
 
 
@@ -142,7 +150,7 @@ def tenth(size: int) -> int:
 
 
 Extra = Callable[[EvaluationFrame, tuple[Any, ...], Any], int]
-"""From a call's arguments and result to its cost above one unit; what takes long to find out is charged to the frame."""
+"""From a call's arguments and result to its cost above one unit; long computations of it charge the frame."""
 
 
 def first_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
@@ -206,11 +214,11 @@ _LISTS: Final = frozenset({list, tuple})
 _PLAIN: Final = NUMBERS | {bool}
 _FEW: Final = 16
 PIECE: Final = 10_000
-"""Elements or characters that are gone through before limits and deadline are looked at again."""
+"""Elements or characters that are processed between two checks of limits and deadline."""
 
 
 def _leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
-    """Count leaves, strings by tenths of their UTF-8 length; a value that is in many places is gone through once."""
+    """Count leaves, strings by tenths of their UTF-8 length; a value that occurs many times is counted once and added each time."""
     kind = type(value)
     if kind in _TEXTS:
         return _text_leaves(frame, value, known)

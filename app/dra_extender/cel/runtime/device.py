@@ -14,9 +14,8 @@ from dra_extender.model.device import Attribute
 class DeviceActivation(msgspec.Struct, frozen=True):
     """A device prepared for evaluation by any number of programs.
 
-    `fields` are the members of the variable `device`. `defect` says why no expression can be evaluated on the device: an
-    attribute without a value, or with a version that is none; upstream fails there even if the expression does not
-    mention the attribute.
+    `fields` are the members of the variable `device`. `defect` is the error of an attribute without a value or with an invalid
+    version: no expression can be evaluated then. Upstream fails, too, even if the expression does not mention the attribute.
     """
 
     fields: Mapping[str, Any]

@@ -1,8 +1,8 @@
-"""Quantities as Kubernetes stores them, which some functions let through.
+"""Quantities as apimachinery's resource.Quantity stores them, because some functions show how.
 
-An amount is a 64-bit number with a decimal exponent as long as that suffices, else a decimal of any size; which of the two
-depends on how the amount is written. The value alone decides comparisons, the storage what counts as an integer and how a
-sum or a floating-point number comes out. Source: apimachinery's resource.Quantity.
+An amount is stored as a 64-bit number with a decimal exponent if it is written so that this suffices, else as a decimal of any
+size. Comparisons depend on the value alone. The storage decides whether a quantity is an integer, and how sums and floating-point
+numbers are rounded.
 """
 
 import re
@@ -54,18 +54,18 @@ class Quantity(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 class QuantitySum(Quantity, frozen=True, gc=False, eq=False):
-    """A quantity that add or sub made, which differs in one thing: nothing but itself is compared with it by `==`."""
+    """The result of add or sub; as upstream, `==` accepts it on the left side only, and fails with one on the right."""
 
 
 _KEPT_LENGTH: Final = 32
-"""Characters of a text up to which its quantity is remembered."""
+"""The most characters of a text whose quantity is cached."""
 
 
 def read_quantity(text: str) -> Quantity:
     """Read a quantity.
 
     Raises:
-        QuantityError: The text is no quantity, or its size is out of all proportion.
+        QuantityError: The text is no quantity, or is too long.
     """
     return _cached(text) if len(text) <= _KEPT_LENGTH else read_uncached(text)
 
@@ -76,7 +76,7 @@ def _cached(text: str) -> Quantity:
 
 
 def read_uncached(text: str) -> Quantity:
-    """As `read_quantity`, without remembering anything."""
+    """As `read_quantity`, without the cache."""
     nano = parse_quantity(text)
     found = _PARTS.fullmatch(text)
     if found is None:
@@ -110,7 +110,7 @@ def whole_number(number: int) -> Quantity:
 
 
 def as_integer(quantity: Quantity) -> int | None:
-    """The amount as a 64-bit integer, None if the storage does not give it at once: `1.0` and `1000m` do not."""
+    """The amount as a 64-bit integer; None if its stored form is no integer, as that of `1.0` and `1000m`."""
     if quantity.decimal or quantity.scale < 0:
         return None
     if quantity.scale == 0 or quantity.value == 0:
@@ -120,7 +120,7 @@ def as_integer(quantity: Quantity) -> int | None:
 
 
 def as_float(quantity: Quantity) -> float:
-    """The stored number times a power of ten, each rounded for itself."""
+    """The stored number times a power of ten, both rounded before they are multiplied, as upstream does."""
     try:
         base = float(quantity.value)
     except OverflowError:

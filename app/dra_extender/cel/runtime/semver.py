@@ -1,4 +1,4 @@
-"""Semantic versions as Kubernetes reads them: strict by default, forgiving on request."""
+"""Semantic versions as Kubernetes reads them: strict by default, lenient on request."""
 
 import re
 from functools import lru_cache
@@ -14,7 +14,7 @@ _STRICT: Final = re.compile(
 LONGEST_VERSION: Final = 4096
 """Characters of the longest text that is read."""
 _KEPT_LENGTH: Final = 64
-"""Characters of a text up to which its version is remembered."""
+"""The most characters of a text whose version is cached."""
 _PARTS: Final = 3
 _NUMBERS: Final = frozenset("0123456789")
 

@@ -1,7 +1,7 @@
 """Run-time values.
 
 CEL values are Python's own wherever the meaning is the same: None, bool, int, float, str, bytes, list or tuple, dict.
-Unsigned integers, optionals, types, quantities and versions have classes of their own.
+Other types, such as unsigned integers, optionals, quantities and versions, have classes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,13 +26,13 @@ class Optional(msgspec.Struct, frozen=True):
 
 
 class TypeValue(msgspec.Struct, frozen=True, gc=False):
-    """What `type(x)` gives."""
+    """The value of `type(x)`."""
 
     name: str
 
 
 class DomainMap(dict[str, dict[str, Any]]):
-    """`device.attributes` and `device.capacity`: looking up an unknown domain gives an empty map, all else is honest."""
+    """`device.attributes` and `device.capacity`: the value of an unknown domain is an empty map; `in` and size() ignore it."""
 
     __slots__ = ()
 
@@ -82,7 +82,7 @@ def no_overload(*values: object) -> CelRuntimeError:
 
 
 def unwrapped(value: Any) -> Any:
-    """What a result stands for: an optional one for the value in it."""
+    """The value inside of an optional, however deep; any other value itself."""
     while type(value) is Optional and value.present:
         value = value.value
     return value
@@ -99,7 +99,7 @@ def size_of(value: Any) -> int:
 
 
 def map_key(key: Any) -> Any:
-    """The dict key that stands for a map key: a bool or a double must not meet the number that Python takes it for.
+    """The dict key of a map key: bools and doubles are wrapped, because Python takes them as equal to integers.
 
     Raises:
         CelRuntimeError: The value cannot be a map key.
@@ -115,7 +115,7 @@ def map_key(key: Any) -> Any:
 
 
 def member_key(value: Any) -> Any:
-    """What stands for a value among others that are compared as numbers and texts are: a bool equals no number."""
+    """The member of a frozenset that represents a value: bools are wrapped, because Python takes them as equal to integers."""
     return _BOOL_KEYS[value] if type(value) is bool else value
 
 
@@ -143,13 +143,13 @@ def keys_of(values: Mapping[Any, Any]) -> Iterator[Any]:
 
 
 class BoolKey(msgspec.Struct, frozen=True, gc=False):
-    """The stand-in of a bool among a map's keys."""
+    """The dict key of a bool."""
 
     value: bool
 
 
 class DoubleKey(msgspec.Struct, frozen=True, gc=False):
-    """The stand-in of a double among a map's keys."""
+    """The dict key of a double."""
 
     value: float
 

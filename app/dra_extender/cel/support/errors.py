@@ -1,10 +1,10 @@
-"""What can go wrong with an expression, shaped by what the caller can do about it.
+"""The errors of expressions, by what the caller can do about them.
 
 CelError
 ├── CelCompileError        the expression is wrong for every device: its author must change it
 └── CelRuntimeError        the expression fails on this device: upstream aborts the pod, it is never "no match"
-    └── CelCostError       the evaluation would cost too much; `||` and `&&` do not absorb it
-        ├── CelDeadlineError   the caller's time was up; evaluating again later may succeed
+    └── CelCostError       the evaluation exceeds a limit; `||` and `&&` do not absorb it
+        ├── CelDeadlineError   the caller's deadline passed; evaluating again later may succeed
         └── CelBudgetError     the caller's budget for many evaluations was spent before this one began
 """
 
@@ -30,11 +30,11 @@ class CelCompileError(CelError):
 
 
 class CelRuntimeError(CelError):
-    """The expression cannot be decided for this device."""
+    """The evaluation failed for this device."""
 
 
 class CelCostError(CelRuntimeError):
-    """The evaluation exceeded its budget of cost, work or size."""
+    """The evaluation exceeded a limit of cost, work or size."""
 
 
 class CelDeadlineError(CelCostError):
@@ -42,16 +42,16 @@ class CelDeadlineError(CelCostError):
 
 
 class CelBudgetError(CelCostError):
-    """The budget of a whole call was spent; nothing is said about this evaluation."""
+    """The budget of the call was spent before this evaluation or compilation began."""
 
 
 def quoted(expression: str) -> str:
-    """The text of an expression in quotes, for messages; a long one is cut."""
+    """The expression in quotes, for messages; a long one is cut."""
     return repr(expression if len(expression) <= _SHOWN_WIDTH else f"{expression[: _SHOWN_WIDTH - 3]}...")
 
 
 def _locate(source: str, offset: int) -> tuple[int, int, str, int]:
-    """Turn an offset into line and column (from 1), the part of the line to show, and the caret's place in it."""
+    """Line and column of an offset (both from 1), the part of the line to show, and the position of the caret in it."""
     start = source.rfind("\n", 0, offset) + 1
     end = source.find("\n", offset)
     text = source[start : end if end >= 0 else len(source)]
