@@ -37,7 +37,7 @@ class _Intervention:
 class FakeApiServer:
     """As much of an API server as lists, watches and raw writes need; everything it was asked is in `seen`.
 
-    Collections are URL paths; `objects` has their objects by namespace and name, which are served with a resourceVersion that counts up.
+    Collections are URL paths. `objects` has what they serve, by namespace and name, with a resourceVersion that counts up.
     """
 
     version: int = 100
