@@ -1,6 +1,6 @@
 """Constraints of a claim: matchAttribute and distinctAttribute, over scalar attributes or (feature on) sets of values.
 
-The running state of a constraint is an immutable value that the search keeps and undoes; None means that no device is in yet.
+The running state of a constraint is an immutable value that the search keeps and undoes; None means that no device has joined.
 """
 
 from collections.abc import Collection, Hashable
@@ -34,7 +34,7 @@ class Constraint:
         return not self.requests or main in self.requests or full in self.requests
 
     def joined(self, state: Any, attribute: Attribute | None) -> Any:
-        """The state with a device in that has this attribute, or REFUSED.  A device without the attribute is always refused."""
+        """The state once a device with this attribute has joined, or REFUSED, as always for a device without the attribute."""
         if attribute is None:
             return REFUSED
         if self.distinct:
@@ -42,7 +42,7 @@ class Constraint:
         return _matching_sets(state, attribute) if self.lists else _matching_scalars(state, attribute)
 
     def deciding(self, state: Any) -> Hashable:
-        """What of a state decides whether further devices may join: of distinctAttribute the values, whichever came first."""
+        """The part of a state that decides whether further devices may join: for distinctAttribute the values in any order."""
         return frozenset(state) if self.distinct and state is not None else state
 
     def text(self) -> str:
@@ -51,7 +51,7 @@ class Constraint:
 
 
 class ConstraintConflict(NamedTuple):
-    """A constraint that keeps a device out: the device's attribute, and what those that have joined bring.
+    """A constraint that excludes a device: the device's attribute, and the values of the devices that have joined.
 
     `others` is the common set of matchAttribute, or one set for each device of distinctAttribute; empty without any device.
     """
@@ -96,7 +96,7 @@ def value_set(attribute: Attribute) -> ValueSet:
 
 
 def differs(attribute: Attribute, others: Collection[Attribute], *, lists: bool) -> bool:
-    """Whether an attribute has nothing in common with any of the others; one without a value does not differ from anything."""
+    """Whether an attribute has no value in common with any of the others; False for one without a value."""
     if lists:
         values = value_set(attribute)
         return bool(values) and all(values.isdisjoint(value_set(each)) for each in others)

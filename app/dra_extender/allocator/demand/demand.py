@@ -1,3 +1,5 @@
+"""What a pod asks for, valid on every node and ready to be searched."""
+
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ ALL: int = -1
 
 
 class NamedClaim(NamedTuple):
-    """A claim, and the pod's name for it (`spec.resourceClaims[].name`), used in words."""
+    """A claim, and the pod's name for it (`spec.resourceClaims[].name`), which messages use."""
 
     label: str
     claim: ResourceClaim
@@ -31,10 +33,10 @@ class NamedClaim(NamedTuple):
 class SearchableRequest:
     """One request, or one alternative of a request, ready to be searched.
 
-    `name` is how results call it ("gpu", or "gpu/big" for an alternative), `main` is the name of the request.  `count` is the
-    number of devices, or ALL.  `constraints` are the indexes of the claim's constraints that apply.  `capacity` is what is
-    asked of single capacities, in nano-units, `derived` what is computed for constraints by attribute name.
-    Requests with equal `equivalence_key` find the same devices eligible; None: like no other.
+    `name` is its name in results ("gpu", or "gpu/big" for an alternative), `main` is the name of the request.  `count` is the
+    number of devices, or ALL.  `constraints` are the indexes of the claim's constraints that apply.  `capacity` has the amounts
+    asked of single capacities, in nano-units; `derived` the derived attributes by name, for constraints.  Requests with equal
+    `equivalence_key` have the same eligible devices; None equals no other.
     """
 
     name: str
@@ -72,10 +74,10 @@ class ClaimDemand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What a pod wants, valid on every node.  Equal `signature` means: the same answers on the same node and usage.
+    """What a pod asks for, valid on every node.  Demands with equal `signature` get equal answers on one node and usage.
 
     `compile_rule` compiles a `compatibleOnlyWith` expression and keeps its verdicts.  `size` estimates the bytes that the demand
-    keeps alive, including programs and claims that others may share.
+    keeps alive, including programs and claims that it shares with other demands.
     """
 
     claims: tuple[ClaimDemand, ...]
@@ -103,7 +105,7 @@ def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass],
 
 
 def signature_of(content: bytes) -> bytes:
-    """A digest of it."""
+    """A digest of `content_of`."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 

@@ -1,4 +1,4 @@
-"""Derived attributes (DRADerivedAttributes): what a request computes from a device by an expression, for constraints alone."""
+"""Derived attributes (DRADerivedAttributes): values that a request computes from a device by CEL, for constraints alone."""
 
 from dataclasses import dataclass
 
@@ -26,8 +26,8 @@ class PreparedAttribute:
         """The value for a device of a slice.
 
         Raises:
-            SearchEndedError: the expression does not compile (said once a search needs it), fails on this device, gives
-                something that is no attribute, or the deadline passed.
+            SearchEndedError: the expression does not compile, fails on this device, returns something that is no attribute, or
+                the deadline passed.
         """
         if isinstance(self.program, CelCompileError):
             raise SearchEndedError(self.problem())
@@ -43,7 +43,7 @@ class PreparedAttribute:
             raise SearchEndedError(self._rejection(Code.ATTRIBUTE_FAILED, message, device.name)) from problem
 
     def problem(self) -> Rejection:
-        """That the expression does not compile; meant for those that do not."""
+        """The rejection for an expression that does not compile."""
         return self._rejection(Code.ATTRIBUTE_INVALID, f"{self.name}: {quoted(self.expression)}: {self.program}")
 
     def _rejection(self, code: Code, detail: str, device: str = "") -> Rejection:

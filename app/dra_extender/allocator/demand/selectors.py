@@ -1,6 +1,6 @@
-"""Selector verdicts: each list is evaluated once per device of a published slice, and remembered while the slice lives.
+"""Selector verdicts: each list is evaluated once per device of a published slice; its verdicts live as long as the slice.
 
-Evaluation stays lazy and in the order of the search, because a selector that fails is an error only if the search gets there.
+Evaluation is lazy and in the order of the search, because a selector that fails is an error only if the search evaluates it.
 """
 
 import weakref
@@ -19,7 +19,7 @@ from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.runtime.caches import FairCache
 
 Deadline = Callable[[], bool]
-"""Tells whether the time is up; a `Budget` limits and counts what the selectors cost as well."""
+"""Returns True once the time is up; a `Budget` also limits and counts the price of the evaluations."""
 
 
 VERDICT_BYTES: Final = 20 * 1024 * 1024
@@ -70,7 +70,7 @@ class VerdictRow:
 
         Raises:
             SelectorError: a selector did not compile or failed on this device.
-            SelectionTimeoutError: the deadline passed; nothing is remembered.
+            SelectionTimeoutError: the deadline passed; the verdict stays unknown.
         """
         verdict = self._verdicts[position]
         if verdict == _UNKNOWN:
@@ -90,7 +90,7 @@ class VerdictRow:
 
 
 class _SliceRef(weakref.ref[ResourceSlice]):
-    """A reference to a slice that tells a selector list when the slice is gone."""
+    """A reference to a slice that drops the slice's row from a selector list when the slice is gone."""
 
     __slots__ = ("key", "selectors")
     key: int
@@ -112,10 +112,10 @@ class SelectorList:
     def __init__(
         self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
     ) -> None:
-        """Compile each expression; one that does not compile is reported when the search needs it.
+        """Compile each expression; one that does not compile is an error once the search needs it.
 
         Raises:
-            CelBudgetError: The budget was spent before everything was compiled; what was is kept in `programs`.
+            CelBudgetError: The budget was spent before everything was compiled; `programs` keeps what was.
         """
         self.expressions = tuple(expressions)
         self._programs = tuple(compiled(programs, expression, budget, owner) for expression in self.expressions)
@@ -126,11 +126,11 @@ class SelectorList:
         self.owner = owner
 
     def on_growth(self, grown: Callable[["SelectorList"], None]) -> None:
-        """Have `grown` called whenever the list keeps more bytes."""
+        """Register `grown`, which is called whenever the list keeps more bytes."""
         self._grown = grown
 
     def record_growth(self, size: int) -> None:
-        """So many bytes more are remembered."""
+        """Count further bytes of verdicts."""
         self._rows_bytes += size
         if self._grown is not None:
             self._grown(self)
@@ -142,26 +142,26 @@ class SelectorList:
 
     @property
     def own_size(self) -> int:
-        """The bytes of its expressions and programs, which others may use too."""
+        """The bytes of its expressions and programs, which other lists may share."""
         return self._own_bytes
 
     @property
     def size(self) -> int:
-        """The bytes that it takes, with what it remembers."""
+        """The bytes that it takes, verdicts included."""
         return self._own_bytes + self._rows_bytes
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no selector, so that every device matches and no attribute is looked at."""
+        """Whether there is no selector, so that every device matches and no attribute is read."""
         return not self._programs
 
     @property
     def programs(self) -> Sequence[Program | CelCompileError]:
-        """The compiled expressions, or what is wrong with one."""
+        """The compiled expressions, or the error of one that does not compile."""
         return self._programs
 
     def row(self, published: ResourceSlice) -> VerdictRow:
-        """The verdicts for one slice object; forgotten when nobody uses that object any more."""
+        """The verdicts for one slice object; they live as long as that object."""
         key = id(published)
         row = self._rows.get(key)
         if row is None:
@@ -173,14 +173,14 @@ class SelectorList:
         return row
 
     def drop_slice(self, reference: "_SliceRef") -> None:
-        """The slice is gone, and with it the verdicts about it."""
+        """Drop the verdicts about a slice that is gone."""
         row = self._rows.get(reference.key)
         if row is not None and row.slice_ref is reference:
             del self._rows[reference.key]
             self._rows_bytes -= _ROW_BYTES
 
     def evaluate(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
-        """Evaluate the selectors on one device, without memory.
+        """Evaluate the selectors on one device; keeps no verdict.
 
         Raises:
             SelectorError: a selector did not compile or failed on this device.
@@ -213,12 +213,12 @@ def _size(program: object) -> int:
 class SelectorVerdicts:
     """Selector lists with their verdicts, shared between the demands of all pods.
 
-    Verdicts live as long as the slice objects they are about.  Lists and verdicts are bounded in bytes; the namespace that holds
-    the most makes room first, and a list that makes room forgets its verdicts.
+    Verdicts live as long as the slice objects that they are about.  Lists and verdicts are bounded in bytes; the lists of the
+    namespace that holds the most are evicted first, and lose their verdicts.
     """
 
     def __init__(self, max_bytes: int = VERDICT_BYTES) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._lists: FairCache[tuple[str, ...], SelectorList] = FairCache(
             max_bytes, largest=_LARGEST, on_evict=lambda _, evicted: evicted.forget()
         )
@@ -245,7 +245,7 @@ class SelectorVerdicts:
         return found
 
     def _count(self, grown: SelectorList) -> None:
-        """A list that is used although it made room once is kept again, where there is no other for the same expressions."""
+        """Count the bytes of a list; one that was evicted and is in use enters again, unless its expressions have a newer list."""
         key = grown.expressions
         kept = self._lists.get(key)
         if kept is grown:

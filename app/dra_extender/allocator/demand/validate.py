@@ -36,7 +36,9 @@ MAX_OPTIONS: Final = 4_096
 """Requests and alternatives that the claims of one pod may have together; one claim may have 256."""
 
 
-class _InvalidRequest(Exception):  # noqa: N818 - carries a value out of nested validation, it is not an error of this program
+class _InvalidRequestError(Exception):
+    """A request that no node can ever serve; carries the parts of a rejection out of the nested validation."""
+
     def __init__(self, code: Code, detail: str, request: str = "") -> None:
         super().__init__(detail)
         self.code = code
@@ -54,35 +56,34 @@ def prepare(
 ) -> Demand | Rejection:
     """Validate the claims of one pod, to be allocated together, and make them ready for any number of searches.
 
-    `verdicts` remembers selector verdicts between pods; without it they last as long as the demand.  What depends on a
-    node (mode All, selectors that do not compile or fail on a device) is judged by `allocate`.  Compiling expressions is charged
-    to `budget`; what was compiled before it was spent is kept in `programs`.  The budget is asked before each further claim, and
-    claims that are ready are put into `prepared` by their place, so that another call with the same claims, classes and features
-    goes on where a pause has ended this one.
+    `verdicts` keeps selector verdicts between pods; without it they last as long as the demand.  What depends on a node (mode All,
+    selectors that do not compile or fail on a device) is checked by `allocate`.  Compiling expressions is charged to `budget`;
+    `programs` keeps what was compiled before the budget was spent.  The budget is checked before each further claim.  `prepared`
+    collects the claims that are ready by their index, so that another call with the same claims, classes and features continues
+    after a pause.
 
     Returns:
         The demand, or the first reason why no node can ever serve these claims as they are; SEARCH_LIMIT says that the budget
         was spent, which another call with the same claims need not meet.
     """
-    known = verdicts or SelectorVerdicts()
-    preparation = _Preparation(classes, programs, features, known, budget)
-    options = sum(len(each.first_available) or 1 for _, claim in claims for each in claim.spec.devices.requests or ())
+    options = _count_options(claims)
     if options > MAX_OPTIONS:
         detail = f"claims have {options} requests and alternatives, {MAX_OPTIONS} are looked at"
         return Rejection(code=Code.TOO_MUCH, detail=detail)
+    known = SelectorVerdicts() if verdicts is None else verdicts
     ready = {} if prepared is None else prepared
-    for place, (label, claim) in enumerate(claims):
-        if place in ready:
-            continue
-        if place and budget is not None and budget():
+    preparation = _Preparation(classes, programs, features, known, budget)
+    for index in [index for index in range(len(claims)) if index not in ready]:
+        label, claim = claims[index]
+        if index and budget is not None and budget():
             detail = "the call has spent its budget before the claim was looked at"
             return Rejection(code=Code.SEARCH_LIMIT, claim=label, detail=detail)
         try:
-            ready[place] = preparation.claim(NamedClaim(label, claim))
-        except _InvalidRequest as refused:
-            return Rejection(code=refused.code, claim=label, request=refused.request, detail=str(refused))
+            ready[index] = preparation.claim(NamedClaim(label, claim))
+        except _InvalidRequestError as invalid:
+            return Rejection(code=invalid.code, claim=label, request=invalid.request, detail=str(invalid))
     content = content_of(claims, classes, features)
-    demands = tuple(ready[place] for place in range(len(claims)))
+    demands = tuple(ready[index] for index in range(len(claims)))
     return Demand(
         claims=demands,
         features=features,
@@ -90,6 +91,11 @@ def prepare(
         size=size_of(demands, content),
         compile_rule=partial(_compile_rule, known, programs),
     )
+
+
+def _count_options(claims: Sequence[NamedClaim]) -> int:
+    """Requests and alternatives."""
+    return sum(len(each.first_available) or 1 for _, claim in claims for each in claim.spec.devices.requests or ())
 
 
 def _compile_rule(
@@ -126,9 +132,13 @@ class _Preparation:
         requests = tuple(self._request(each, applicable) for each in devices.requests or ())
         least = sum(min(max(option.count, 0) for option in each.options) for each in requests)
         if least > MAX_RESULTS:
-            raise _InvalidRequest(Code.TOO_MANY_DEVICES, f"asks for {least} devices, a claim may have {MAX_RESULTS}")
+            raise _InvalidRequestError(
+                Code.TOO_MANY_DEVICES, f"asks for {least} devices, a claim may have {MAX_RESULTS}"
+            )
         if len(applicable) < len(constraints):
-            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, "has a constraint of a kind this version does not know")
+            raise _InvalidRequestError(
+                Code.REQUEST_UNSUPPORTED, "has a constraint of a kind this version does not know"
+            )
         return ClaimDemand(
             label=named.label,
             claim=named.claim,
@@ -152,14 +162,14 @@ class _Preparation:
         exact = (request.exactly,) if request.exactly is not None else ()
         if alternatives and not self._features.prioritized_list:
             needed = why_off("prioritized_list")
-            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"has alternatives and needs {needed}", request.name)
+            raise _InvalidRequestError(Code.REQUEST_UNSUPPORTED, f"has alternatives and needs {needed}", request.name)
         if not self._features.consumable_capacity and any(
             body.capacity is not None for body in (*alternatives, *exact)
         ):
             needed = why_off("consumable_capacity")
-            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"asks for capacity and needs {needed}", request.name)
+            raise _InvalidRequestError(Code.REQUEST_UNSUPPORTED, f"asks for capacity and needs {needed}", request.name)
         if not alternatives and not exact:
-            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, "has neither exactly nor firstAvailable", request.name)
+            raise _InvalidRequestError(Code.REQUEST_UNSUPPORTED, "has neither exactly nor firstAvailable", request.name)
         return RequestDemand(
             name=request.name,
             options=tuple(self._option(request, body, constraints) for body in alternatives or exact),
@@ -212,7 +222,7 @@ class _Preparation:
                 for each in body.derived_attributes
             }
         except CelBudgetError as problem:
-            raise _InvalidRequest(Code.SEARCH_LIMIT, str(problem), where) from problem
+            raise _InvalidRequestError(Code.SEARCH_LIMIT, str(problem), where) from problem
         self._limit(where, [*selectors.programs[len(of_class) :], *(each.program for each in derived.values())])
         return selectors, derived
 
@@ -221,26 +231,28 @@ class _Preparation:
         self._units.update((each.expression, each.units) for each in programs if isinstance(each, Program))
         if sum(self._units.values()) > CLAIM_COMPILE_LIMIT:
             detail = f"compiling the expressions of the claim up to here takes more than {CLAIM_COMPILE_LIMIT} units"
-            raise _InvalidRequest(Code.SELECTOR_INVALID, detail, where)
+            raise _InvalidRequestError(Code.SELECTOR_INVALID, detail, where)
 
     def _check(self, body: DeviceRequestBody, where: str, *, alternative: bool) -> None:
         if body.derived_attributes and not self._features.derived_attributes:
             needed = why_off("derived_attributes")
-            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"defines derived attributes and needs {needed}", where)
+            raise _InvalidRequestError(
+                Code.REQUEST_UNSUPPORTED, f"defines derived attributes and needs {needed}", where
+            )
         if any(selector.cel is None for selector in body.selectors):
-            raise _InvalidRequest(Code.SELECTOR_INVALID, "has a selector without CEL expression", where)
+            raise _InvalidRequestError(Code.SELECTOR_INVALID, "has a selector without CEL expression", where)
         if body.admin_access is not None and not alternative and not self._features.admin_access:
             needed = why_off("admin_access")
-            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"mentions admin access and needs {needed}", where)
+            raise _InvalidRequestError(Code.REQUEST_UNSUPPORTED, f"mentions admin access and needs {needed}", where)
 
     def _class(self, name: str, where: str) -> DeviceClass:
         if not name:
-            raise _InvalidRequest(Code.CLASS_MISSING, "names no device class", where)
+            raise _InvalidRequestError(Code.CLASS_MISSING, "names no device class", where)
         found = self._classes.get(name)
         if found is None:
-            raise _InvalidRequest(Code.CLASS_MISSING, f"device class {name}", where)
+            raise _InvalidRequestError(Code.CLASS_MISSING, f"device class {name}", where)
         if any(selector.cel is None for selector in found.spec.selectors):
-            raise _InvalidRequest(
+            raise _InvalidRequestError(
                 Code.SELECTOR_INVALID, f"device class {name} has a selector without CEL expression", where
             )
         return found
@@ -251,7 +263,7 @@ def _capacity(body: DeviceRequestBody, where: str) -> Mapping[str, int]:
     try:
         return {name: parse_quantity(text) for name, text in requests.items()}
     except QuantityError as problem:
-        raise _InvalidRequest(Code.AMOUNT_INVALID, f"asks for capacity: {problem}", where) from problem
+        raise _InvalidRequestError(Code.AMOUNT_INVALID, f"asks for capacity: {problem}", where) from problem
 
 
 def _count(body: DeviceRequestBody, where: str) -> int:
@@ -260,7 +272,9 @@ def _count(body: DeviceRequestBody, where: str) -> int:
             return max(body.count, 0)
         case "All":
             return ALL
-    raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"has the unknown allocation mode {body.allocation_mode!r}", where)
+    raise _InvalidRequestError(
+        Code.REQUEST_UNSUPPORTED, f"has the unknown allocation mode {body.allocation_mode!r}", where
+    )
 
 
 def _tolerations(body: DeviceRequestBody) -> tuple[DeviceToleration, ...]:

@@ -1,4 +1,4 @@
-"""Sentences about single devices, in the terms of whoever publishes or asks for them."""
+"""Sentences about single devices, in the terms of the API."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

@@ -1,7 +1,7 @@
-"""Words for "does not fit": what stood in the way where the search got furthest."""
+"""Why a demand does not fit: the rejections at the deepest slot that the search reached."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
@@ -22,56 +22,64 @@ from dra_extender.model.rejection import Code, Rejection
 _PREFIXES: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 
 
-class Shortfall:
-    """Remembers why the place that the search reached last could not be filled, the first time it was reached."""
+class _Misses(NamedTuple):
+    """The devices with one reason, and the message about the first of them."""
 
-    __slots__ = ("_deepest", "_demand", "_message", "_node_view", "_state", "rejections")
+    devices: list[str]
+    message: str
+
+
+class Shortfall:
+    """Keeps why the deepest slot that the search reached could not be filled, as it was when the search reached it first."""
+
+    __slots__ = ("_deepest", "_demand", "_node_view", "_reasons", "_state", "rejections")
 
     def __init__(self, demand: Demand, node_view: NodeView, state: SearchState) -> None:
         self._demand = demand
         self._node_view = node_view
         self._state = state
-        self._message = DeviceReasons(node_view, state)
+        self._reasons = DeviceReasons(node_view, state)
         self._deepest = (-1, 0, 0)
         self.rejections: tuple[Rejection, ...] = ()
 
     def record_shortfall(
         self, place: DeviceSlot, eligibility: Eligibility, exclusions: Mapping[int, Exclusion], only: int | None = None
     ) -> None:
-        """No device fills this place; `exclusions` says what refused devices just now, as far as they were tried.
+        """No device fills this slot; `exclusions` has the reasons of the devices that were just tried.
 
         With `only`, no device but the one at that location was allowed.
         """
         if place[:3] <= self._deepest:
             return
-        wanted, picked = place.wanted, place.picked
         locations = range(len(self._node_view.pools.devices)) if only is None else (only,)
-        found: dict[Code, tuple[list[str], str]] = {}
+        found: dict[Code, _Misses] = {}
         for location in locations:
             verdict = eligibility.verdict_or_unknown(location)
             if verdict is DeviceVerdict.TAKEN:
-                code, text = self._of_taken(eligibility, location)
-            elif verdict is DeviceVerdict.GROUPS_OFF:
-                code, text = self._of_hidden(eligibility, location), None
+                code, message = self._of_taken(eligibility, location)
             else:
-                code, text = self._code(place, location, verdict, exclusions.get(location)), None
-            if code is not None:
-                if code not in found:
-                    found[code] = ([], self._message.of(code, place, location, verdict) if text is None else text)
-                found[code][0].append(self._node_view.pools.devices[location].name)
-        # Not before: a pause may come while the devices are looked at, and then all of this comes again.
+                code, message = self._code(place, location, verdict, eligibility, exclusions.get(location)), None
+            if code is None:
+                continue
+            if code not in found:
+                found[code] = _Misses(
+                    [], self._reasons.of(code, place, location, verdict) if message is None else message
+                )
+            found[code].devices.append(self._node_view.pools.devices[location].name)
+        # Not before: a pause may come in the loop, and then the slot is recorded again.
         self._deepest = place[:3]
-        if not found:
-            self.rejections = (self._no_match(place),)
-            return
+        self.rejections = self._rejections(place, found) if found else (self._no_match(place),)
+
+    def _rejections(self, place: DeviceSlot, found: Mapping[Code, _Misses]) -> tuple[Rejection, ...]:
+        wanted, picked = place.wanted, place.picked
         progress = f"{picked} of {wanted.count} devices found; " if picked and wanted.count > 0 else ""
-        self.rejections = tuple(
+        return tuple(
             Rejection(
                 code=code,
                 claim=self._demand.claims[place.claim].label,
                 request=wanted.name,
-                device=found[code][0][0],
-                detail=progress + (found[code][1] or _PREFIXES.get(code, "") + listed(found[code][0])),
+                device=found[code].devices[0],
+                detail=progress + (found[code].message or _PREFIXES.get(code, "") + listed(found[code].devices)),
             )
             for code in NEAREST_MISS_FIRST
             if code in found
@@ -88,17 +96,17 @@ class Shortfall:
             )
 
     def constraint_rejection(self, claim: int, wanted: SearchableRequest, location: int) -> Rejection:
-        """Mode All has to take a device that a constraint refuses."""
+        """Mode All needs a device that a constraint excludes."""
         return Rejection(
             code=Code.CONSTRAINT,
             claim=self._demand.claims[claim].label,
             request=wanted.name,
             device=self._node_view.pools.devices[location].name,
-            detail=self._message.constraint_message_for(claim, wanted, location),
+            detail=self._reasons.constraint_message_for(claim, wanted, location),
         )
 
     def _of_taken(self, eligibility: Eligibility, location: int) -> tuple[Code | None, str | None]:
-        """Of a taken device: that it is in use, if the request means it; and if nobody can tell whether it does, why not."""
+        """(IN_USE, None) if the request selects the taken device; the selector's error if it fails there."""
         try:
             return (Code.IN_USE, None) if eligibility.selects(location) else (None, None)
         except SearchEndedError as fatal:
@@ -111,28 +119,35 @@ class Shortfall:
 
     @staticmethod
     def _of_hidden(eligibility: Eligibility, location: int) -> Code | None:
-        """Of a device that is skipped unseen: that it is, if the request may mean it."""
+        """GROUPS_OFF if the request may select the device, which was skipped before its selectors."""
         try:
             return Code.GROUPS_OFF if eligibility.selects(location) else None
         except SearchEndedError:
             return Code.GROUPS_OFF
 
     def _code(
-        self, place: DeviceSlot, location: int, verdict: DeviceVerdict, exclusion: Exclusion | None
+        self,
+        place: DeviceSlot,
+        location: int,
+        verdict: DeviceVerdict,
+        eligibility: Eligibility,
+        exclusion: Exclusion | None,
     ) -> Code | None:
-        """What speaks against a device now; None if it is not meant, is picked here, or only comes too early in the order."""
+        """Why the device cannot be picked now; None if it is not selected, is picked for this request, or could be picked."""
+        if verdict is DeviceVerdict.GROUPS_OFF:
+            return self._of_hidden(eligibility, location)
         if verdict is not DeviceVerdict.ELIGIBLE:
             return VERDICT_CODES.get(verdict)
         if self._state.is_picked(place.claim, place.wanted, location):
-            mine = any(pick.location == location and pick.wanted is place.wanted for pick in self._state.picks)
-            return None if mine else Code.COMBINATION
+            own = any(pick.location == location and pick.wanted is place.wanted for pick in self._state.picks)
+            return None if own else Code.COMBINATION
         return EXCLUSION_CODES[self._exclusion(place, location) if exclusion is None else exclusion]
 
     def _exclusion(self, place: DeviceSlot, location: int) -> Exclusion:
         try:
             return self._state.exclusion(place.claim, place.wanted, location)
         except SearchEndedError:
-            # The search did not get there, so this is no error.
+            # The search did not evaluate this device, so that this is no error.
             return Exclusion.NONE
 
     def _no_match(self, place: DeviceSlot) -> Rejection:

@@ -1,7 +1,7 @@
-"""A full account of a node for people: per request, how many devices there are and what keeps how many of them away.
+"""A full account of a node for people: for each request, how many devices there are and why it cannot have how many of them.
 
-Each device is judged by itself against what is held, before anything is picked for the pod; what goes wrong only between the
-picks of one pod is told by the rejections of `allocate`.
+The survey checks each device by itself beside what is held, before anything is picked for the pod.  Conflicts between the picks of
+one pod are in the rejections of `allocate` only.
 """
 
 from collections.abc import Hashable, Iterator
@@ -28,7 +28,7 @@ _MAX_EXPLAINED: Final = 8
 class RejectedDevices(Value, frozen=True):
     """Devices of a node that a request cannot have, all for the same reason.
 
-    `example` is the first of them, `detail` the words about it (amounts, groups on both sides, values that were compared).
+    `example` is the first of them, `detail` the message about it (amounts, groups on both sides, values that were compared).
     """
 
     code: Code
@@ -40,8 +40,8 @@ class RejectedDevices(Value, frozen=True):
 class RequestSurvey(Value, frozen=True):
     """What a request (or one alternative of it, `name/alternative`) finds on a node.
 
-    `wanted` is the number of devices, -1 for all that match.  `seen` is the sum of `free` and all refused devices; `skipped` are
-    devices that were not looked at because there are too many.
+    `wanted` is the number of devices, -1 for all that match.  `seen` is the sum of `free` and all refused devices; `skipped` counts
+    the devices beyond the limit of the survey.
     """
 
     claim: str
@@ -65,17 +65,17 @@ def survey(
 ) -> tuple[RequestSurvey, ...]:
     """The account of every request of the pod on one node; changes nothing and raises nothing.
 
-    Within each request the reason that holds for most devices comes first.  A `Budget` as deadline is charged for everything
-    that is evaluated and explained.
+    Within each request the reason of most devices comes first.  A `Budget` as deadline is charged for all evaluations and
+    explanations.
 
     Args:
-        demand: What the pod wants.
+        demand: What the pod asks for.
         node: The node.
         pools: Its pools.
         usage: What is held there.
-        deadline: Says whether time is up.
-        only: Claim and request that are meant, as in the account; all without it.
-        most: Devices to look at for each request.
+        deadline: Returns True once the time is up.
+        only: (claim, request) as in the account; without it, all.
+        most: The limit of devices for each request.
     """
     node_view = NodeView(node, pools, usage, deadline)
     surveyor = _Surveyor(demand, node_view, most)
@@ -91,17 +91,17 @@ def survey(
 class _Surveyor:
     def __init__(self, demand: Demand, node_view: NodeView, most: int | None) -> None:
         self._node_view = node_view
-        self._upper_bound = most
+        self._most = most
         self._state = SearchState(demand, node_view)
-        self._message = DeviceReasons(node_view, self._state)
+        self._reasons = DeviceReasons(node_view, self._state)
 
     def request(self, index: int, position: int, claim: ClaimDemand, wanted: SearchableRequest) -> RequestSurvey:
         eligibility = Eligibility(wanted, claim.label, self._node_view)
         place = DeviceSlot(index, position, 0, wanted)
         reasons = _Tally()
         devices, unmet = self._node_view.pools.devices, _Unmet(self._node_view, wanted)
-        looked_at = len(devices) if self._upper_bound is None else min(len(devices), self._upper_bound)
-        for location, device in enumerate(devices[:looked_at]):
+        seen = len(devices) if self._most is None else min(len(devices), self._most)
+        for location, device in enumerate(devices[:seen]):
             code, detail = self._verdict(place, eligibility, location, unmet)
             if code is not None:
                 reasons.add(code, detail, device.name)
@@ -114,16 +114,16 @@ class _Surveyor:
             claim=claim.label,
             request=wanted.name,
             wanted=wanted.count,
-            seen=looked_at + self._node_view.pools.hidden,
-            free=looked_at - reasons.visible,
+            seen=seen + self._node_view.pools.hidden,
+            free=seen - reasons.visible,
             refused=tuple(reasons.sorted()),
-            skipped=len(devices) - looked_at,
+            skipped=len(devices) - seen,
         )
 
     def _verdict(
         self, place: DeviceSlot, eligibility: Eligibility, location: int, unmet: "_Unmet"
     ) -> tuple[Code | None, str | None]:
-        """The code and the words; without code the device is free, without words those of the first such device do."""
+        """(code, message): no code if the device is free, no message if that of the first device with the code will do."""
         try:
             verdict = DeviceVerdict(eligibility.of(location))
             if verdict in (DeviceVerdict.TAKEN, DeviceVerdict.GROUPS_OFF) and not eligibility.selects(location):
@@ -138,19 +138,19 @@ class _Surveyor:
                 code = VERDICT_CODES.get(verdict)
         except SearchEndedError as fatal:
             return fatal.rejection.code, fatal.rejection.detail
-        return code, None if code is None else self._message.of(code, place, location, verdict)
+        return code, None if code is None else self._reasons.of(code, place, location, verdict)
 
 
 class _Tally:
-    """Counts devices by reason.  Selectors are told apart by their words, other reasons are one each."""
+    """Counts devices by reason: by code, and for selectors and pools by message too."""
 
     def __init__(self) -> None:
         self.visible = 0
         self._found: dict[tuple[Code, str | None], tuple[int, str, str]] = {}
 
     def add(self, code: Code, detail: str | None, example: str, devices: int | None = None) -> None:
-        by_words = code in (Code.NO_MATCH, Code.POOL_INCOMPLETE, Code.POOL_INVALID) or devices is not None
-        key = (code, detail if by_words else None)
+        by_message = code in (Code.NO_MATCH, Code.POOL_INCOMPLETE, Code.POOL_INVALID) or devices is not None
+        key = (code, detail if by_message else None)
         count, first, text = self._found.get(key, (0, example, detail or ""))
         if devices is None:
             self.visible += 1
@@ -163,7 +163,7 @@ class _Tally:
 
 
 class _Unmet:
-    """Explanations of false selectors, one for devices that look alike and only for the first few kinds of device."""
+    """Explanations of false selectors: one for all devices of equal content, and only for the first few contents."""
 
     def __init__(self, node_view: NodeView, wanted: SearchableRequest) -> None:
         self._node_view = node_view

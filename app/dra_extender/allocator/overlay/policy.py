@@ -1,7 +1,7 @@
-"""The admin's policy: what devices are taken to be beyond what their slices say.
+"""The admin's policy: fields of devices that their slices leave out.
 
-For each field of a device: what is published wins, then the first rule that matches the device and supplies the field.  Groups are
-decided for each counter set separately.  Which rule supplied what is noted in `Device.sources`.
+For each field of a device the published value wins, then the first rule that matches the device and supplies the field; for groups,
+each counter set is a field.  `Device.sources` records which rule supplied which field.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from dra_extender.model.resource_slice import ResourceSlice
 class PolicyRule:
     """One rule; None and empty mean that the rule does not supply the field, or does not narrow the devices.
 
-    `physical_device` is compiled as a derived attribute.  `counter_set` names the one that the groups are for, None means each
-    that the device draws on.  `neighbours_on` as in `Device`.
+    `physical_device` is compiled as a derived attribute.  The groups are for `counter_set`; None means each counter set on which
+    the device draws.  `neighbours_on` is that of `Device`.
     """
 
     name: str
@@ -39,15 +39,15 @@ class PolicyRule:
     neighbours_on: str = ""
 
     def concerns(self, published: ResourceSlice) -> bool:
-        """Whether devices of this slice may be meant."""
+        """Whether the rule may match devices of this slice."""
         return self.driver in (None, published.driver) and self.pool in (None, published.pool)
 
 
 class PolicyOverlay:
     """Rules in order of precedence.
 
-    A `devices` expression that fails on a device does not match it, and a `physicalDevice` that fails or gives no text names
-    none; both are told as troubles.
+    A `devices` expression that fails on a device does not match it; a `physicalDevice` that fails or returns no text names no
+    physical device.  Both are problems of the overlaid slice.
     """
 
     __slots__ = ("rules",)
@@ -61,13 +61,13 @@ class PolicyOverlay:
         if not rules or not published.devices:
             return OverlaidSlice(published)
         problems: list[str] = []
-        devices = tuple(_Reading(published, device, problems).under(rules) for device in published.devices)
+        devices = tuple(_PolicyTarget(published, device, problems).under(rules) for device in published.devices)
         if all(new is old for new, old in zip(devices, published.devices, strict=True)):
             return OverlaidSlice(published, tuple(problems))
         return OverlaidSlice(msgspec.structs.replace(published, devices=devices), tuple(problems))
 
 
-class _Reading:
+class _PolicyTarget:
     """One device while rules are applied to it."""
 
     __slots__ = ("_activation", "_device", "_problems", "_sources", "_where")
@@ -80,7 +80,7 @@ class _Reading:
         self._sources: list[tuple[str, str]] = []
 
     def under(self, rules: Sequence[PolicyRule]) -> Device:
-        """The device with what the rules supply; the same object if that is nothing."""
+        """The device with the fields that the rules supply; the same object if they supply none."""
         matching = [rule for rule in rules if self._matches(rule)]
         if not matching:
             return self._device
@@ -160,7 +160,7 @@ class _Reading:
         return {"binds_to_node": True}
 
     def _neighbours(self, rules: Sequence[PolicyRule]) -> dict[str, str]:
-        """The expression and what it is about, which go together."""
+        """The expression and its scope, which one rule supplies together."""
         rule = next((rule for rule in rules if rule.compatible_only_with is not None), None)
         if rule is None or rule.compatible_only_with is None or self._device.compatible_only_with is not None:
             return {}

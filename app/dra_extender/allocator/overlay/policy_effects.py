@@ -1,6 +1,6 @@
-"""What a policy comes to on the devices that are published: rules without effect, and devices that judge each other differently."""
+"""The effects of a policy on the published devices: rules without effect, and neighbours whose rules disagree."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -13,13 +13,13 @@ from dra_extender.model.device import Device
 from dra_extender.model.resource_slice import ResourceSlice
 
 MAX_DEVICES: Final = 20_000
-"""With more devices than this nothing is said about effects; looking at them takes some microseconds each."""
+"""With more devices the effects are not computed; each device takes some microseconds."""
 MAX_PAIRS: Final = 200_000
 _ONLY_WITH: Final = "compatibleOnlyWith"
 
 
 class PublishedDevice(NamedTuple):
-    """A device as it counts, and where it is."""
+    """A device with the overlays applied, its slice and its scope."""
 
     where: ResourceSlice
     device: Device
@@ -37,24 +37,22 @@ class PublishedDevice(NamedTuple):
 
 
 class AsymmetricRule(NamedTuple):
-    """Two neighbours of which the first does not find the second compatible, while the second has no objection."""
+    """Two neighbours: the rule of `refusing` is false for `other`, and no rule of `other` is false for `refusing`."""
 
     refusing: PublishedDevice
     other: PublishedDevice
 
 
 def published_devices(slices: Iterable[ResourceSlice], most: int = MAX_DEVICES) -> list[PublishedDevice] | None:
-    """All devices of these slices, as they count under a policy; None if there are more than `upper_bound`."""
-    found = list(
-        islice(((each, device) for each in slices for device in each.devices), most + 1),
-    )
+    """All devices of these slices, which have the overlays applied; None if there are more than `most`."""
+    found = list(islice(((each, device) for each in slices for device in each.devices), most + 1))
     if len(found) > most:
         return None
     return [PublishedDevice(where, device, scope_of(where, device)) for where, device in found]
 
 
 def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
-    """(rule, why it can have no effect); what depends on devices is only said when there are some."""
+    """(rule, why it has no effect); without devices only what follows from the rules alone."""
     supplying = {rule for each in devices for _, rule in each.device.sources}
     for index, rule in enumerate(rules):
         before = next((each.name for each in rules[:index] if _covers(each, rule)), None)
@@ -63,11 +61,11 @@ def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDe
         elif devices and rule.name not in supplying:
             yield rule.name, f"none of {len(devices)} published devices takes anything from it"
         elif devices and rule.compatible_only_with is not None:
-            yield from _claim_searches(rule, devices)
+            yield from _without_neighbours(rule, devices)
 
 
-def _claim_searches(rule: PolicyRule, devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
-    """Whether no device that has `compatibleOnlyWith` of the rule has a neighbour that is published."""
+def _without_neighbours(rule: PolicyRule, devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
+    """(rule, why) if no device with `compatibleOnlyWith` of the rule has a published neighbour."""
     having = [each for each in devices if each.rule == rule.name]
     if not having:
         if set(_supplied(rule)) == {_ONLY_WITH}:
@@ -100,9 +98,9 @@ def _has_neighbour(one: PublishedDevice, neighbours: dict[object, int]) -> bool:
 
 
 def asymmetric_rules(devices: Sequence[PublishedDevice], most: int = MAX_PAIRS) -> Iterator[AsymmetricRule]:
-    """Neighbours that judge each other differently; of each pair of expressions the first two devices."""
-    true = _Verdicts()
-    told: set[tuple[str | None, str | None]] = set()
+    """Neighbours whose rules disagree; of each pair of expressions the first two devices."""
+    rules = _NeighbourRules()
+    reported: set[tuple[str | None, str | None]] = set()
     for pairs, (one, other) in enumerate(
         (one, other)
         for one in devices
@@ -113,22 +111,13 @@ def asymmetric_rules(devices: Sequence[PublishedDevice], most: int = MAX_PAIRS) 
         if pairs >= most:
             return
         key = (one.device.compatible_only_with, other.device.compatible_only_with)
-        if key not in told and not true(one, other) and _agrees(other, one, true):
-            told.add(key)
+        if key not in reported and not rules.is_true(one, other) and rules.accepts(other, one):
+            reported.add(key)
             yield AsymmetricRule(one, other)
 
 
-def _agrees(
-    one: PublishedDevice, other: PublishedDevice, true: Callable[[PublishedDevice, PublishedDevice], bool]
-) -> bool:
-    """Whether the first has nothing against the second."""
-    if one.device.compatible_only_with is None or not is_neighbour(one.device.neighbours_on, one.scope, other.scope):
-        return True
-    return true(one, other)
-
-
-class _Verdicts:
-    """Whether the expression of a device is true for another one; one that does not compile or fails is not."""
+class _NeighbourRules:
+    """Evaluates the rules of devices; an expression that does not compile or fails is not true."""
 
     __slots__ = ("_known", "_programs")
 
@@ -136,27 +125,35 @@ class _Verdicts:
         self._programs = ProgramCache()
         self._known: dict[tuple[str, str], bool] = {}
 
-    def __call__(self, owner: PublishedDevice, other: PublishedDevice) -> bool:
+    def accepts(self, owner: PublishedDevice, other: PublishedDevice) -> bool:
+        """Whether the owner has no rule that concerns the other device, or one that is true for it."""
+        device = owner.device
+        if device.compatible_only_with is None or not is_neighbour(device.neighbours_on, owner.scope, other.scope):
+            return True
+        return self.is_true(owner, other)
+
+    def is_true(self, owner: PublishedDevice, other: PublishedDevice) -> bool:
+        """Whether the owner's rule is true for the other device."""
         expression = owner.device.compatible_only_with or ""
         key = (expression, other.name)
         if key not in self._known:
-            self._known[key] = self._evaluated(expression, other)
+            self._known[key] = self._evaluate(expression, other)
         return self._known[key]
 
-    def _evaluated(self, expression: str, other: PublishedDevice) -> bool:
+    def _evaluate(self, expression: str, other: PublishedDevice) -> bool:
         device = other.device
         capacity = {name: each.text for name, each in device.capacity}
-        node_view = prepare_device(
+        activation = prepare_device(
             other.where.driver, dict(device.attributes), capacity, device.allow_multiple_allocations
         )
         try:
-            return self._programs.compile(expression).matches(node_view)
+            return self._programs.compile(expression).matches(activation)
         except (CelCompileError, CelRuntimeError):
             return False
 
 
 def _covers(earlier: PolicyRule, later: PolicyRule) -> bool:
-    """Whether the earlier rule supplies everything that the later one does, to each device that the later one means."""
+    """Whether the earlier rule supplies all fields of the later one to each device that the later one matches."""
     if earlier.devices is not None or earlier.physical_device is not None or later.physical_device is not None:
         return False
     if earlier.driver not in (None, later.driver) or earlier.pool not in (None, later.pool):

@@ -1,4 +1,4 @@
-"""The allocation result of a claim, and what its devices take out of their pools."""
+"""From a solution to the allocation that is written: results, configuration, node selector, and what the devices hold."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -31,9 +31,9 @@ def claim_placement(
     *,
     binds: bool = True,
 ) -> ClaimPlacement:
-    """What is written for a claim, and what it takes: devices in the order picked, `chosen[i]` for request i.
+    """The allocation of a claim and its holdings: devices in the order picked; request i is served by option `chosen[i]`.
 
-    Without `binds`, `bindsToNode` of devices is not looked at.
+    Without `binds`, `bindsToNode` of devices is ignored.
 
     Raises:
         SearchEndedError: the devices are reachable through node selectors that cannot be combined, or no API server stores so much

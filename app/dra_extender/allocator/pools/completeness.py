@@ -1,3 +1,5 @@
+"""Whether the slices of a pool are complete: as many of one generation as they declare."""
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -32,11 +34,11 @@ def complete(
     whole_pool: Callable[[], Iterable[ResourceSlice]],
     counts: Callable[[ResourceSlice], bool],
 ) -> KnownSlices | None:
-    """What is known of a pool, from its relevant slices of one generation and, if needed, all its slices on any node.
+    """The pool from its relevant slices of one generation and, if needed, from all its slices on any node.
 
-    The count of slices comes from the first relevant one, and it must match exactly: the relevant slices alone, or else all
-    slices of that generation for which `counts` holds.  None when a newer generation exists elsewhere and the local one does not
-    add up: the pool is then as if it did not exist.
+    The first relevant slice declares the number of slices, which must match exactly: the relevant slices alone, or else all slices
+    of that generation for which `counts` holds.  None if the relevant slices alone are incomplete and a newer generation exists
+    elsewhere: the pool is then ignored.
     """
     generation, expected = relevant[0].generation, relevant[0].slice_count
     in_order = tuple(sorted(relevant, key=lambda each: each.name))

@@ -26,7 +26,7 @@ def reaches(where: Device | ResourceSlice, node: Node) -> bool:
 
 
 def is_relevant(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:
-    """Whether the node has anything to do with a slice; with `partitionable` off, slices that need it are left out.
+    """Whether a slice or one of its devices names the node; never with `partitionable` off for slices that need the feature.
 
     Raises:
         ModelError: a node selector that had to be read is malformed.

@@ -1,4 +1,6 @@
-from collections.abc import Callable, Sequence
+"""The pools that a node can use, gathered from slices: current generations, complete and valid or marked with their problem."""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -28,8 +30,8 @@ class Pool:
     """One pool as seen from one node.
 
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
-    order given. A pool with a `problem` (POOL_INCOMPLETE, POOL_INVALID, GROUPS_OFF, said in `detail`) offers no devices; `hidden`
-    is how many its slices for this node have.
+    order given.  A pool with a `problem` (POOL_INCOMPLETE, POOL_INVALID, GROUPS_OFF; `detail` describes it) offers no devices;
+    `hidden` counts those of its slices for this node.
     `has_compatibility_rules`: a device of the pool has `compatibleOnlyWith`.  `has_node_rules`: such a rule concerns the devices of
     the whole node.
     """
@@ -74,8 +76,8 @@ class NodePools:
     """The pools of one node in order of preference, and their devices flat in location order.
 
     A location is an index into `devices` and `views`; the search prefers low locations.  Only complete, valid pools have devices.
-    `ignored` tells of slices that do not count, in pools that are sound without them.  `ready_first` is an order of the locations,
-    with the devices of each pool that have no binding conditions first; None where that is the order of the locations.
+    `ignored` has the slices that are left out of pools that are complete without them.  `ready_first` is an order of the
+    locations, in each pool the devices without binding conditions first; None where that is the order of the locations.
     """
 
     node: str
@@ -93,7 +95,7 @@ class NodePools:
 
     @property
     def hidden(self) -> int:
-        """How many devices are not offered because something is wrong with their pool or their slice does not count."""
+        """How many devices are not offered because their pool has a problem or their slice is ignored."""
         return sum(pool.hidden for pool in self.unusable) + sum(each.hidden for each in self.ignored)
 
 
@@ -108,8 +110,8 @@ def gather(
     """The pools that a node can use: current generations, complete or marked, valid or marked, in order of preference.
 
     `local` are the slices pinned to this node, `shared` those without a node name, both in a fixed order; `pool_slices`
-    gives all slices of a pool on any node and of any generation.  With compatibility groups off, `rules` may have slices that hold
-    a device with groups treated as if they did not exist, as released schedulers do.
+    returns all slices of a pool on any node and of any generation.  With compatibility groups off, `rules` may ignore slices with
+    a device that has groups, as released schedulers do.
 
     Raises:
         ModelError: a node selector is malformed.
@@ -124,48 +126,32 @@ def gather(
                 ignored.setdefault(published.pool_id, []).append(published)
         elif is_relevant(published, node, partitionable=partitionable):
             by_pool.setdefault(published.pool_id, []).append(published)
-    built: list[tuple[bool, Pool, tuple[ResourceSlice, ...]]] = []
+    built: list[_BuiltPool] = []
     for pool_id, relevant in by_pool.items():
         known = complete(latest_generation(relevant), partial(pool_slices, pool_id), counts)
         if known is not None:
             built.append(_build(pool_id, known, partitionable=partitionable, rules=rules))
-    built.sort(key=lambda entry: (entry[0], entry[1].pool_id))
-    for _, pool, _ in built:
-        if pool.problem is not None:
-            ignored.pop(pool.pool_id, None)
-    told = (_ignored(pool_id, slices, by_pool.get(pool_id, ())) for pool_id, slices in sorted(ignored.items()))
-    return _flat(node, built, features, tuple(each for each in told if each is not None))
+    built.sort(key=lambda each: (each.has_binding_conditions, each.pool.pool_id))
+    return _flat(node, built, features, _ignored_beside(built, by_pool, ignored))
 
 
-def _build(
-    pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: Rules
-) -> tuple[bool, Pool, tuple[ResourceSlice, ...]]:
-    """(waits for binding conditions, pool, slices that offer devices)."""
-    hidden = sum(len(each.devices) for each in known.relevant)
+class _BuiltPool(NamedTuple):
+    """A pool, whether any of its devices has binding conditions, and the slices that offer devices to the node."""
+
+    has_binding_conditions: bool
+    pool: Pool
+    offering: tuple[ResourceSlice, ...] = ()
+
+
+def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: Rules) -> _BuiltPool:
     if not known.complete:
-        detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
-        problem = Code.POOL_INCOMPLETE
-        if known.ignored and known.published + len(known.ignored) == known.expected:
-            detail, problem = f"{detail}; {_ignored_message(known.ignored)}", Code.GROUPS_OFF
-        return False, Pool(pool_id=pool_id, problem=problem, detail=detail, hidden=hidden), ()
-    targeting, elsewhere = known.relevant, known.elsewhere
-    totals: CounterTotals = {}
+        return _incomplete(pool_id, known)
     try:
-        if partitionable:
-            counting = [each for each in (*targeting, *elsewhere) if each.counter_sets]
-            beside = rules.devices_beside_counters
-            targeting = tuple(each for each in targeting if _offers(each, beside_counters=beside))
-            elsewhere = tuple(each for each in elsewhere if _offers(each, beside_counters=beside))
-            check_device_names(targeting)
-            totals = counter_totals(counting)
-            check_consumption(chain.from_iterable(each.devices for each in (*targeting, *elsewhere)), totals)
-        else:
-            check_device_names(targeting)
+        offering, elsewhere, totals = _validated(known, partitionable=partitionable, rules=rules)
     except InvalidPoolError as problem:
-        detail = f"pool {pool_id[0]}/{pool_id[1]}: {problem}"
-        return False, Pool(pool_id=pool_id, problem=Code.POOL_INVALID, detail=detail, hidden=hidden), ()
-    waits = any(device.binding_conditions is not None for each in targeting for device in each.devices)
-    published = targeting + elsewhere
+        return _problematic(pool_id, known, Code.POOL_INVALID, f"pool {pool_id[0]}/{pool_id[1]}: {problem}")
+    has_conditions = any(device.binding_conditions is not None for each in offering for device in each.devices)
+    published = offering + elsewhere
     has_rules = any(device.compatible_only_with is not None for each in published for device in each.devices)
     has_node_rules = has_rules and any(device.neighbours_on == NODE for each in published for device in each.devices)
     pool = Pool(
@@ -175,7 +161,41 @@ def _build(
         has_compatibility_rules=has_rules,
         has_node_rules=has_node_rules,
     )
-    return waits, pool, targeting
+    return _BuiltPool(has_conditions, pool, offering)
+
+
+def _validated(
+    known: KnownSlices, *, partitionable: bool, rules: Rules
+) -> tuple[tuple[ResourceSlice, ...], tuple[ResourceSlice, ...], CounterTotals]:
+    """(slices that offer devices to the node, device slices elsewhere, counter totals).
+
+    Raises:
+        InvalidPoolError: the slices contradict each other.
+    """
+    if not partitionable:
+        check_device_names(known.relevant)
+        return known.relevant, known.elsewhere, {}
+    beside = rules.devices_beside_counters
+    offering = tuple(each for each in known.relevant if _offers(each, beside_counters=beside))
+    elsewhere = tuple(each for each in known.elsewhere if _offers(each, beside_counters=beside))
+    check_device_names(offering)
+    totals = counter_totals(each for each in (*known.relevant, *known.elsewhere) if each.counter_sets)
+    check_consumption(chain.from_iterable(each.devices for each in (*offering, *elsewhere)), totals)
+    return offering, elsewhere, totals
+
+
+def _incomplete(pool_id: PoolId, known: KnownSlices) -> _BuiltPool:
+    detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
+    if known.ignored and known.published + len(known.ignored) == known.expected:
+        return _problematic(pool_id, known, Code.GROUPS_OFF, f"{detail}; {_ignored_message(known.ignored)}")
+    return _problematic(pool_id, known, Code.POOL_INCOMPLETE, detail)
+
+
+def _problematic(pool_id: PoolId, known: KnownSlices, problem: Code, detail: str) -> _BuiltPool:
+    hidden = sum(len(each.devices) for each in known.relevant)
+    return _BuiltPool(
+        has_binding_conditions=False, pool=Pool(pool_id=pool_id, problem=problem, detail=detail, hidden=hidden)
+    )
 
 
 def _offers(published: ResourceSlice, *, beside_counters: bool) -> bool:
@@ -183,10 +203,27 @@ def _offers(published: ResourceSlice, *, beside_counters: bool) -> bool:
     return not published.counter_sets or (beside_counters and bool(published.devices))
 
 
+def _ignored_beside(
+    built: Sequence[_BuiltPool],
+    by_pool: Mapping[PoolId, Sequence[ResourceSlice]],
+    ignored: Mapping[PoolId, Sequence[ResourceSlice]],
+) -> tuple[IgnoredSlices, ...]:
+    """The ignored slices of the pools that have no problem of their own."""
+    if not ignored:
+        return ()
+    problematic = {each.pool.pool_id for each in built if each.pool.problem is not None}
+    found = (
+        _ignored(pool_id, slices, by_pool.get(pool_id, ()))
+        for pool_id, slices in sorted(ignored.items())
+        if pool_id not in problematic
+    )
+    return tuple(each for each in found if each is not None)
+
+
 def _ignored(
     pool_id: PoolId, ignored: Sequence[ResourceSlice], relevant: Sequence[ResourceSlice]
 ) -> IgnoredSlices | None:
-    """What is not there, unless it is out of date in any case."""
+    """The ignored slices of the newest generation; None without any, as older ones would not count anyway."""
     newest = max(each.generation for each in (*ignored, *relevant))
     current = [each for each in ignored if each.generation == newest]
     if not current:
@@ -200,18 +237,13 @@ def _ignored_message(names: Sequence[str]) -> str:
     return f"ignored for compatibility groups: {which}; CompatibilityGroups is off"
 
 
-def _flat(
-    node: Node,
-    built: Sequence[tuple[bool, Pool, tuple[ResourceSlice, ...]]],
-    features: Features,
-    ignored: tuple[IgnoredSlices, ...],
-) -> NodePools:
+def _flat(node: Node, built: Sequence[_BuiltPool], features: Features, ignored: tuple[IgnoredSlices, ...]) -> NodePools:
     pools: list[Pool] = []
     devices: list[Device] = []
     views: list[SliceView] = []
-    for _, pool, targeting in built:
+    for _, pool, offering in built:
         pools.append(pool)
-        for published in targeting:
+        for published in offering:
             view = SliceView(
                 pool=pool, published=published, base=len(devices), reachable=reachable_devices(published, node)
             )
@@ -228,14 +260,14 @@ def _flat(
     )
 
 
-def _ready_first(built: Sequence[tuple[bool, Pool, tuple[ResourceSlice, ...]]]) -> DeviceOrder | None:
-    if not any(waits for waits, _, _ in built):
+def _ready_first(built: Sequence[_BuiltPool]) -> DeviceOrder | None:
+    if not any(each.has_binding_conditions for each in built):
         return None
-    return ready_first([[device for each in targeting for device in each.devices] for _, _, targeting in built])
+    return ready_first([[device for slice_ in each.offering for device in slice_.devices] for each in built])
 
 
 def _may_concern(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:
-    """Whether the node has to do with a slice that does not count; what is wrong with such a slice does not matter."""
+    """Whether an ignored slice is for the node; a malformed node selector of an ignored slice is no error."""
     try:
         return is_relevant(published, node, partitionable=partitionable)
     except ModelError:

@@ -1,6 +1,8 @@
+"""What makes a pool invalid: contradictions between its slices."""
+
 from collections.abc import Iterable, Mapping, Sequence
 
-from dra_extender.model.device import Device
+from dra_extender.model.device import CounterConsumption, Device
 from dra_extender.model.resource_slice import ResourceSlice
 
 CounterTotals = Mapping[str, Mapping[str, int]]
@@ -12,7 +14,7 @@ class InvalidPoolError(Exception):
 
 
 def check_device_names(slices: Sequence[ResourceSlice]) -> None:
-    """Refuse a pool that names two of these devices alike.
+    """Refuse a pool in which two of these devices have one name.
 
     Raises:
         InvalidPoolError: names the device.
@@ -41,20 +43,22 @@ def counter_totals(slices: Iterable[ResourceSlice]) -> CounterTotals:
 
 
 def check_consumption(devices: Iterable[Device], totals: CounterTotals) -> None:
-    """Refuse a pool with a device that draws on something the pool does not declare; nobody declares synthetic counter sets.
+    """Refuse a pool with a device that draws on a counter that the pool does not declare; synthetic counter sets are exempt.
 
     Raises:
         InvalidPoolError: names device, counter set and counter.
     """
     for device in devices:
         for entry in device.consumes_counters:
-            if entry.synthetic:
-                continue
-            declared = totals.get(entry.counter_set)
-            if declared is None:
-                raise InvalidPoolError(f"device {device.name} draws on unknown counter set {entry.counter_set}")
-            for counter, _ in entry.counters:
-                if counter not in declared:
-                    raise InvalidPoolError(
-                        f"device {device.name} draws on unknown counter {counter} of counter set {entry.counter_set}"
-                    )
+            if not entry.synthetic:
+                _check_entry(device, entry, totals.get(entry.counter_set))
+
+
+def _check_entry(device: Device, entry: CounterConsumption, declared: Mapping[str, int] | None) -> None:
+    if declared is None:
+        raise InvalidPoolError(f"device {device.name} draws on unknown counter set {entry.counter_set}")
+    for counter, _ in entry.counters:
+        if counter not in declared:
+            raise InvalidPoolError(
+                f"device {device.name} draws on unknown counter {counter} of counter set {entry.counter_set}"
+            )

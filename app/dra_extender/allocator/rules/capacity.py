@@ -1,4 +1,4 @@
-"""Consumable capacity (KEP-5075): what a request takes of each capacity of a device, and whether the device hands out such amounts.
+"""Consumable capacity (KEP-5075): the amounts that a request takes of a device, and whether the device's policy allows them.
 
 Amounts are nano-units.  The arithmetic is upstream's: policies with a step count in whole units, or in thousandths where the
 feature FractionalCapacityRange is on and every bound of the range is a whole number of thousandths.
@@ -19,12 +19,12 @@ _MAX: Final = 2**63 - 1
 
 
 class CapacityError(Exception):
-    """An amount cannot be computed or is negative; upstream gives up on the pod then.  The message names the capacity."""
+    """An amount cannot be computed or is negative, which ends upstream's search with an error.  The message names the capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityMismatch:
-    """Why a device can never give what is requested; `reason` follows the device's name in a sentence."""
+    """Why a device can never serve a request; `reason` follows the device's name in a sentence."""
 
     reason: str
 
@@ -32,12 +32,12 @@ class CapacityMismatch:
 def needs(
     requests: Mapping[str, int], capacities: Capacities, *, fractional: bool
 ) -> tuple[int, ...] | CapacityMismatch:
-    """What these requests take of each capacity of a device nobody uses, in the order of `capacities`.
+    """What these requests take of each capacity of an unused device, in the order of `capacities`.
 
     A capacity that is not requested counts with the policy's default, or else whole.
 
     Raises:
-        CapacityError: an amount cannot be computed or is negative, whatever else speaks against the device.
+        CapacityError: an amount cannot be computed or is negative, even if another capacity does not fit.
     """
     known = {name for name, _ in capacities}
     for name in requests:

@@ -17,7 +17,7 @@ from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
 
 GroupState = frozenset[str] | None
-"""Of a counter set that has members: the rolling intersection, or None for "ungrouped".  An empty set has no entry at all."""
+"""The state of a counter set with members: the rolling intersection, or None for "ungrouped".  An empty set has no entry."""
 
 
 def are_compatible(members: Iterable[Sequence[str]]) -> bool:
@@ -56,7 +56,7 @@ def folded_in_order(states: Mapping[str, GroupState], entry: CounterConsumption)
 
 
 class CompatibilityTable:
-    """The group states of one pool during one search: what is held before, and what this attempt adds."""
+    """The group states of one pool during one search: from what is held, and from what the search picks."""
 
     __slots__ = ("_states",)
 
@@ -68,7 +68,7 @@ class CompatibilityTable:
             self._states[entry.counter_set] = fold(self._states, entry)
 
     def join(self, consumption: Iterable[CounterConsumption], trail: Trail) -> bool:
-        """Make a device a member of each counter set it draws on; False if one refuses it (the caller then undoes).
+        """Make a device a member of each counter set on which it draws; False if one does not admit it (the caller then undoes).
 
         Each entry is folded before the next is tested.
         """
@@ -80,7 +80,7 @@ class CompatibilityTable:
         return True
 
     def conflict(self, consumption: Iterable[CounterConsumption]) -> tuple[CounterConsumption, GroupState] | None:
-        """The first entry that is refused, with the state that refuses it."""
+        """The first entry that its counter set does not admit, with the state of the set."""
         states = dict(self._states)
         for entry in consumption:
             if not admits(states, entry):
@@ -90,7 +90,7 @@ class CompatibilityTable:
 
 
 class GroupedSets:
-    """The rule with the feature off: counter sets on which somebody holds a device with groups take no further devices."""
+    """The rule with the feature off: a counter set with a held device that has groups admits no further device."""
 
     __slots__ = ("_closed",)
 

@@ -1,10 +1,10 @@
-"""`compatibleOnlyWith`: devices that say in CEL beside which others they may be allocated.
+"""`compatibleOnlyWith`: a CEL rule of a device about the devices beside which it may be allocated.
 
-Neighbours are devices, allocated or chosen by this attempt, that the rule of one of them is about: those of its pool that share a
-counter set or a physical device with it; all of its pool where it draws on none, or its policy says so; or all that are local to
-its node.  Two devices go together when each of them that has an expression finds it true for the other one, if that is a neighbour.
-An expression that does not compile or fails is not true.  A neighbour that is not published any more keeps the expression it was
-allocated with, and no other device's expression can be true for it.
+The neighbours of a device with a rule are devices, allocated or picked by this search: those of its pool that share a counter set
+or a physical device with it; all of its pool if it draws on none or its policy says so; or all that are local to its node.
+Two devices are compatible if the rule of each is true for the other, as far as that is a neighbour.  An expression that does not
+compile or fails is not true.  A neighbour that is not published any more keeps the rule with which it was allocated, and no rule of
+another device is true for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,17 +29,17 @@ from dra_extender.model.resource_slice import ResourceSlice
 MAX_NEIGHBOURS: Final = 1024
 """Neighbours that one device may have; with more of them a device for which a rule counts is refused."""
 COMPARISON_UNITS: Final = 20
-"""What looking at one neighbour costs the call beside the evaluation, in units of at most 50 ns."""
+"""The price of one neighbour for the call beside the evaluation, in units of at most 50 ns."""
 
 CompileRule = Callable[[str, Deadline | None], SelectorList]
-"""Expression, and the budget that pays if it has to be compiled -> the compiled expression, with its verdicts remembered."""
+"""(expression, budget for compiling it) -> the compiled expression, which keeps its verdicts."""
 HeldConsumption = Callable[[Pool], Iterable[tuple[str, CounterConsumption]]]
-"""What each held device of a pool draws on."""
+"""(device, entry of what it draws) for the held devices of a pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLocation:
-    """Where a device is published: its slice and its place in it."""
+    """Where a device is published: its slice and its position there."""
 
     published: ResourceSlice
     position: int
@@ -51,7 +51,7 @@ class DeviceLocation:
 
 
 class NeighbourScope(NamedTuple):
-    """What makes devices neighbours: the pool, the node it is local to (None: of several), and what it draws on."""
+    """What makes devices neighbours: the pool, the node (None if the device is not local to one), and the counter sets."""
 
     pool_id: PoolId
     node: str | None
@@ -59,7 +59,7 @@ class NeighbourScope(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """An expression, and which neighbours it is about (`Device.neighbours_on`)."""
+    """An expression, and its scope (`Device.neighbours_on`)."""
 
     expression: str
     on: str
@@ -71,7 +71,7 @@ IsTrue = Callable[[str, DeviceLocation], bool]
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A device that is allocated or chosen; `device_location` is None when it is not published any more."""
+    """A device that is allocated or picked; `device_location` is None if it is not published any more."""
 
     name: str
     scope: NeighbourScope
@@ -82,9 +82,10 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourConflict:
-    """Why a device may not join a member: whose expression is not true for the other one, and what went wrong if it failed.
+    """Why a device may not be allocated beside a member.
 
-    `neighbour_count` is the number of neighbours when there are too many of them to be compared.
+    The rule `expression`, of the member or else of the device, is not true for the other one; `problem` says why it has no value.
+    `neighbour_count` is the number of neighbours if they are too many to be compared, else 0.
     """
 
     member: Neighbour
@@ -95,7 +96,7 @@ class NeighbourConflict:
 
 
 def is_neighbour(on: str, one: NeighbourScope, other: NeighbourScope) -> bool:
-    """Whether a rule about `on`, of a device at the first spot, concerns one at the other."""
+    """Whether a rule with the scope `on`, of a device in scope `one`, concerns a device in scope `other`."""
     if on == NODE:
         return one.node is not None and one.node == other.node
     if one.pool_id != other.pool_id:
@@ -104,14 +105,14 @@ def is_neighbour(on: str, one: NeighbourScope, other: NeighbourScope) -> bool:
 
 
 def scope_of(published: ResourceSlice, device: Device, counter_sets: Iterable[str] | None = None) -> NeighbourScope:
-    """Where a published device is; `counter_sets` are those that were frozen, without them those that the slice has."""
+    """The scope of a published device; `counter_sets` are the frozen ones, None means those of the slice."""
     if counter_sets is None:
         counter_sets = (entry.counter_set for entry in device.consumes_counters)
     return NeighbourScope(published.pool_id, published.node_name or device.node_name, frozenset(counter_sets))
 
 
 def frozen_rules(holdings: Iterable[DeviceHolding], device: Device | None) -> tuple[Rule, ...]:
-    """The rules of a held device: what was frozen at allocation; what is published now where nothing was."""
+    """The rules of a held device: those frozen at allocation, or those published now for holdings without a snapshot."""
     found: dict[Rule, None] = {}
     for holding in holdings:
         if holding.admin:
@@ -135,7 +136,7 @@ class _Members(NamedTuple):
 
 
 class NeighbourTable:
-    """The members that matter to each other on one node during one search."""
+    """The devices of one node that may be neighbours during one search: those that are held, and those that it picks."""
 
     __slots__ = ("_compile_rule", "_held", "_members", "_node_view")
 
@@ -146,7 +147,7 @@ class NeighbourTable:
         self._members: dict[PoolId, _Members] = {}
 
     def join(self, pool: Pool, device_location: DeviceLocation, trail: Trail) -> bool:
-        """Make a device a member, unless it and a neighbour do not go together (the caller then undoes)."""
+        """Make a device a member; False if it is not compatible with a neighbour (the caller then undoes)."""
         if self.conflict(pool, device_location) is not None:
             return False
         device = device_location.device
@@ -160,7 +161,7 @@ class NeighbourTable:
         return True
 
     def conflict(self, pool: Pool, device_location: DeviceLocation) -> NeighbourConflict | None:
-        """The first neighbour that does not go together with this device."""
+        """The first neighbour that is not compatible with this device."""
         scope, rules = scope_of(device_location.published, device_location.device), _rules(device_location.device)
         pools = [
             self.members(each)
@@ -176,7 +177,7 @@ class NeighbourTable:
     def _conflict_with_rules_of(
         self, scope: NeighbourScope, device_location: DeviceLocation, members: Sequence[Neighbour]
     ) -> NeighbourConflict | None:
-        """The first member of which a rule is not true for this device."""
+        """The first member with a rule that is not true for this device."""
         neighbours = [
             (each, rule) for each in members for rule in each.rules if is_neighbour(rule.on, each.scope, scope)
         ]
@@ -207,7 +208,7 @@ class NeighbourTable:
         return None
 
     def members(self, pool: Pool) -> _Members:
-        """What is held of a pool, and what this attempt has picked of it so far."""
+        """What is held of a pool, and what this search has picked of it so far."""
         found = self._members.get(pool.pool_id)
         if found is None:
             held = list(_held_members(pool, self._node_view.usage(pool), self._held(pool)))
@@ -236,7 +237,7 @@ class NeighbourTable:
 def _held_members(
     pool: Pool, usage: PoolUsage, drawing: Iterable[tuple[str, CounterConsumption]]
 ) -> Iterator[Neighbour]:
-    """The devices of a pool of which something is held; `drawing` says what each draws on."""
+    """The held devices of a pool; `drawing` has (device, entry of what it draws)."""
     drawn: dict[str, set[str]] = {}
     for name, entry in drawing:
         drawn.setdefault(name, set()).add(entry.counter_set)
@@ -255,9 +256,9 @@ def _held_members(
 
 
 def first_incompatible(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHolding], is_true: IsTrue) -> str | None:
-    """The first device that the addition brings into its pool beside a neighbour of that pool with which it does not go together.
+    """The first device of the addition that is not compatible with a neighbour of its pool; None without one.
 
-    A further share of a device brings none.  Rules count as they are frozen with the holdings.
+    A further share of a device adds no member.  Rules count as they are frozen with the holdings.
     """
     joining: dict[str, tuple[DeviceHolding, ...]] = {}
     for each in addition:
@@ -272,7 +273,7 @@ def first_incompatible(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHo
 
 
 def _accepts(one: Neighbour, other: Neighbour, is_true: IsTrue) -> bool:
-    """Whether every rule of the first is true for the second, as far as that is a neighbour."""
+    """Whether every rule of the first device that concerns the second is true for it."""
     return all(
         other.device_location is not None and is_true(rule.expression, other.device_location)
         for rule in one.rules

@@ -1,3 +1,5 @@
+"""Shared counters of partitionable devices (KEP-4815)."""
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -21,16 +23,15 @@ class Shortage:
 
 
 class CounterTable:
-    """What remains of the counters of one pool during one search (KEP-4815), in nano-units.
+    """What remains of the counters of one pool during one search, in nano-units.
 
-    As upstream, a reservation needs every counter of the pool to be sound: one that is overdrawn by what is already held blocks
-    every device of the pool that draws on counters.
+    As in upstream's allocator, a counter that the held devices overdraw blocks every device of the pool that draws on counters.
     """
 
     __slots__ = ("_overdrawn", "_remaining")
 
     def __init__(self, totals: CounterTotals, held: Iterable[tuple[str, CounterConsumption]]) -> None:
-        """Start from the declared totals less what held devices draw; counters that are not declared any more do not matter."""
+        """Start from the declared totals less what held devices draw; counters that are not declared any more are ignored."""
         remaining = {(name, counter): total for name, counters in totals.items() for counter, total in counters.items()}
         for _, entry in held:
             for counter, amount in entry.counters:
@@ -64,7 +65,7 @@ class CounterTable:
         return list(asked.items())
 
     def upper_bound(self, entries: Sequence[CounterConsumption]) -> int:
-        """How many of these consumptions of one counter set fit at most, each counter seen by itself (never too few)."""
+        """How many of these consumptions of one counter set fit at most, by each counter alone; never too low."""
         counters = {counter for entry in entries for counter, _ in entry.counters}
         found = len(entries)
         for counter in counters:

@@ -1,4 +1,4 @@
-"""What decides about a device without looking at the picks of this attempt; asked once per request option and device of a node."""
+"""The verdict about a device for a request option that does not depend on picks; found once per option and device of a node."""
 
 from enum import IntEnum
 from typing import Final
@@ -45,7 +45,7 @@ UNSELECTABLE = frozenset(
 """Verdicts about devices that a request does not select; mode All leaves them out, any other adverse verdict makes it fail."""
 
 _POLL_MASK: Final = 255
-"""Devices are counted in groups of one more."""
+"""The deadline is polled at every 256th location."""
 
 
 class Eligibility:
@@ -69,8 +69,7 @@ class Eligibility:
     def of(self, location: int) -> int:
         """The verdict (a `DeviceVerdict` value) about the device at a location.
 
-        Mode ExactCount looks first whether the device is taken, so that selectors are not evaluated on taken devices; mode All
-        looks later.
+        For mode ExactCount a device that is taken is TAKEN before its selectors are evaluated; mode All evaluates them first.
 
         Raises:
             SearchEndedError: a selector does not compile or fails on this device, an amount of capacity cannot be computed, or the
@@ -91,7 +90,7 @@ class Eligibility:
         return bytes(verdicts)
 
     def selects(self, location: int) -> bool:
-        """Whether the request means this device, taken or not; for explanations.
+        """Whether the request selects this device, taken or not; for explanations.
 
         Raises:
             SearchEndedError: a selector does not compile or fails on the device, or the deadline passed meanwhile.
@@ -124,9 +123,9 @@ class Eligibility:
         if view.reachable is not None and not self._reachable(device, view.reachable[location - view.base]):
             return DeviceVerdict.OTHER_NODE
         if self._sharing.enabled and (device.capacity or wanted.capacity):
-            lacking = self._lacking(location)
-            if lacking:
-                return lacking
+            capacity_verdict = self._capacity_verdict(location)
+            if capacity_verdict:
+                return capacity_verdict
         if taken:
             return DeviceVerdict.TAKEN
         return self._usable(location)
@@ -145,8 +144,8 @@ class Eligibility:
             rejection = Rejection(code=Code.SEARCH_LIMIT, detail="time was up while a selector was running")
             raise SearchEndedError(rejection) from problem
 
-    def _lacking(self, location: int) -> DeviceVerdict | None:
-        """What is wrong with the capacity of the device; what is given already counts later for mode All, as it makes it fail."""
+    def _capacity_verdict(self, location: int) -> DeviceVerdict | None:
+        """MISFIT or EXHAUSTED; None if the capacity fits.  Mode All may select exhausted devices, and fails on them later."""
         try:
             if isinstance(self._sharing.needs(self._wanted, location), CapacityMismatch):
                 return DeviceVerdict.MISFIT

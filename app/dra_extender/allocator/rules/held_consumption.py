@@ -1,10 +1,11 @@
 """What allocated devices draw from their pool.
 
-A held device counts with the consumption that was frozen when it was allocated: amounts and groups (KEP-5963).  Only where no
-snapshot was kept does the slice as published now count, as upstream does for every device.
+A held device counts with the consumption that was frozen when it was allocated: amounts and groups (KEP-5963).  Without a snapshot
+it counts with the slice as published now, as upstream counts every device.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -31,7 +32,7 @@ class FrozenView(NamedTuple):
 
 
 def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView | None:
-    """What the snapshots of one device's holdings say together; None if there is no snapshot: `live`, as published now, counts.
+    """The merged snapshots of one device's holdings; None without any: then `live`, the device as published now, counts.
 
     A further share of the device copies it.  Snapshots that differ are merged as in `held_consumption`; of several expressions
     the first in alphabetical order counts.
@@ -54,7 +55,7 @@ def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView |
 
 
 def with_current_snapshot(holding: DeviceHolding, pool: Pool, usage: PoolUsage) -> DeviceHolding:
-    """A share with the snapshot that it has if it is allocated now: that of the shares in this usage, else the device as published.
+    """A share with the snapshot of the shares in this usage; without any, with that of the device as published now.
 
     A hold counts as a share in a search, but its own pod may never be bound, and the slice may have changed since.
     """
@@ -70,31 +71,46 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
 
     Several holdings of one device draw once.  Should their snapshots differ (the slice changed between two shares), every group
     list counts and of each counter the highest amount.  A name that the slices of several nodes give to different devices counts
-    for each of them, as upstream has it, unless a snapshot tells what was allocated.
+    for each of them, as in upstream's allocator, unless a snapshot has what was allocated.
     """
-    rest = {device: found for device, holdings in usage.items() if (found := [h for h in holdings if not h.admin])}
-    if not rest:
+    holders = {device: found for device, holdings in usage.items() if (found := [h for h in holdings if not h.admin])}
+    if not holders:
         return
-    seen: set[str] = set()
-    for each in published:
-        for device in each.devices if rest else ():
-            if device.name in rest:
-                holders = rest[device.name]
-                frozen = _frozen(holders, device)
-                seen.add(device.name)
-                if any(holder.consumption is not None for holder in holders):
-                    del rest[device.name]
-                for entry in device.consumes_counters if frozen is None else _with_physical_device(frozen, device):
-                    yield device.name, entry
-    for name in sorted(rest.keys() - seen):
-        for entry in _frozen(rest[name], None) or ():
+    vanished = set(holders)
+    for device in _held_devices(published, holders):
+        vanished.discard(device.name)
+        for entry in _drawn(holders[device.name], device):
+            yield device.name, entry
+    for name in sorted(vanished):
+        for entry in _frozen(holders[name], None) or ():
             yield name, entry
 
 
-def _with_physical_device(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[CounterConsumption]:
-    """The snapshot; and should the policy by now name another physical device, or one at all, the device is a member there too.
+def _held_devices(
+    published: Iterable[ResourceSlice], holders: Mapping[str, Sequence[DeviceHolding]]
+) -> Iterator[Device]:
+    """The published devices that are held; of those with one name only the first, if a snapshot has what was allocated."""
+    searched = set(holders)
+    frozen = {name for name, held in holders.items() if any(each.consumption is not None for each in held)}
+    for device in chain.from_iterable(each.devices for each in published):
+        if device.name in searched:
+            yield device
+            if device.name in frozen:
+                searched.remove(device.name)
+                if not searched:
+                    return
 
-    There it has the groups that were frozen for a physical device, or none: what is held stays held, whatever it is called.
+
+def _drawn(holders: Sequence[DeviceHolding], device: Device) -> Iterable[CounterConsumption]:
+    """What a held device draws that is still published."""
+    frozen = _frozen(holders, device)
+    return device.consumes_counters if frozen is None else _with_physical_device(frozen, device)
+
+
+def _with_physical_device(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[CounterConsumption]:
+    """The snapshot, and an entry for each physical device that the policy names by now and the snapshot does not.
+
+    That entry has the groups that were frozen for a physical device, or none: the device stays held under its new name.
     """
     yield from frozen
     sets = {entry.counter_set for entry in frozen}
@@ -106,7 +122,7 @@ def _with_physical_device(frozen: tuple[CounterConsumption, ...], device: Device
 
 
 def _frozen(holders: Sequence[DeviceHolding], live: Device | None) -> tuple[CounterConsumption, ...] | None:
-    """The snapshot of a device, which the slice says to be `live` now; None without any."""
+    """The merged snapshots of a device, `live` as published now; None without any."""
     snapshots = list(dict.fromkeys(holder.drawn(live) for holder in holders if holder.is_frozen))
     if not snapshots:
         return None

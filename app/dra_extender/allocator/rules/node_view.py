@@ -1,3 +1,5 @@
+"""What one search reads of one node: its devices, their usage, and the switches."""
+
 from collections.abc import Hashable
 
 import msgspec
@@ -16,11 +18,11 @@ from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
 
 _POLL_DEVICES = 4_096
-"""Looks at devices between two looks at the deadline: 5 to 20 ms."""
+"""Devices read between two polls of the deadline: 5 to 20 ms."""
 
 
 class NodeView:
-    """What one search reads of one node: its devices, what is taken, and the switches."""
+    """The node of one search."""
 
     __slots__ = (
         "_derived",
@@ -73,9 +75,9 @@ class NodeView:
 
     @property
     def pools_with_rules(self) -> tuple[Pool, ...]:
-        """The pools in which a device may depend on its neighbours, nearly always none.
+        """The pools in which a device or a holding has a rule about neighbours, nearly always none.
 
-        `has_node_rules` then tells whether it may depend on devices of other pools, too, and these are all pools of the node.
+        If such a rule concerns the whole node, `has_node_rules` is then True, and these are all pools of the node.
         """
         if self._pools_with_rules is None:
             self._pools_with_rules = self._find_pools_with_rules() if self.features.compatibility_groups else ()
@@ -116,14 +118,14 @@ class NodeView:
         return shared and self.rules.lapsed_shares_block and not self.sharing.is_shareable(location)
 
     def holdings(self, location: int) -> tuple[DeviceHolding, ...]:
-        """Everything that allocated claims have of the device."""
+        """What allocated claims hold of the device."""
         pool = self.pools.views[location].pool
         if pool is not self._pool:
             self._pool, self._pool_usage = pool, self.usage(pool)
         return self._pool_usage.get(self.pools.devices[location].name, ())
 
     def usage(self, pool: Pool) -> PoolUsage:
-        """What is taken in a pool, asked for once per search."""
+        """The usage of a pool, constant during the search."""
         found = self._used.get(id(pool))
         if found is None:
             found = self._usage.pool(pool.pool_id)
@@ -133,7 +135,7 @@ class NodeView:
         return found
 
     def attribute(self, wanted: SearchableRequest, name: str, location: int) -> Attribute | None:
-        """What constraints compare for a device: what the request derives under this name, else what the device publishes.
+        """The attribute that constraints compare for a device: derived by the request, else published by the device.
 
         Raises:
             SearchEndedError: the expression does not compile, fails on this device, or the deadline passed meanwhile.

@@ -1,4 +1,4 @@
-"""What the devices of a node give in shares (KEP-5075): what each request takes, what is given already, what is left."""
+"""Shares of devices (KEP-5075): what a request consumes of each capacity, what allocated claims consume, what remains."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ Amounts = tuple[int, ...]
 
 
 class CapacityShortage(NamedTuple):
-    """A capacity of which not enough is left: what remains and what is asked, in nano-units."""
+    """A capacity that does not suffice: what remains and what is asked, in nano-units."""
 
     name: str
     remaining: int
@@ -22,7 +22,7 @@ class CapacityShortage(NamedTuple):
 
 
 class SharedConsumption(NamedTuple):
-    """Whether allocated claims have shares of a device, and what they have of it in all; no amounts without shares."""
+    """Whether allocated claims have shares of a device, and the sums of their amounts; no amounts without shares."""
 
     shares: bool
     amounts: Amounts
@@ -32,12 +32,12 @@ _NOTHING: Final = SharedConsumption(shares=False, amounts=())
 
 
 class Sharing:
-    """Shares on one node before a search picks anything; with the feature off there are none and every device fits."""
+    """The shares on one node before a search picks anything; with the feature off there are none and every device fits."""
 
     __slots__ = ("_consumed", "_fractional", "_holdings", "_needs", "_pools", "enabled")
 
     def __init__(self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]]) -> None:
-        """`holdings` gives what allocated claims have of the device at a location."""
+        """`holdings` returns what allocated claims have of the device at a location."""
         self._pools = pools
         self._holdings = holdings
         self.enabled = pools.features.consumable_capacity
@@ -46,11 +46,11 @@ class Sharing:
         self._consumed: dict[int, SharedConsumption] = {}
 
     def is_shareable(self, location: int) -> bool:
-        """Whether several requests may have the device at once."""
+        """Whether several requests may share the device."""
         return self.enabled and self._pools.devices[location].allow_multiple_allocations
 
     def needs(self, wanted: SearchableRequest, location: int) -> Amounts | CapacityMismatch:
-        """What a request takes of a device that nobody uses, or why it never fits.
+        """What a request takes of an unused device, or why it never fits.
 
         Raises:
             CapacityError: an amount cannot be computed.
@@ -70,11 +70,11 @@ class Sharing:
         return self.enabled and self._known(location).shares
 
     def state(self, location: int) -> SharedConsumption:
-        """What allocated claims have of the device."""
+        """What allocated claims consume of the device."""
         return self._known(location)
 
     def exhausted(self, wanted: SearchableRequest, location: int, picked: Amounts = ()) -> CapacityShortage | None:
-        """The first capacity that does not suffice beside what is given and what this search has `picked`."""
+        """The first capacity that does not suffice beside what allocated claims consume and this search has `picked`."""
         asked = self.needs(wanted, location)
         if isinstance(asked, CapacityMismatch) or not asked:
             return None

@@ -1,17 +1,17 @@
 """The one rule for what may be allocated beside what is allocated: a device, its capacity, its counter sets.
 
 The members of a counter set are the devices that are held and draw on it, with the amounts and groups that were frozen when they
-were allocated (`occupancy`).  An addition is judged by what it adds:
+were allocated (`held_consumption`).  The verdict about an addition depends on what it adds:
 
-    whole device     nobody else may have any of the device
-    share            nobody may have the device whole; all shares together may take no more of a capacity than there is
-    new member       a device of which nothing is held: the counters on which it draws must suffice, and the members of each of
-                     its counter sets must all have no groups, or all have one group in common (KEP-5963)
-    further share    no new member, so that only the capacity is judged: neither groups nor counters (KEP-4815)
+    whole device     no other claim may have any of the device
+    share            no claim may have the device whole; all shares together may take no more of a capacity than there is
+    new member       the first holding of a device: the counters on which it draws must suffice, and the members of each of its
+                     counter sets must all have no groups, or all have one group in common (KEP-5963)
+    further share    no new member: only the capacity counts, neither groups nor counters (KEP-4815)
     admin access     nothing
 
-So an addition is blamed only for what it breaks itself.  What others broke among themselves is found by `contradictions`; such a
-counter set admits no new member.  The search keeps the same rule incrementally (`compatibility`, `counters`, `sharing`).
+So an addition is refused only for what it breaks itself.  `contradictions` finds what the usage breaks without it; such a counter
+set admits no new member.  The search applies the same rule incrementally (`compatibility`, `counters`, `shared_capacity`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ _Drawn = Sequence[tuple[str, CounterConsumption]]
 
 
 class Violation(NamedTuple):
-    """What is broken: the kind, the device or counter set, and a half sentence with the amounts or groups."""
+    """A rule that is broken: the kind, the device or counter set, and a half sentence with the amounts or groups."""
 
     kind: str
     name: str
@@ -44,7 +44,7 @@ class Violation(NamedTuple):
 
 
 def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
-    """All that the newest of these slices publish, whatever a node or a feature makes of it; the last of two equal sets counts."""
+    """The pool as the newest of these slices publish it, for all nodes; of two counter sets with one name the last counts."""
     found = tuple(slices)
     newest = max((each.generation for each in found), default=0)
     current = tuple(each for each in found if each.generation == newest)
@@ -55,13 +55,12 @@ def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
 def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rules: Rules = OWN) -> Violation | None:
     """The first thing that the addition breaks beside the usage, both of this pool; None if it may be allocated.
 
-    `addition` is judged as a whole.  Counters that the pool does not declare are without limit.
+    The addition counts as a whole.  Counters that the pool does not declare are without limit.
     """
-    added = _by_device(addition)
     joining: dict[str, tuple[DeviceHolding, ...]] = {}
     further: list[DeviceHolding] = []
-    for device, holdings in added.items():
-        others = _present(usage.get(device, ()))
+    for device, holdings in _by_device(addition).items():
+        others = _without_admin_access(usage.get(device, ()))
         if others:
             further += holdings
         else:
@@ -70,20 +69,26 @@ def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rul
         if found is not None:
             return found
     entries = list(held_consumption(pool.published, joining))
-    asked = [entry for _, entry in entries]
-    if not rules.shares_keep_snapshot:
-        asked += [entry for holding in further for entry in holding.consumption or ()]
+    rejoining = [] if rules.shares_keep_snapshot else [entry for each in further for entry in each.consumption or ()]
+    return _set_violation(pool, usage, entries, rejoining)
+
+
+def _set_violation(
+    pool: Pool, usage: PoolUsage, joining: _Drawn, rejoining: Sequence[CounterConsumption]
+) -> Violation | None:
+    """The first counter set that `joining` breaks; of `rejoining`, which draws nothing more, only the groups count."""
+    asked = [*(entry for _, entry in joining), *rejoining]
     if not asked:
         return None
     sets = {entry.counter_set for entry in asked}
     members = [each for each in held_consumption(pool.published, usage) if each[1].counter_set in sets]
     return _group_violation([*members, *(("", entry) for entry in asked)]) or _overdrawn(
-        pool, [*members, *entries], _amounts(entries)
+        pool, [*members, *joining], _amounts(joining)
     )
 
 
 def contradictions(pool: Pool, usage: PoolUsage) -> Iterator[Violation]:
-    """Everything in the usage of this pool that should not be beside each other, whoever came first."""
+    """Every rule that the usage of this pool breaks, in whatever order its holdings were allocated."""
     for device, holdings in _by_device(each for held in usage.values() for each in held).items():
         found = _device_violation(pool, device, holdings, holdings)
         if found is not None:
@@ -105,25 +110,24 @@ def _by_device(holdings: Iterable[DeviceHolding]) -> dict[str, tuple[DeviceHoldi
     return found
 
 
-def _present(holdings: Iterable[DeviceHolding]) -> tuple[DeviceHolding, ...]:
-    """What takes something of a device."""
+def _without_admin_access(holdings: Iterable[DeviceHolding]) -> tuple[DeviceHolding, ...]:
     return tuple(each for each in holdings if not each.admin)
 
 
 def _device_violation(
-    pool: Pool, device: str, holdings: Sequence[DeviceHolding], asking: Sequence[DeviceHolding]
+    pool: Pool, device: str, holdings: Sequence[DeviceHolding], added: Sequence[DeviceHolding]
 ) -> Violation | None:
-    """Whether one has the whole device beside others, or the shares exceed a capacity of which those asking take something."""
+    """A violation if one holding is the whole device beside others, or if a capacity that `added` takes is exceeded."""
     if len(holdings) > 1 and any(each.share_id is None for each in holdings):
         return Violation(DEVICE, device)
-    asked = {name for each in asking for name, amount in each.consumed_capacity if amount > 0}
+    asked = {name for each in added for name, amount in each.consumed_capacity if amount > 0}
     if not asked:
         return None
     totals: dict[str, int] = {}
     for each in holdings:
         for name, amount in each.consumed_capacity:
             totals[name] = totals.get(name, 0) + amount
-    # A name that the slices of several nodes give to different devices is exceeded when it is too much for each of them.
+    # The slices of several nodes may give one name to different devices: each of them must be exceeded.
     details = [
         next((f"{name}: {format_quantity(totals[name])} of {text} taken" for name, text in over), "")
         for over in _exceeded(pool, device, asked, totals)
@@ -134,7 +138,7 @@ def _device_violation(
 def _exceeded(
     pool: Pool, device: str, asked: Iterable[str], totals: Mapping[str, int]
 ) -> Iterator[list[tuple[str, str]]]:
-    """For each device of this name: (capacity, its published text) of which the totals exceed."""
+    """For each device of this name: (capacity, its published text) of every capacity that the totals exceed."""
     for published in pool.published:
         for each in published.devices:
             if each.name == device:
@@ -153,7 +157,7 @@ def _amounts(drawn: _Drawn) -> Mapping[tuple[str, str], int]:
 
 
 def _overdrawn(pool: Pool, members: _Drawn, asked: Mapping[tuple[str, str], int]) -> Violation | None:
-    """The first counter of which something is asked and which the members overdraw."""
+    """The first counter with an asked amount that the members overdraw."""
     sums = _amounts(members)
     for key, amount in asked.items():
         total = pool.totals.get(key[0], {}).get(key[1])

@@ -70,6 +70,7 @@ class PruningIndex:
         "_demand",
         "_derivations",
         "_eligibility",
+        "_ids_with_rules",
         "_joined",
         "_node_view",
         "_remaining_requests",
@@ -96,6 +97,7 @@ class PruningIndex:
         self._joined: tuple[int, Mask] | None = None
         self._class_numbers: dict[Hashable, int] = {}
         self._bounds = Bounds(node_view)
+        self._ids_with_rules = {id(pool) for pool in node_view.pools_with_rules}
         self.masks: dict[Option, Mask] = {}
         self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
         self.symmetry_class: list[int] = []
@@ -162,7 +164,7 @@ class PruningIndex:
     def _find_consumers_by_pool(self) -> list[Mask]:
         pools, found = self._node_view.pools, dict[int, Mask]()
         # Devices with rules about their neighbours may concern each other across pools.
-        with_rules = {id(pool) for pool in self._node_view.pools_with_rules}
+        with_rules = self._ids_with_rules
         for location, device in enumerate(pools.devices):
             pool = id(pools.views[location].pool)
             if pool in with_rules or device.consumes_counters:
@@ -174,17 +176,21 @@ class PruningIndex:
         """What decides about the requests from this one on."""
         known = self._remaining_requests.get((claim, request))
         if known is None:
-            options = [option for option in self.masks if option[:2] >= (claim, request)]
-            devices = 0
-            for option in options:
-                devices |= self.masks[option]
-            for drawing in self._consumers_by_pool:
-                if drawing & devices:
-                    devices |= drawing
             rest = self._demand.claims[claim].requests[request:]
             binding = {index for each in rest for wanted in each.options for index in wanted.constraints}
-            known = self._remaining_requests[claim, request] = RemainingRequests(devices, tuple(sorted(binding)))
+            known = RemainingRequests(self._remaining_devices(claim, request), tuple(sorted(binding)))
+            self._remaining_requests[claim, request] = known
         return known
+
+    def _remaining_devices(self, claim: int, request: int) -> Mask:
+        devices = 0
+        for option, mask in self.masks.items():
+            if option[:2] >= (claim, request):
+                devices |= mask
+        for consumers in self._consumers_by_pool:
+            if consumers & devices:
+                devices |= consumers
+        return devices
 
     @property
     def is_monotone(self) -> bool:
@@ -287,28 +293,26 @@ class PruningIndex:
             self.symmetry_class = list(range(len(pools.devices)))
             return
         names = sorted({each.attribute for claim in self._demand.claims for each in claim.constraints})
-        sharing, derived, found = self._node_view.sharing, self._derivations, self.symmetry_class
-        with_rules = {id(pool) for pool in self._node_view.pools_with_rules}
         verdicts = [each for each, _ in self._verdicts.values()]
-        begun = len(found)
+        begun = len(self.symmetry_class)
         columns = zip(*(each[begun:] for each in verdicts), strict=True) if verdicts else repeat(())
         for location, column in zip(range(begun, len(pools.devices)), columns, strict=False):
             self._node_view.poll_deadline(1 + len(verdicts) // _VERDICTS_PER_DEVICE)
-            device, pool = pools.devices[location], pools.views[location].pool
-            consumption = device.consumes_counters
-            values: tuple[Any, ...] = tuple(lookup(name, pool.pool_id[0], device) for name in names)
-            state = sharing.state(location)
-            shared = (device.capacity, state) if state.shares or sharing.is_shareable(location) else None
-            key = (
-                id(pool) if consumption else None,
-                consumption,
-                location if id(pool) in with_rules else None,
-                shared,
-                bytes(column),
-                values,
-                tuple(each[location] for each in derived),
-            )
-            found.append(self._class_numbers.setdefault(key, len(self._class_numbers)))
+            key = (*self._content(location, names), bytes(column), tuple(each[location] for each in self._derivations))
+            self.symmetry_class.append(self._class_numbers.setdefault(key, len(self._class_numbers)))
+
+    def _content(self, location: int, names: Iterable[str]) -> tuple[Hashable, ...]:
+        """What the search reads of a device beside the verdicts and what requests derive; `names` are of attributes."""
+        pools, sharing = self._node_view.pools, self._node_view.sharing
+        device, pool = pools.devices[location], pools.views[location].pool
+        consumption, state = device.consumes_counters, sharing.state(location)
+        return (
+            id(pool) if consumption else None,
+            consumption,
+            location if id(pool) in self._ids_with_rules else None,
+            (device.capacity, state) if state.shares or sharing.is_shareable(location) else None,
+            tuple(lookup(name, pool.pool_id[0], device) for name in names),
+        )
 
 
 def _options(demand: Demand) -> Iterator[tuple[Option, SearchableRequest]]:

@@ -1,6 +1,6 @@
 """Switches of the allocator, one for each optional part of DRA.
 
-A switch that is off has upstream's gate-off semantics: a request that needs the part is refused in words.
+A switch that is off has upstream's gate-off semantics: a request that needs the part is rejected with a message.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Which optional parts of DRA are on; all are unless told otherwise."""
+    """Which optional parts of DRA are on; by default all."""
 
     admin_access: bool = True
     compatibility_groups: bool = True

@@ -22,11 +22,11 @@ class Rules:
     `ready_devices_first`: within a pool a request prefers devices without binding conditions (KEP-5007, goal 3); upstream only
     puts whole pools with such conditions behind the others.
     `grouped_devices_skipped`: with CompatibilityGroups off, the allocator skips devices with groups and uses the rest of the pool,
-    as KEP-5963 has it; released schedulers ignore every slice that holds one.
+    by KEP-5963; released schedulers ignore every slice that holds one.
     `devices_beside_counters`: a slice may have devices beside the counter sets on which they draw, as Kubernetes 1.34 has it; from
     1.35 on such a slice counts for its counter sets alone.
-    `unready_devices_while_off`: with DeviceBindingAndStatus off, devices are chosen as if they had no binding conditions and no
-    `bindsToNode`, as the KEP has it; upstream's allocator does not choose devices with conditions then.
+    `unready_devices_while_off`: with DeviceBindingAndStatus off, the allocator ignores binding conditions and `bindsToNode`, by
+    KEP-5007; upstream's allocator does not choose devices with conditions then.
     `contradictions_close_sets`: a counter set on which devices without groups and devices with groups are held admits nothing;
     up to 1.37 the device that the slices list first decides (KEP-5963 has no order).
     `shares_keep_snapshot`: a further share of a device adds no member to a counter set, and its snapshot is that of the shares

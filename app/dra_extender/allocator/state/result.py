@@ -1,3 +1,5 @@
+"""How a search ends: the reasons why nothing fits, an error, or a pause."""
+
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -10,10 +12,10 @@ Verdict = Literal["no", "node", "fatal"]
 class NoFit:
     """Why the claims cannot be allocated on a node.
 
-    `verdict` is "no" (they do not fit), "node" (they do not fit, and invalid pools stood in the way), or "fatal" (upstream
-    would give up on the pod: a selector failed, mode All met an incomplete pool, the search hit its limit, ...).
-    `rejections` has at least one entry, the most telling first; a search that was stopped says so with SEARCH_LIMIT, which
-    never means "does not fit".  `counted`: it was stopped at its limit of steps, as it would be again.
+    `verdict` is "no" (they do not fit), "node" (they do not fit, and a pool of the node is invalid), or "fatal" (an error for the
+    pod as from upstream's allocator: a selector failed, mode All met an incomplete pool, the search hit its limit, ...).
+    `rejections` has at least one entry, the most helpful first; SEARCH_LIMIT stands for a search that was stopped, and never for
+    "does not fit".  `counted`: the search was stopped at its limit of steps, as a further search would be.
     """
 
     verdict: Verdict
@@ -32,8 +34,8 @@ class SearchEndedError(Exception):
         self.verdict = verdict
 
 
-class SearchPaused(Exception):  # noqa: N818 - control flow: whoever asked for the pause may go on with the search
-    """Raised by a deadline that wants the search to stop where it can go on; nothing that was found out is lost."""
+class SearchPaused(Exception):  # noqa: N818 - control flow as StopIteration: the caller may resume the search
+    """Raised by a deadline to pause a search; the search keeps what it found, and its next run resumes it."""
 
 
 DEFAULT_MAX_STEPS: Final = 200_000

@@ -1,3 +1,5 @@
+"""The trail of a search: its changes of state, to be undone in reverse order."""
+
 from collections.abc import MutableMapping
 from typing import Any, Final
 
@@ -6,10 +8,9 @@ _APPENDED: Final = object()
 
 
 class Trail:
-    """The one undo mechanism of a search: every change of search state goes through it and can be taken back.
+    """Records every change of the search state as (container, key, old value).
 
-    Changes are recorded as (container, key, old value) and undone in reverse order, so a refused device and a failed branch
-    leave exactly the state they found.
+    Undoing to a mark restores the state at that mark exactly, after a device that was excluded as after a branch that failed.
     """
 
     __slots__ = ("_changes",)
@@ -18,7 +19,7 @@ class Trail:
         self._changes: list[tuple[Any, Any, Any]] = []
 
     def mark(self) -> int:
-        """A point to come back to."""
+        """The present state, for `undo_to`."""
         return len(self._changes)
 
     def put(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:

@@ -1,3 +1,5 @@
+"""What allocated claims take out of pools, as the allocator reads it."""
+
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -5,18 +7,17 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import PoolId
 
 PoolUsage = Mapping[str, tuple[DeviceHolding, ...]]
-"""What allocated claims take out of one pool: device name -> every holding of that device, in no particular order.
+"""The usage of one pool: device name -> every holding of that device by an allocated claim, in no particular order.
 
-Holdings of devices that are no longer published are present too.  Holdings with admin access are present and marked; they do not
-make a device taken.
+Devices that are no longer published are among them, and so are holdings with admin access, which do not make a device taken.
 """
 
 
 class Usage(Protocol):
-    """The allocated state as one search sees it: stored allocations, allocations being written, and holds of other pods."""
+    """The usage of all pools as one search sees it: stored allocations, pending allocations, and holds of other pods."""
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
-        """What is taken in this pool; empty for an unused or unknown pool.  Constant during one search."""
+        """The usage of this pool; empty for an unused or unknown pool.  Constant during one search."""
         ...
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
