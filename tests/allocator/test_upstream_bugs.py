@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.overlay.taint_rules import TaintOverlay
+from dra_extender.allocator.overlay.overlay import TaintOverlay
 from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.state.features import Features

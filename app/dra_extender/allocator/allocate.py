@@ -4,9 +4,8 @@ import itertools
 from collections.abc import Callable
 
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
-from dra_extender.allocator.placement.build import claim_placement
-from dra_extender.allocator.pools.device_order import DeviceOrder
-from dra_extender.allocator.pools.pools import NodePools
+from dra_extender.allocator.placement import claim_placement
+from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.preference import PreferringSearch, preference

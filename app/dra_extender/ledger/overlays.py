@@ -1,7 +1,6 @@
 from collections.abc import Collection, Iterable, Mapping
 
-from dra_extender.allocator.overlay.overlay import OverlaidSlice, Overlay, apply_all
-from dra_extender.allocator.overlay.taint_rules import TaintOverlay
+from dra_extender.allocator.overlay.overlay import OverlaidSlice, Overlay, TaintOverlay, apply_all
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.model.device import PoolId
 from dra_extender.model.device_taint_rule import DeviceTaintRule

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from dra_extender.allocator import placement as results
 from dra_extender.allocator import search_state as attempt
-from dra_extender.allocator.placement import build as results
 from dra_extender.allocator.rules import compatibility, verdict
 from dra_extender.allocator.rules import held_consumption as occupancy
 from dra_extender.allocator.rules import shared_capacity as sharing
@@ -122,8 +122,8 @@ MUTANTS: Final[dict[str, Patch]] = {
     "the verdict ignores devices without groups": replacing(verdict, "are_compatible", ignoring_none),
     "the verdict ignores snapshots": replacing(verdict, "held_consumption", without_snapshots),
     "the verdict ignores devices that are not published": replacing(verdict, "held_consumption", without_vanished),
-    "the verdict takes a further share for a new member": replacing(verdict, "_present", lambda _: ()),
-    "the verdict counts admin access": replacing(verdict, "_present", admin_counts),
+    "the verdict takes a further share for a new member": replacing(verdict, "_without_admin_access", lambda _: ()),
+    "the verdict counts admin access": replacing(verdict, "_without_admin_access", admin_counts),
     "the verdict accepts everything": replacing(overlap, "verdict", lambda *_: None),
     "the verdict refuses everything": replacing(overlap, "verdict", lambda *_: Violation(verdict.DEVICE, "d0")),
     **{

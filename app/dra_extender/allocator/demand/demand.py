@@ -11,7 +11,9 @@ from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.derived_attributes import PreparedAttribute
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList
 from dra_extender.allocator.state.features import Features
+from dra_extender.cel.analysis.attribute_reads import ANY_DOMAIN
 from dra_extender.cel.program import Program
+from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.resource_claim import ResourceClaim
@@ -118,3 +120,33 @@ def size_of(claims: Sequence[ClaimDemand], content: bytes) -> int:
     ]
     programs = sum(each.own_size for each in lists.values()) + sum(derived)
     return _CONTENT_FACTOR * len(content) + _OPTION_BYTES * len(options) + programs
+
+
+Reads = frozenset[str]
+"""Attributes as domain/name; the domain `*` stands for the driver of the device."""
+
+
+def reads_of(demand: Demand) -> Reads | None:
+    """The attributes that selectors, derived attributes and constraints of a demand may read; None if they may read any."""
+    options = [option for claim in demand.claims for request in claim.requests for option in request.options]
+    names = {constraint.attribute for claim in demand.claims for constraint in claim.constraints}
+    for program in (program for option in options for program in _programs(option)):
+        if program.reads is None:
+            return None
+        names |= program.reads
+    return frozenset(names)
+
+
+def is_read(reads: Reads, driver: str, attribute: str) -> bool:
+    """Whether an attribute, as a device of this driver publishes it, is among these."""
+    domain, slash, name = attribute.rpartition("/")
+    if not slash:
+        domain = driver
+    own = domain == driver and f"{ANY_DOMAIN}/{name}" in reads
+    return own or attribute in reads or f"{domain}/{name}" in reads
+
+
+def _programs(option: SearchableRequest) -> list[Program]:
+    programs = [*option.selectors.programs, *(each.program for each in option.derived.values())]
+    # An expression that does not compile reads nothing: it ends the search.
+    return [each for each in programs if not isinstance(each, CelCompileError)]

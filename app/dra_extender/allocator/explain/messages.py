@@ -7,8 +7,8 @@ from dra_extender.allocator.demand.constraints import ConstraintConflict, ValueS
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.compatibility import GroupState
 from dra_extender.allocator.rules.counters import Shortage
+from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.rules.shared_capacity import CapacityShortage
-from dra_extender.allocator.rules.taints import untolerated
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device import CounterConsumption, Device
 from dra_extender.model.quantity import format_quantity

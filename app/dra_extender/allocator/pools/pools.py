@@ -7,7 +7,6 @@ from itertools import chain
 from typing import NamedTuple
 
 from dra_extender.allocator.pools.completeness import KnownSlices, complete, latest_generation
-from dra_extender.allocator.pools.device_order import DeviceOrder, ready_first
 from dra_extender.allocator.pools.node_match import is_relevant, reachable_devices
 from dra_extender.allocator.pools.validity import (
     CounterTotals,
@@ -69,6 +68,38 @@ class IgnoredSlices(NamedTuple):
 
     detail: str
     hidden: int
+
+
+class DeviceOrder(NamedTuple):
+    """An order of the locations, and the rank of each location in it."""
+
+    locations: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+    def ranked(self, mask: int) -> int:
+        """The ranks of a set of locations; both have one bit each."""
+        bits = f"{mask:0{len(self.locations)}b}"[::-1]
+        return int("".join(bits[location] for location in reversed(self.locations)), 2)
+
+
+def ready_first(pools: Sequence[Sequence[Device]]) -> DeviceOrder | None:
+    """The order with the devices of each pool that have no binding conditions first (KEP-5007); None if it changes nothing.
+
+    The pools stay in the order of their locations.
+    """
+    locations: list[int] = []
+    for devices in pools:
+        start = len(locations)
+        ready = [start + place for place, device in enumerate(devices) if not device.binding_conditions]
+        waiting = [start + place for place, device in enumerate(devices) if device.binding_conditions]
+        locations += ready
+        locations += waiting
+    if all(rank == location for rank, location in enumerate(locations)):
+        return None
+    ranks = [0] * len(locations)
+    for rank, location in enumerate(locations):
+        ranks[location] = rank
+    return DeviceOrder(tuple(locations), tuple(ranks))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,5 +1,6 @@
 """The verdict about a device for a request option that does not depend on picks; found once per option and device of a node."""
 
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -9,9 +10,9 @@ from dra_extender.allocator.pools.node_match import MALFORMED, REACHABLE
 from dra_extender.allocator.pools.pools import SliceView
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.rules.taints import untolerated
 from dra_extender.allocator.state.result import SearchEndedError
-from dra_extender.model.device import Device
+from dra_extender.model.allocation import DeviceToleration
+from dra_extender.model.device import Device, DeviceTaint
 from dra_extender.model.rejection import Code, Rejection
 
 
@@ -185,3 +186,28 @@ class Eligibility:
         if tainted and untolerated(device.taints, self._wanted.tolerations) is not None:
             return DeviceVerdict.TAINTED
         return DeviceVerdict.ELIGIBLE
+
+
+_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """Whether a toleration covers a taint: equal or no effect, equal or no key, and the operator agrees (KEP-5055)."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return (toleration.value or "") == taint.value
+    return False
+
+
+def untolerated(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> DeviceTaint | None:
+    """The first taint that keeps the device away; effects other than NoSchedule and NoExecute never do."""
+    for taint in taints:
+        if taint.effect in _REPELLING and not any(tolerates(each, taint) for each in tolerations):
+            return taint
+    return None

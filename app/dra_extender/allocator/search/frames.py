@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from dra_extender.allocator.demand.demand import RequestDemand
 from dra_extender.allocator.explain.device_reasons import DeviceSlot
 from dra_extender.allocator.explain.shortfall import Shortfall
-from dra_extender.allocator.pools.device_order import DeviceOrder
+from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.rules.shared_capacity import Amounts

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.pools.device_order import DeviceOrder
+from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.state.result import SearchEndedError

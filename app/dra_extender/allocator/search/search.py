@@ -24,7 +24,7 @@ from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, Sea
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.device_reasons import DeviceSlot
 from dra_extender.allocator.explain.shortfall import Shortfall
-from dra_extender.allocator.pools.device_order import DeviceOrder
+from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeLocations, Option

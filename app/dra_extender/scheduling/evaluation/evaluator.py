@@ -4,8 +4,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.demand.reads import reads_of
+from dra_extender.allocator.demand.demand import Demand, reads_of
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger

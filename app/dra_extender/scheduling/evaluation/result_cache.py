@@ -8,7 +8,7 @@ holds and one under holds; the end of a hold does not invalidate the former.
 from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from dra_extender.allocator.demand.reads import Reads
+from dra_extender.allocator.demand.demand import Reads
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.device import PoolId

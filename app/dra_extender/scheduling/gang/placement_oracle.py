@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.demand.reads import Reads, reads_of
+from dra_extender.allocator.demand.demand import Reads, reads_of
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger

@@ -1,10 +1,9 @@
 """From a solution to the allocation that is written: results, configuration, node selector, and what the devices hold."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
-from dra_extender.allocator.placement.config import configuration
-from dra_extender.allocator.placement.node_selector import UnsupportedSelectorError, selector_for
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.held_consumption import frozen_view
@@ -12,6 +11,7 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Pick
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.allocation import (
+    AllocationConfiguration,
     AllocationResult,
     ClaimPlacement,
     DeviceAllocation,
@@ -19,7 +19,15 @@ from dra_extender.model.allocation import (
     DeviceResult,
 )
 from dra_extender.model.device import Device, DeviceCapacity
+from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, only_node
 from dra_extender.model.rejection import Code, Rejection
+
+MAX_CONFIGURATIONS: Final = 64
+"""Entries that an API server accepts in one allocation."""
+
+
+class UnsupportedSelectorError(Exception):
+    """A slice or device has a node selector with several terms, which an allocation cannot combine with others."""
 
 
 def claim_placement(
@@ -100,3 +108,88 @@ def _consumed(pick: Pick, device: Device) -> Iterable[tuple[tuple[str, DeviceCap
 
 def _consumed_text(pick: Pick, device: Device) -> dict[str, str]:
     return {name: amount_text(amount, capacity.text) for (name, capacity), amount in _consumed(pick, device)}
+
+
+def configuration(claim: ClaimDemand, chosen: Sequence[SearchableRequest]) -> tuple[AllocationConfiguration, ...]:
+    """The entries for a claim whose request i was served by option `chosen[i]`.
+
+    Each class appears once, with the names of all requests that use it.  An entry of the claim is kept if it is meant for
+    all requests, or names a request or a chosen alternative.  An entry that covers every request loses its list.
+
+    Raises:
+        SearchEndedError: no API server accepts so many entries.
+    """
+    config = claim.claim.spec.devices.config
+    if not config and not any(wanted.device_class.spec.config for wanted in chosen):
+        return ()
+    names_of_class: dict[str, list[str]] = {}
+    for wanted in chosen:
+        names_of_class.setdefault(wanted.device_class.name, []).append(wanted.name)
+    classes = {wanted.device_class.name: wanted.device_class for wanted in chosen}
+    entries = [
+        AllocationConfiguration(source="FromClass", requests=tuple(names), opaque=each.opaque)
+        for class_name, names in names_of_class.items()
+        for each in classes[class_name].spec.config
+    ]
+    served = {request.name for request in claim.requests} | {wanted.name for wanted in chosen}
+    entries += [
+        AllocationConfiguration(source="FromClaim", requests=each.requests, opaque=each.opaque)
+        for each in config
+        if not each.requests or not served.isdisjoint(each.requests)
+    ]
+    if len(entries) > MAX_CONFIGURATIONS:
+        detail = (
+            f"classes and claim configure it {len(entries)} times, an API server stores {MAX_CONFIGURATIONS} at most"
+        )
+        raise SearchEndedError(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=detail))
+    return tuple(_collapsed(entry, claim, chosen) for entry in entries)
+
+
+def _collapsed(
+    entry: AllocationConfiguration, claim: ClaimDemand, chosen: Sequence[SearchableRequest]
+) -> AllocationConfiguration:
+    covers_all = entry.requests and all(
+        request.name in entry.requests or wanted.name in entry.requests
+        for request, wanted in zip(claim.requests, chosen, strict=True)
+    )
+    if not covers_all:
+        return entry
+    return AllocationConfiguration(source=entry.source, opaque=entry.opaque)
+
+
+def selector_for(pools: NodePools, locations: Iterable[int], *, binds: bool = True) -> NodeSelector | None:
+    """The nodes that can use an allocation of these devices; None means all.
+
+    A device that is local to a node, or (with `binds`) binds to it, pins the allocation to this node.  Otherwise one term has the
+    requirements of all devices, each once.
+
+    Raises:
+        UnsupportedSelectorError: a node selector has more than one term.
+    """
+    expressions: list[NodeSelectorRequirement] = []
+    fields: list[NodeSelectorRequirement] = []
+    for location in locations:
+        device, published = pools.devices[location], pools.views[location].published
+        where = device if published.per_device_node_selection else published
+        if where.node_name or (binds and device.binds_to_node):
+            return only_node(pools.node)
+        terms = where.node_selector.node_selector_terms if where.node_selector is not None else ()
+        if len(terms) > 1:
+            raise UnsupportedSelectorError(
+                f"device {device.name} has a node selector with {len(terms)} terms, only one can be used"
+            )
+        for term in terms:
+            _add(expressions, term.match_expressions)
+            _add(fields, term.match_fields)
+    if not expressions and not fields:
+        return None
+    term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
+    return NodeSelector(node_selector_terms=(term,))
+
+
+def _add(known: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]) -> None:
+    known.extend(each for each in more if all(_key(each) != _key(other) for other in known))
+
+
+def _key(requirement: NodeSelectorRequirement) -> tuple[str, str, frozenset[str]]:
+    return requirement.key, requirement.operator, frozenset(requirement.values or ())

@@ -1,7 +1,7 @@
 """Which attributes can matter for a demand, and whether a published one is among them."""
 
 import pytest
-from dra_extender.allocator.demand.reads import is_read, reads_of
+from dra_extender.allocator.demand.demand import is_read, reads_of
 
 from tests.support.allocator.building import claim_of, demand_of, exactly
 

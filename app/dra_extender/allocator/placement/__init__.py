@@ -1,1 +1,0 @@
-"""From a solution to the allocation that is written: results, configuration, node selector."""
