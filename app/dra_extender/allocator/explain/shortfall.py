@@ -1,7 +1,7 @@
 """Why a demand does not fit: the rejections at the deepest slot that the search reached."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
@@ -22,11 +22,8 @@ from dra_extender.model.rejection import Code, Rejection
 _PREFIXES: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 
 
-class _Misses(NamedTuple):
-    """The devices with one reason, and the message about the first of them."""
-
-    devices: list[str]
-    message: str
+_Misses = tuple[list[str], str]
+"""The devices that one reason excludes, and the message about the first of them."""
 
 
 class Shortfall:
@@ -51,7 +48,8 @@ class Shortfall:
         """
         if place[:3] <= self._deepest:
             return
-        locations = range(len(self._node_view.pools.devices)) if only is None else (only,)
+        devices = self._node_view.pools.devices
+        locations = range(len(devices)) if only is None else (only,)
         found: dict[Code, _Misses] = {}
         for location in locations:
             verdict = eligibility.verdict_or_unknown(location)
@@ -61,11 +59,11 @@ class Shortfall:
                 code, message = self._code(place, location, verdict, eligibility, exclusions.get(location)), None
             if code is None:
                 continue
-            if code not in found:
-                found[code] = _Misses(
-                    [], self._reasons.of(code, place, location, verdict) if message is None else message
-                )
-            found[code].devices.append(self._node_view.pools.devices[location].name)
+            misses = found.get(code)
+            if misses is None:
+                message = self._reasons.of(code, place, location, verdict) if message is None else message
+                misses = found[code] = ([], message)
+            misses[0].append(devices[location].name)
         # Not before: a pause may come in the loop, and then the slot is recorded again.
         self._deepest = place[:3]
         self.rejections = self._rejections(place, found) if found else (self._no_match(place),)
@@ -73,17 +71,20 @@ class Shortfall:
     def _rejections(self, place: DeviceSlot, found: Mapping[Code, _Misses]) -> tuple[Rejection, ...]:
         wanted, picked = place.wanted, place.picked
         progress = f"{picked} of {wanted.count} devices found; " if picked and wanted.count > 0 else ""
-        return tuple(
-            Rejection(
-                code=code,
-                claim=self._demand.claims[place.claim].label,
-                request=wanted.name,
-                device=found[code].devices[0],
-                detail=progress + (found[code].message or _PREFIXES.get(code, "") + listed(found[code].devices)),
-            )
-            for code in NEAREST_MISS_FIRST
-            if code in found
-        )
+        rejections: list[Rejection] = []
+        for code in NEAREST_MISS_FIRST:
+            if code in found:
+                devices, message = found[code]
+                rejections.append(
+                    Rejection(
+                        code=code,
+                        claim=self._demand.claims[place.claim].label,
+                        request=wanted.name,
+                        device=devices[0],
+                        detail=progress + (message or _PREFIXES.get(code, "") + listed(devices)),
+                    )
+                )
+        return tuple(rejections)
 
     def record_too_many(self, place: DeviceSlot, total: int) -> None:
         """The claim would get `total` devices."""
