@@ -1,8 +1,8 @@
-"""What another writer allocated beside us (two schedulers in one cluster): the API server relates no two claims.
+"""Conflicts between allocations of different claims, as two schedulers in one cluster can store them.
 
-Its watch delivers the writes of claims in one order, which every replica sees alike.  So of two overlapping allocations of this
-program the one delivered later yields.  A foreign scheduler knows no such rule: until the Binding ours always yields to its.
-What overlaps is decided by the rule of the search (`dra_extender.allocator.rules.verdict`).
+The API server relates no two claims.  Its watch delivers the writes of claims in one order, the same for every replica.  So of two
+conflicting allocations of this program the one delivered later yields.  Another scheduler knows no such rule: until the Binding our
+allocation yields to its.  The rule of the search decides what is a conflict (`dra_extender.allocator.rules.verdict`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,17 +22,17 @@ from dra_extender.model.snapshot import is_snapshotted
 
 FOREIGN: Final = "foreign"
 OWN: Final = "own"
-NOBODY: Final = "none"
+NO_WRITER: Final = "none"
 NEIGHBOURS: Final = "neighbours"
 
 PoolOf = Callable[[PoolId], Pool]
 
 
 class AllocationConflict(NamedTuple):
-    """What is given away twice: the kind, the device or counter set as driver/pool/name, and who allocated it besides.
+    """What is allocated twice: its kind, the device or counter set as driver/pool/name, and the writer of the other allocation.
 
-    `writer` is FOREIGN (another scheduler), OWN (this program, here or in another replica), or NOBODY: the slices as published now
-    have less than this allocation takes.
+    `writer` is FOREIGN (another scheduler), OWN (this program, here or in another replica), or NO_WRITER: the slices as
+    published now have less than this allocation takes.
     """
 
     kind: str
@@ -68,9 +68,9 @@ def pools_of(slices: SliceIndex, node: NodePools | None = None) -> PoolOf:
 def broken(
     holdings: Iterable[DeviceHolding], usage: Usage, pool_of: PoolOf, judge: IsTrue | None = None
 ) -> AllocationConflict | None:
-    """The first thing that these holdings break beside the usage, of which they are no part.
+    """The first rule that these holdings violate beside the usage, which does not include them.
 
-    Neighbours of one pool are judged by `judge`, if there is one.
+    `judge` checks `compatibleOnlyWith` among the devices of one pool, if there is one.
     """
     by_pool: dict[PoolId, list[DeviceHolding]] = {}
     for each in holdings:
@@ -104,28 +104,28 @@ def overlap(
     node: NodePools | None = None,
     judge: IsTrue | None = None,
 ) -> AllocationConflict | None:
-    """What this stored allocation cannot have beside what others hold that it must yield to; None if all is well.
+    """The conflict of this stored allocation with allocations to which it must yield; None if there is none.
 
     Those are foreign allocations, those of this program that the watch has delivered before this one, and those of deleted claims
-    that pods still use.  Amounts and groups without a snapshot are those of the slices as published now, `node` says to whom.
+    that pods still use.  Amounts and groups without a snapshot are those of the slices as published now, as `node` sees them.
     """
     holdings, pool_of = record.holdings, pools_of(slices, node)
-    # Almost always there is no trouble even with everything that is known, which is indexed; only else it matters whose it is.
+    # Almost always there is no conflict with all that is known, which is indexed; only else the writers matter.
     if broken(holdings, Reduced(claims.usage, record.counted), pool_of, judge) is None:
         return None
     pools = {each.pool_id for each in holdings}
-    rivals, foreign = UsageTable(), UsageTable()
+    competing, foreign = UsageTable(), UsageTable()
     for other in claims.counted():
         if other is record or not any(each.pool_id in pools for each in other.holdings):
             continue
         if _precedes(other, record):
-            rivals.add(other.holdings)
+            competing.add(other.holdings)
         if _is_foreign(other):
             foreign.add(other.holdings)
-    found = broken(holdings, rivals, pool_of, judge)
+    found = broken(holdings, competing, pool_of, judge)
     if found is None:
         return None
-    for writer, usage in ((NOBODY, UsageTable()), (FOREIGN, foreign)):
+    for writer, usage in ((NO_WRITER, UsageTable()), (FOREIGN, foreign)):
         cause = broken(holdings, usage, pool_of, judge)
         if cause is not None:
             return cause._replace(writer=writer)
@@ -135,7 +135,7 @@ def overlap(
 def overlapped(
     record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex
 ) -> tuple[AllocationConflict, tuple[ClaimRecord, ...]] | None:
-    """What this allocation and others give away twice, whoever was first, and the other claims with devices in the same pools."""
+    """The conflict of this allocation with others, earlier or later ones, and the other claims in it."""
     holdings, pool_of = record.holdings, pools_of(slices)
     found = broken(holdings, Reduced(claims.usage, record.counted), pool_of)
     if found is None:
@@ -143,7 +143,7 @@ def overlapped(
     usage = UsageTable()
     others = []
     for other in claims.counted():
-        if other is record or not any(each.pool_id == mine.pool_id for each in other.holdings for mine in holdings):
+        if other is record or not any(each.pool_id == own.pool_id for each in other.holdings for own in holdings):
             continue
         other_alone = UsageTable()
         other_alone.add(other.holdings)

@@ -15,10 +15,10 @@ from dra_extender.scheduling.claims.writer import ClaimWriting
 class PendingClaims:
     """Ends pending allocations when their write is over, and locks claims against decisions; `changed` fires after either."""
 
-    def __init__(self, ledger: Ledger, writing: ClaimWriting, supervisor: Supervisor) -> None:
+    def __init__(self, ledger: Ledger, writer: ClaimWriting, supervisor: Supervisor) -> None:
         self.changed = Notifier()
         self._ledger = ledger
-        self._writing = writing
+        self._writer = writer
         self._supervisor = supervisor
         self._locked: set[str] = set()
         self._in_doubt: dict[str, asyncio.Task[None]] = {}
@@ -51,7 +51,7 @@ class PendingClaims:
     def resolve(self, record: ClaimRecord) -> None:
         """Read in the background what the API server stored; until then the allocation stays pending, and no other pod gets it."""
         uid = record.claim.metadata.uid
-        task = self._in_doubt[uid] = self._supervisor.begin(BackgroundTask.BIND, self._writing.look(record))
+        task = self._in_doubt[uid] = self._supervisor.begin(BackgroundTask.BIND, self._writer.read_stored(record))
 
         def resolved(_: asyncio.Task[None]) -> None:
             del self._in_doubt[uid]

@@ -1,8 +1,8 @@
 """Which entry of `reservedFor` a pod gets in a claim of its PodGroup that has many: its own, its group's, or none for now.
 
-Pods have entries of their own up to OWN_ENTRIES.  Further ones have their group's, on nodes that are known to start them with that,
-and one pod at a time of each namespace on a node of which it is not known.  That pod gets its own entry if it does not start in
-time (scheduling/group_trials.py), for which there is always room: nobody else gets the entries that may be needed so.
+Up to OWN_ENTRIES pods have entries of their own.  Further pods have their group's entry, on nodes that are known to start them with
+it; on another node one pod of each namespace at a time tries.  That pod gets its own entry if it does not start in time
+(`group_trials`).  There is always room for it: no other pod gets the entries that may be needed so.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def crowded_out(found: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Reje
         detail = (
             f"its label {START_LABEL} says so" if known_on(node) is False else f"a pod did not start there; {_ADVICE}"
         )
-    elif ability is GroupEntrySupport.UNKNOWN and _waits_for_its_gang(pod, ledger):
+    elif ability is GroupEntrySupport.UNKNOWN and _needs_its_gang(pod, ledger):
         detail = f"nothing is found out by members of a gang of which none is bound; {_ADVICE}"
     elif ability is GroupEntrySupport.UNKNOWN and starts.room(claim, pod.uid) < (
         1 if claim.reserved_by(group.uid) else 2
@@ -48,7 +48,7 @@ def crowded_out(found: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Reje
 
 
 def most_entries(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger) -> int:
-    """How many entries the claim may have when this consumer has come to it, but for those that are owed to pods on trial."""
+    """How many entries the claim may have with this consumer, without those that are kept for pods on trial."""
     if is_group(found.consumer) or found.group is None or not _is_automatic(ledger):
         return MAX_RESERVATIONS
     unable = node is not None and ledger.group_starts.ability(pod.namespace, node, pod.uid) is GroupEntrySupport.UNABLE
@@ -56,7 +56,7 @@ def most_entries(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger)
 
 
 def relying(found: Iterable[FoundClaim], node: Node, ledger: Ledger) -> frozenset[str]:
-    """UIDs of the claims in which a pod that goes to this node will have its group's entry, which nobody said will do."""
+    """UIDs of the claims in which a pod on this node has its group's entry alone, and the node has no label about that."""
     if not _is_automatic(ledger) or known_on(node) is not None:
         return frozenset()
     return frozenset(each.record.claim.metadata.uid for each in found if each.group == each.consumer)
@@ -66,7 +66,7 @@ def _is_automatic(ledger: Ledger) -> bool:
     return ledger.pod_groups.reservation is GroupReservation.AUTO and ledger.pod_groups.ends_entries
 
 
-def _waits_for_its_gang(pod: Pod, ledger: Ledger) -> bool:
+def _needs_its_gang(pod: Pod, ledger: Ledger) -> bool:
     """Whether the pod would be bound together with others only, and not start before them."""
     group = None if pod.pod_group is None else ledger.pod_groups.get(pod.namespace, pod.pod_group)
     return group is not None and group.min_count is not None and not ledger.pods.group_runs(*group.metadata.key)

@@ -1,4 +1,4 @@
-"""Finds out which kubelets start pods that are reserved through their PodGroup alone, and helps pods that do not start so."""
+"""Finds out which kubelets start pods that are reserved through their PodGroup alone, and reserves the others by themselves."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
 UNABLE_SECONDS: Final = 600.0
-"""So long a node on which a pod did not start is not tried again for its namespace: the pod may have had other troubles."""
+"""How long a node on which a pod did not start is not tried again for its namespace: the pod may have failed for other reasons."""
 _SLOW_TIMES: Final = 4
-"""So many times longer a pod is waited for while its node has not started all pods with entries of their own, either."""
+"""Factor by which a trial is longer while its node has not started all pods with entries of their own, either."""
 _TICK_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 5.0
 
@@ -71,9 +71,9 @@ class GroupTrials:
         self._due = {uid: self._due.get(uid, now + self._seconds) for uid in waiting}
         slow = {pod.node_name for pod in self._ledger.group_starts.unstarted()}
         for uid, trial in waiting.items():
-            patience = _SLOW_TIMES * self._seconds if trial.node in slow else 0.0
-            if now >= self._due[uid] + patience:
-                await self._help(trial)
+            extra = _SLOW_TIMES * self._seconds if trial.node in slow else 0.0
+            if now >= self._due[uid] + extra:
+                await self._reserve_for_pod(trial)
         for (namespace, node), until in list(self._unable.items()):
             if now >= until:
                 del self._unable[namespace, node]
@@ -128,7 +128,7 @@ class GroupTrials:
             self._metrics.group_trial("outdated")
         self._ledger.hint_claims()
 
-    async def _help(self, trial: GroupEntryTrial) -> None:
+    async def _reserve_for_pod(self, trial: GroupEntryTrial) -> None:
         """The pod has not started in time: reserve its claims for itself, and try its node no more for a while."""
         pod, starts, now = trial.pod, self._ledger.group_starts, self._clock.monotonic()
         starts.fail(trial)

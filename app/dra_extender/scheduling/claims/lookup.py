@@ -1,4 +1,4 @@
-"""Which claims a pod needs, and for whom each of them is to be reserved."""
+"""Which claims a pod needs, and which consumer each of them is to be reserved for."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -16,12 +16,12 @@ from dra_extender.model.resource_claim import OWN_ENTRIES, ConsumerReference
 
 PODS: Final = "pods"
 MOST_CLAIMS: Final = 1_000
-"""So many entries of `spec.resourceClaims` of one pod are looked at; the API server stores tens of thousands."""
+"""How many entries of `spec.resourceClaims` of one pod are served; the API server stores tens of thousands."""
 _FEATURE_OFF: Final = "features.pod_group_claims is off"
 
 
 class FoundClaim(NamedTuple):
-    """A claim of a pod: the pod's name for it, what the ledger knows, and for whom it is to be reserved.
+    """A claim of a pod: the pod's name for it, what the ledger knows, and the consumer for which it is to be reserved.
 
     `group`: the PodGroup whose claim by name it is, and which may be reserved instead of the pod.
     """
@@ -94,9 +94,9 @@ def goes_by_group(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger
 
 
 def names_missing(pod: Pod) -> bool:
-    """Whether this state of the pod does not tell yet which claim was made for one of its templates."""
-    made = [each.name for each in pod.claims if not each.resource_claim_name]
-    return bool(made) and not {each.name for each in pod.claim_statuses}.issuperset(made)
+    """Whether this state of the pod lacks the name of the claim that was created for one of its templates."""
+    templated = [each.name for each in pod.claims if not each.resource_claim_name]
+    return bool(templated) and not {each.name for each in pod.claim_statuses}.issuperset(templated)
 
 
 class _Target(NamedTuple):
@@ -142,7 +142,7 @@ class _Lookup:
     ) -> FoundClaim | Rejection:
         """A claim that was not generated for the pod itself: the group's.
 
-        Kubelets that refuse reservations for a group refuse it for whomever it is reserved.
+        A kubelet that does not accept reservations for a group does not accept this claim with any reservation.
         """
         pod, name = self._pod, "/".join(record.claim.metadata.key)
         if controller is None or not _is_group(controller, pod) or not self._ledger.pod_groups.have_claims:
@@ -190,17 +190,17 @@ class _Lookup:
                 f" {self._pod.pod_group}" if self._pod.pod_group else ""
             )
             return Rejection(code=Code.POD_GROUP_MISSING, claim=entry.name, detail=detail)
-        theirs = next((each for each in group.spec.resource_claims if each.name == wanted), None)
-        if theirs is None:
+        declared = next((each for each in group.spec.resource_claims if each.name == wanted), None)
+        if declared is None:
             detail = f"PodGroup {group.metadata.name} has no resource claim {wanted}"
             return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=detail)
-        if theirs.resource_claim_name:
-            return _Target(theirs.resource_claim_name, generated=False, of_group=True)
+        if declared.resource_claim_name:
+            return _Target(declared.resource_claim_name, generated=False, of_group=True)
         recorded = {each.name: each.resource_claim_name for each in group.status.resource_claim_statuses}
         if entry.name in self._recorded or wanted in recorded:
             name = self._recorded.get(entry.name, recorded.get(wanted))
             return _Target(name, generated=True, of_group=True) if name else None
-        detail = f"from template {theirs.resource_claim_template_name} for PodGroup {group.metadata.name}"
+        detail = f"from template {declared.resource_claim_template_name} for PodGroup {group.metadata.name}"
         return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
 
     def _shared(self, entry: PodResourceClaim, target: _Target, record: ClaimRecord, *, alone: bool) -> FoundClaim:

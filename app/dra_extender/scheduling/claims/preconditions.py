@@ -27,7 +27,7 @@ class ClaimsByState(NamedTuple):
 
 
 def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
-    """Tell apart what is decided and what is not."""
+    """Sort the claims by their state."""
     allocated, held, still_open = [], [], []
     for each in found:
         if each.record.claim.status.allocation is not None or each.record.pending is not None:
@@ -53,9 +53,9 @@ def fully_reserved(found: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection |
 
 
 def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
-    """Why an allocated claim is of no use: its devices failed or took too long, and others hold it, so it cannot be given back.
+    """Why an allocated claim is of no use: its devices failed or timed out, and other consumers keep it from being released.
 
-    One that only the pod holds, or its PodGroup of which nobody is bound, is no reason: the bind gives it back.
+    A claim that is reserved for the pod alone, or for its PodGroup without a bound member, is no reason: the bind releases it.
     """
     for each in found:
         claim = each.record.claim
@@ -72,7 +72,7 @@ def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: floa
 
 
 def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rejection | None:
-    """Why the decided claims keep the pod off this node; None if they allow it."""
+    """Why the allocated and held claims exclude this node for the pod; None if they allow it."""
     for each in claims.allocated:
         refusal = useless_on(node, each, ledger) or crowded_out(each, pod, node, ledger)
         if refusal is not None:
@@ -85,7 +85,7 @@ def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rej
 
 
 def useless_on(node: Node, found: FoundClaim, ledger: Ledger) -> Rejection | None:
-    """Why the allocation of a claim, written or being written, is of no use on this node; None if it is, or if there is none."""
+    """Why the allocation of a claim, stored or pending, cannot be used on this node; None if it can, or if there is none."""
     record = found.record
     allocation = record.claim.status.allocation
     if allocation is None and record.pending is not None:

@@ -15,15 +15,15 @@ class ClaimReleasedError(RetryableError):
 
 
 class ClaimReleaser:
-    """Releases what a pod that is not bound yet has of a claim: its reservation, and the allocation if nobody else uses it.
+    """Releases what a pod that is not bound yet has of a claim: its reservation, and the allocation if no other consumer uses it.
 
-    What is reserved for the pod's PodGroup stays while another member is bound, or on the point of being bound.
+    What is reserved for the pod's PodGroup stays while another member is bound or is being bound.
     """
 
     def __init__(self, ledger: Ledger, writing: ClaimWriting) -> None:
         self._ledger = ledger
         self._writing = writing
-        self._going: set[tuple[str, str]] = set()
+        self._releasing: set[tuple[str, str]] = set()
 
     async def release(self, found: FoundClaim, pod: Pod) -> None:
         """Release what the pod has of the claim; does nothing while another member of its gang releases the same.
@@ -31,14 +31,14 @@ class ClaimReleaser:
         Raises:
             RetryableError: the server could not be written to.
         """
-        going = (found.record.claim.metadata.uid, found.consumer.uid)
-        if going in self._going or (found.consumer.uid != pod.uid and self._group_runs(pod, found.consumer.name)):
+        key = (found.record.claim.metadata.uid, found.consumer.uid)
+        if key in self._releasing or (found.consumer.uid != pod.uid and self._group_runs(pod, found.consumer.name)):
             return
-        self._going.add(going)
+        self._releasing.add(key)
         try:
             await self._writing.release(found.record, (found.consumer.uid,))
         finally:
-            self._going.discard(going)
+            self._releasing.discard(key)
 
     def current(self, found: FoundClaim, pod: Pod) -> ClaimRecord:
         """The claim as it is known now.
@@ -52,7 +52,7 @@ class ClaimReleaser:
             known is None
             or known.claim.status.allocation is None
             or not known.claim.reserved_by(consumer)
-            or (meta.uid, consumer) in self._going
+            or (meta.uid, consumer) in self._releasing
         ):
             raise ClaimReleasedError(f"claim {'/'.join(meta.key)} was deallocated while pod {pod.key} waited for it")
         return known
@@ -69,7 +69,7 @@ class ClaimReleaser:
             raise
 
     def runs_elsewhere(self, found: FoundClaim, pod: Pod) -> bool:
-        """Whether another pod that uses this claim is bound: then its allocation cannot be taken back."""
+        """Whether another pod that uses this claim is bound: then its allocation cannot be released."""
         for consumer in found.record.claim.status.reserved_for:
             if is_group(consumer):
                 if self._group_runs(pod, consumer.name):
@@ -81,7 +81,7 @@ class ClaimReleaser:
         return False
 
     def _group_runs(self, pod: Pod, group: str) -> bool:
-        """Whether a member other than the pod is bound, or on the point of it."""
+        """Whether a member other than the pod is bound or is being bound."""
         return self._ledger.pods.group_runs(pod.namespace, group, besides=pod.uid) or any(
             (each.namespace, each.pod_group) == (pod.namespace, group)
             for each in self._ledger.pods.being_bound()

@@ -1,7 +1,7 @@
-"""Reservations of one claim for many pods at once.
+"""Reservations of one claim for many pods in one update.
 
-Each of hundreds of binds that share a claim has to add its pod to the same list, and every write but one would meet a conflict.
-So they go together: while one update is under way, those that come are gathered for the next.
+Each of hundreds of binds that share a claim adds its pod to the same list; written one by one, all but one would meet a conflict.
+So reservations that come while one update is in flight are batched for the next.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriting
 from dra_extender.scheduling.ports.errors import RetryableError
 
-Waiting = tuple[ConsumerReference, int, asyncio.Future[None]]
+_Request = tuple[ConsumerReference, int, asyncio.Future[None]]
 
 
 class Reservations:
@@ -22,7 +22,7 @@ class Reservations:
     def __init__(self, writing: ClaimWriting, supervisor: Supervisor) -> None:
         self._writing = writing
         self._supervisor = supervisor
-        self._waiting: dict[str, list[Waiting]] = {}
+        self._waiting: dict[str, list[_Request]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def reserve(self, record: ClaimRecord, consumer: ConsumerReference, most: int = MAX_RESERVATIONS) -> None:
@@ -33,9 +33,9 @@ class Reservations:
                 write.
         """
         uid, done = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
-        gathered = self._waiting.get(uid)
-        if gathered is not None:
-            gathered.append((consumer, most, done))
+        batch = self._waiting.get(uid)
+        if batch is not None:
+            batch.append((consumer, most, done))
         else:
             self._waiting[uid] = [(consumer, most, done)]
             task = self._supervisor.begin(BackgroundTask.RESERVATIONS, self._write(uid, record))
@@ -44,16 +44,16 @@ class Reservations:
         await done
 
     async def _write(self, uid: str, record: ClaimRecord) -> None:
-        """Write until nobody waits any more."""
+        """Write one batch after the other until none waits any more."""
         while batch := self._waiting[uid]:
             self._waiting[uid] = []
             try:
                 await self._write_batch(record, batch)
-            except Exception as problem:  # noqa: BLE001 - whoever waits for it hears of it
+            except Exception as problem:  # noqa: BLE001 - raised to each bind of the batch
                 _fail([done for _, _, done in batch], problem)
         del self._waiting[uid]
 
-    async def _write_batch(self, record: ClaimRecord, batch: list[Waiting]) -> None:
+    async def _write_batch(self, record: ClaimRecord, batch: list[_Request]) -> None:
         without = await self._writing.reserve(record, [(consumer, most) for consumer, most, _ in batch])
         for consumer, most, done in batch:
             if consumer.uid in without:

@@ -20,8 +20,8 @@ _LEAST_SECONDS: Final = 0.5
 class ShortClaims:
     """Reads the specs that the ledger does not keep because the claims of their namespace take too much.
 
-    Status and metadata are those of the watch in any case.  The spec is immutable, so that it suits the claim whenever it was
-    read, if it is that of the same UID and digest.
+    Status and metadata are those of the watch in any case.  The spec is immutable: whenever it was read, it is the claim's if UID
+    and digest are the same.
     """
 
     def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics, slices: TimeSlices) -> None:
@@ -42,8 +42,8 @@ class ShortClaims:
         """Read these claims; then the decision can be made again.  Returns the live objects by UID.
 
         Raises:
-            RetryableError: one of them is gone or another one, the API server does not answer, or what one call needs does not
-                fit in the memory for such claims.  Never a reason to call a pod unschedulable.
+            RetryableError: one of them was deleted or replaced, the API server does not answer, or the claims of one call do not
+                fit in the memory for such specs.  Never a reason to call a pod unschedulable.
         """
         uids = {each.claim.metadata.uid for each in missing.records}
         if uids & budget.read_again:

@@ -1,4 +1,4 @@
-"""The writes that make an allocation real or take it back, each idempotent and resumable from the stored object alone.
+"""The writes of an allocation and of its release, each idempotent and resumable from the stored object alone.
 
 Finalizer and snapshot annotation go first, in one update: a status write cannot change metadata, and an allocation without the
 finalizer would never be cleaned up.  Allocation, timestamp and reservation follow in one status update.
@@ -39,7 +39,7 @@ _Answer = TypeVar("_Answer")
 
 
 class ClaimWriting:
-    """Writes allocations, reservations and their release, and keeps the ledger abreast of the answers."""
+    """Writes allocations, reservations and their release, and assumes in the ledger what the API server stored."""
 
     def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics) -> None:
         self._ledger = ledger
@@ -86,15 +86,16 @@ class ClaimWriting:
         return stored
 
     async def reserve(self, record: ClaimRecord, wanted: Sequence[tuple[ConsumerReference, int]]) -> frozenset[str]:
-        """Add consumers to an allocated claim, in one update, as far as they are not there and as there is room.
+        """Add consumers to an allocated claim in one update, as far as they are missing and there is room.
 
-        Each comes with the number of entries that the claim may have at most when it has been added.
+        `wanted`: consumers, each with the number of entries that the claim may have at most including it.
 
         Returns:
-            UIDs of those for which there is none.
+            UIDs of the consumers for which there is no room.
 
         Raises:
-            RetryableError: the claim is gone, going, or not allocated any more; or the server could not be written to.
+            RetryableError: the claim does not exist any more, is being deleted, or is not allocated any more; or the API server
+                refused the write.
         """
         added: set[str] = set()
 
@@ -115,8 +116,8 @@ class ClaimWriting:
         stored.written_for |= added
         return frozenset(each.uid for each, _ in wanted if not stored.claim.reserved_by(each.uid))
 
-    async def look(self, record: ClaimRecord) -> None:
-        """Find out what the server has, however long it does not answer; never raises."""
+    async def read_stored(self, record: ClaimRecord) -> None:
+        """Read the claim until the API server answers, and assume what it stores; never raises."""
         namespace, name = record.claim.metadata.key
         uid = record.claim.metadata.uid
         while True:
@@ -134,12 +135,12 @@ class ClaimWriting:
             return
 
     async def restore(self, record: ClaimRecord, snapshot: str) -> None:
-        """Put the finalizer and this snapshot back on an allocation of ours, where somebody took them off while it is in use.
+        """Put the finalizer and this snapshot back on an allocation of ours, where another client removed them while it is in use.
 
-        Without the finalizer the claim could be deleted under a running pod, and its devices be given to another.
+        Without the finalizer the claim could be deleted under a running pod, and its devices be allocated to another.
 
         Raises:
-            RetryableError: the claim is gone or going, or the server could not be written to.
+            RetryableError: the claim does not exist any more or is being deleted, or the API server refused the write.
         """
         known = record.claim.status.allocation
 
@@ -153,9 +154,9 @@ class ClaimWriting:
         await self._persist(record, write)
 
     async def check_shares(self, record: ClaimRecord, consumer_uid: str) -> None:
-        """Refuse an allocation of ours whose shares the server stored as something else; it is released first.
+        """Release an allocation of ours whose shares the API server did not store as shares, and raise.
 
-        That holds for one that an earlier process of ours wrote, too, and could not look at any more.
+        An earlier process may have written it and ended before it could look at the answer.
 
         Raises:
             RetryableError: a share was not stored as one; or the release failed.
@@ -171,17 +172,17 @@ class ClaimWriting:
         )
 
     async def release(self, record: ClaimRecord, consumers: Collection[str], *, tries: int = _TRIES) -> bool:
-        """Take these consumers (UIDs) off the claim's allocation, and the allocation with its snapshot when nobody else is left.
+        """Remove the reservations of these consumers (UIDs), and the allocation with its snapshot if no reservation is left.
 
-        With no consumers only an allocation that is reserved for nobody goes.  Nothing is written if the claim is not allocated
-        as in `record` any more.  Whose allocation it is does not matter here: that is the caller's to know.  With one of `tries`
-        nothing is written if anything else about the claim has changed, either.
+        With no consumers only an allocation without reservations is removed.  Nothing is written if the claim is not allocated as
+        in `record` any more.  Whose allocation it is does not matter here: the caller knows.  With `tries` of one nothing is
+        written if anything else about the claim has changed, either.
 
         Returns:
             Whether the claim is without an allocation now.
 
         Raises:
-            RetryableError: the server could not be written to; what is left can be released later.
+            RetryableError: the API server refused a write; what is left can be released later.
         """
         known = record.claim.status.allocation
 
@@ -196,7 +197,7 @@ class ClaimWriting:
             if left:
                 return await self._update_status("unreserve", claim, without_reservations(raw, consumers))
             raw = await self._update_status("release", claim, without_allocation(raw))
-            # Whoever has to react to the loss of the devices does so before the next write.
+            # The ledger reports the end of the allocation before the next write.
             self._ledger.assume_written(raw)
             released = read_claim(raw)
             if SNAPSHOT_ANNOTATION not in released.metadata.annotations:
@@ -209,7 +210,7 @@ class ClaimWriting:
             return True
 
     async def create(self, namespace: str, body: bytes) -> ClaimRecord:
-        """Store a new claim; what the server has then.
+        """Store a new claim; returns it as the API server stores it.
 
         Raises:
             ConflictError: there is one of that name.
@@ -218,10 +219,10 @@ class ClaimWriting:
         return self._ledger.assume_written(await self._counted("create", self._claims.create(namespace, body)))
 
     async def discard(self, record: ClaimRecord) -> None:
-        """Delete the claim whatever is allocated to it; returns when it is gone.
+        """Delete the claim whatever is allocated to it; returns when it does not exist any more.
 
         Raises:
-            RetryableError: the server could not be written to, or somebody else keeps the claim by a finalizer.
+            RetryableError: the API server refused a write, or another client's finalizer keeps the claim.
         """
         namespace, name = record.claim.metadata.key
 
@@ -299,7 +300,7 @@ class ClaimWriting:
 
 
 class OutcomeUnknownError(RetryableError):
-    """The server did not answer: what was to be written may be stored, or not."""
+    """The API server did not answer: the write may be stored, or not."""
 
 
 class ClaimGoneError(RetryableError):
@@ -354,7 +355,7 @@ def _name(claim: ClaimHead) -> str:
 
 
 def _is_written(claim: ClaimHead, written: AllocationResult, snapshot: str) -> bool:
-    """Whether the claim has what we write: perhaps our own write arrived although its answer was lost, and share ids with it."""
+    """Whether the claim has what we write: our write may be stored although its answer was lost, and without its share IDs."""
     stored = claim.status.allocation
     if stored is None or same_devices(stored, written):
         return stored is not None

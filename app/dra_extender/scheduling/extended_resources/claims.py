@@ -47,17 +47,17 @@ class ExtendedClaims:
         self._ledger = ledger
         self._writing = writing
         self._cluster = cluster
-        self._us = field_manager
+        self._field_manager = field_manager
 
     @asynccontextmanager
     async def claimed(self, pod: Pod, node: str) -> AsyncIterator[ExtendedResourceClaim | None]:
-        """Inside, the claim exists that the pod needs on this node, without or with an allocation; None if it needs none.
+        """Inside, the claim exists that the pod needs on this node, with or without an allocation; None if it needs none.
 
-        One that an earlier attempt left is adopted if it suits, else deleted.  After a failure inside it is deleted, too, unless
-        it has its devices: then a later bind carries on.
+        A claim of an earlier attempt is adopted if it suits, else deleted.  After a failure inside the claim is deleted, too,
+        unless it is allocated: then a later bind carries on.
 
         Raises:
-            RetryableError: the node cannot serve the pod's extended resources (any more), or the server could not be written to.
+            RetryableError: the node cannot serve the pod's extended resources (any more), or the API server refused a write.
         """
         claimed = await self._claim_for(pod, node)
         try:
@@ -68,7 +68,7 @@ class ExtendedClaims:
             raise
 
     def known(self, claimed: ExtendedResourceClaim) -> FoundClaim:
-        """The claim as a decision takes it: what was held for it before it existed is held for it now.
+        """The claim for a decision; what was held for it before it existed is held under its UID now.
 
         Raises:
             RetryableError: it was deleted meanwhile.
@@ -103,9 +103,9 @@ class ExtendedClaims:
             )
 
     async def _claim_for(self, pod: Pod, node_name: str) -> ExtendedResourceClaim | None:
-        left = self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
+        existing = self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
         need = extended_need(pod, self._ledger)
-        if need is None and not left:
+        if need is None and not existing:
             return None
         node = self._ledger.nodes.get(node_name)
         if node is None:
@@ -114,10 +114,10 @@ class ExtendedClaims:
         if isinstance(special, Rejection):
             raise RetryableError(special.text)
         adopted = None
-        for each in left:
+        for each in existing:
             if adopted is None and special is not None and await self._suits(each, special, pod, node):
                 adopted = each
-        for each in left:
+        for each in existing:
             if each is not adopted:
                 await self._discard(each, pod)
         if special is None:
@@ -126,10 +126,10 @@ class ExtendedClaims:
         return ExtendedResourceClaim(FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), special)
 
     async def _suits(self, record: ClaimRecord, special: ExtendedClaimNeed, pod: Pod, node: Node) -> bool:
-        """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and of use there.
+        """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and usable there.
 
         Raises:
-            RetryableError: that could not be found out.
+            RetryableError: the claim could not be read.
         """
         claim = record.claim
         if claim.metadata.deletion_timestamp is not None or not (record.has_status and special.is_asked_by(record)):
@@ -138,14 +138,14 @@ class ExtendedClaims:
         if allocation is None:
             return True
         try:
-            ours = self._us in writers_of(record.raw or await self._read(record)).allocation
+            ours = self._field_manager in writers_of(record.raw or await self._read(record)).allocation
         except ModelError:
             return False
         usable = useless_on(node, FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), self._ledger) is None
         return ours and usable and all(each.uid == pod.uid for each in claim.status.reserved_for)
 
     async def _read(self, record: ClaimRecord) -> bytes:
-        """The claim as it is stored, of which the ledger keeps a part."""
+        """The claim as it is stored; the ledger keeps a part of it only."""
         namespace, name = record.claim.metadata.key
         try:
             raw = await self._cluster.claims.read(namespace, name)
@@ -172,7 +172,7 @@ class ExtendedClaims:
         return record
 
     async def _existing(self, pod: Pod, name: str) -> ClaimRecord:
-        """The claim of this name, if it is the pod's; our watch may not have brought it yet."""
+        """The claim of this name, if it is the pod's; the watch may not have delivered it yet."""
         try:
             raw = await self._cluster.claims.read(pod.namespace, name)
             if read_claim(raw).extended_for == pod.uid:
@@ -182,7 +182,7 @@ class ExtendedClaims:
         raise RetryableError(f"claim {pod.namespace}/{name} is not of pod {pod.key}, whose claim would have that name")
 
     async def _discard(self, record: ClaimRecord, pod: Pod) -> None:
-        """Delete a claim of the pod, unless the pod turns out to be bound: then it may be the one it runs with."""
+        """Delete a claim of the pod, unless the live pod is bound: then it may run with this claim."""
         try:
             live = await self._cluster.pods.read(pod.namespace, pod.name)
         except NotFoundError as gone:

@@ -18,7 +18,7 @@ from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 from dra_extender.scheduling.extended_resources.requests import RequestMapping, extended_requests, why_too_much
 
 EXTENDED_LABEL: Final = "<extended-resources>"
-"""What the claim for extended resources is called in words; no claim of a pod can be called so."""
+"""The name of the claim for extended resources in messages; no claim of a pod can have this name."""
 
 
 class ExtendedClaimNeed(NamedTuple):
@@ -36,23 +36,25 @@ class ExtendedClaimNeed(NamedTuple):
 
 
 class ExtendedNeed:
-    """What a pod needs of extended resources, some of which a class backs."""
+    """What a pod needs of extended resources; a device class backs at least one of them."""
 
-    def __init__(self, pod: Pod, ledger: Ledger, left: FoundClaim | None = None) -> None:
-        """`left`: the claim with which the need is met, if there is one."""
+    def __init__(self, pod: Pod, ledger: Ledger, existing: FoundClaim | None = None) -> None:
+        """`existing`: the claim that meets the need, if there is one."""
         self._pod = pod
         self._ledger = ledger
-        self._left = left
+        self._existing = existing
         self._wanted = frozenset(pod.extended_resources)
         self._known: dict[frozenset[str], ExtendedClaimNeed | Rejection | None] = {}
 
     @property
     def is_met(self) -> bool:
         """Whether a claim exists that serves it."""
-        return self._left is not None
+        return self._existing is not None
 
     def on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:
-        """The claim that the pod needs on this node, the same value on nodes alike; None if the node's own resources do.
+        """The claim that the pod needs on this node; None if the node's own resources suffice.
+
+        It is the same object for nodes that list the same of the pod's extended resources.
 
         A resource that the node lists with a positive amount is served by its device plugin, which NodeResourcesFit checks.
         """
@@ -60,20 +62,20 @@ class ExtendedNeed:
         try:
             return self._known[own]
         except KeyError:
-            found = self._known[own] = self._beside_left(self._find(own))
+            found = self._known[own] = self._unless_met(self._find(own))
             return found
 
-    def met_by(self, left: FoundClaim) -> "ExtendedNeed":
-        """The need as this claim meets it, which exists: nothing is left on nodes that ask for the same, others are refused."""
-        return ExtendedNeed(self._pod, self._ledger, left)
+    def met_by(self, existing: FoundClaim) -> "ExtendedNeed":
+        """The need with a claim that exists: it is met on nodes where it would be the same claim, and rejected on others."""
+        return ExtendedNeed(self._pod, self._ledger, existing)
 
-    def _beside_left(self, found: ExtendedClaimNeed | Rejection | None) -> ExtendedClaimNeed | Rejection | None:
-        left = self._left
-        if left is None or isinstance(found, Rejection):
+    def _unless_met(self, found: ExtendedClaimNeed | Rejection | None) -> ExtendedClaimNeed | Rejection | None:
+        existing = self._existing
+        if existing is None or isinstance(found, Rejection):
             return found
-        if found is not None and found.is_asked_by(left.record):
+        if found is not None and found.is_asked_by(existing.record):
             return None
-        return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=left.label)
+        return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label)
 
     def _find(self, own: frozenset[str]) -> ExtendedClaimNeed | Rejection | None:
         backing = self._ledger.backing

@@ -9,7 +9,7 @@ from dra_extender.model.pod import ContainerRequests, ResourceRequest
 from dra_extender.model.resource_claim import DeviceRequest, DeviceRequestBody
 
 MOST_PLACES: Final = 1_000
-"""So often the containers of one pod may name resources that device classes serve; each init container can use all 32 devices."""
+"""How often the containers of one pod may name resources that device classes serve: each init container can use all 32 devices."""
 
 
 class RequestMapping(NamedTuple):
@@ -30,7 +30,7 @@ class ExtendedRequests(NamedTuple):
 def why_too_much(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> str:
     """Why no claim can serve the resources in `classes`, in time that is linear in what the containers ask; empty if one may.
 
-    It is to be asked before `extended_requests`, which takes the product of what init containers and containers ask.
+    Call it before `extended_requests`, whose time grows with the product of the requests of init containers and containers.
     """
     places = 0
     lasting: dict[str, int] = {}
@@ -63,9 +63,9 @@ def extended_requests(containers: Sequence[ContainerRequests], classes: Mapping[
     """
     requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []
-    asking = _by_resource(containers, classes)
-    for resource in sorted(asking):
-        found = _of_resource(asking[resource], resource)
+    by_resource = _by_resource(containers, classes)
+    for resource in sorted(by_resource):
+        found = _of_resource(by_resource[resource], resource)
         requests.extend(_device_request(each, classes[resource]) for each in found.shares)
         mappings.extend(found.mappings)
     return ExtendedRequests(tuple(sorted(requests, key=lambda each: each.name)), tuple(mappings))
@@ -85,12 +85,12 @@ class _Found(NamedTuple):
     mappings: Sequence[RequestMapping]
 
 
-_Asking = tuple[ContainerRequests, ResourceRequest]
+_Request = tuple[ContainerRequests, ResourceRequest]
 
 
-def _by_resource(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> Mapping[str, list[_Asking]]:
-    """Who asks for each of the resources, in the order of the containers."""
-    found: dict[str, list[_Asking]] = {}
+def _by_resource(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> Mapping[str, list[_Request]]:
+    """The requests for each of the resources, in the order of the containers."""
+    found: dict[str, list[_Request]] = {}
     for container in containers:
         for each in container.requests:
             if each.resource in classes:
@@ -98,16 +98,16 @@ def _by_resource(containers: Sequence[ContainerRequests], classes: Mapping[str, 
     return found
 
 
-def _of_resource(asking: Sequence[_Asking], resource: str) -> _Found:
+def _of_resource(requests: Sequence[_Request], resource: str) -> _Found:
     lasting: list[_Share] = []
     mappings: list[RequestMapping] = []
-    for container, request in _asking(asking, long_lived=True):
+    for container, request in _of_lifetime(requests, long_lived=True):
         share = _Share(_name(container, request), request.amount, container.index)
         lasting.append(share)
         mappings.append(RequestMapping(container.name, resource, share.name))
     passing: list[_Share] = []
     used: list[tuple[str, str]] = []
-    for container, request in _asking(asking, long_lived=False):
+    for container, request in _of_lifetime(requests, long_lived=False):
         missing = request.amount
         for share in lasting:
             if missing > 0 and share.index > container.index:
@@ -124,8 +124,8 @@ def _of_resource(asking: Sequence[_Asking], resource: str) -> _Found:
     return _Found([largest, *lasting], [*mappings, *shared])
 
 
-def _asking(asking: Sequence[_Asking], *, long_lived: bool) -> Iterator[_Asking]:
-    return (each for each in asking if each[0].long_lived is long_lived)
+def _of_lifetime(requests: Sequence[_Request], *, long_lived: bool) -> Iterator[_Request]:
+    return (each for each in requests if each[0].long_lived is long_lived)
 
 
 def _name(container: ContainerRequests, request: ResourceRequest) -> str:

@@ -1,1 +1,1 @@
-"""The members of a gang, and the gate before their first Binding: it opens when `minCount` members have what they need."""
+"""The members of a gang, and the permit before their first Binding: it is given when `minCount` members have their devices."""

@@ -21,7 +21,7 @@ from dra_extender.scheduling.extended_resources.need import (
 )
 
 MOST_PARTS: Final = 5_000
-"""So many members of a gang that wait, claims of theirs and requests for extended resources are looked at, all counted together."""
+"""How many waiting members of a gang, claims of them and requests for extended resources are looked at, counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
 
 
 def too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
-    """Why the gang is not looked at as a whole, which cannot be paused; None if it is."""
+    """Why the gang is not planned, which cannot be paused; None if it is small enough."""
     parts = ledger.pods.waiting_parts(*group.metadata.key)
     if parts <= MOST_PARTS:
         return None
@@ -97,7 +97,7 @@ def existing_members(group: PodGroup, ledger: Ledger) -> Iterator[Pod]:
 
 
 def take_snapshot(group: PodGroup, ledger: Ledger) -> GangSnapshot:
-    """The state of every member of the gang; the group's holds must have been given up before.
+    """The state of every member of the gang; the group's holds must have been released before.
 
     Members that are bound, whose claims are all allocated, or that need no devices need no assignment, and count as assigned.
     """
@@ -139,7 +139,7 @@ def _candidate(pod: Pod, claims: ClaimsByState, ledger: Ledger) -> MemberCandida
 def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], frozenset[str]]) -> list[GangMember]:
     """The candidates as a plan takes them: those that want most first, then those with fewest nodes; equal kinds in a row.
 
-    `offered` tells of a pod's UID to which nodes it may go.
+    `offered` returns the nodes to which the pod with this UID may go.
     """
     users = Counter(uid for each in candidates for uid in _open(each))
     members = [_member(each, users, offered(each.pod.uid)) for each in candidates]

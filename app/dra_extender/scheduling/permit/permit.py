@@ -1,4 +1,4 @@
-"""The gate before the Bindings of a gang: nobody is bound before enough members have all that they need."""
+"""Permit: no member of a gang is bound before `minCount` members have their devices."""
 
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -15,7 +15,7 @@ from dra_extender.scheduling.permit.members import existing_members, gang_of
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 
-_REMEMBERED: Final = 10_000
+_MAX_ADMITTED: Final = 10_000
 _COUNT_SECONDS: Final = 2.0
 _MIN_COUNT_SECONDS: Final = 0.25
 """The longest and the shortest time between two counts of the members that exist."""
@@ -25,10 +25,10 @@ _MIN_COUNT_SECONDS: Final = 0.25
 class WaitingMembers:
     """The members of a gang that wait for the permit or have it, by UID, and why they are `rejected`, if they are.
 
-    `changed` fires when enough are here, or when they are rejected.
+    `changed` fires when the quorum is reached, or when they are rejected.
 
-    `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member came; `counted`: when the members that exist
-    were counted; `short`: since when these are too few, None while they are enough (all monotonic).
+    `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member arrived; `counted`: when the members that exist
+    were counted; `too_few_since`: since when fewer than `minCount` exist, None while they do not (all monotonic).
     """
 
     uid: str
@@ -39,19 +39,18 @@ class WaitingMembers:
     changed: Notifier = field(default_factory=Notifier)
     rejected: str = ""
     counted: float = -math.inf
-    short: float | None = None
+    too_few_since: float | None = None
 
 
 class QuorumNotReachedError(RetryableError):
-    """The gang did not come together: what the member has it must give back, for others may need it to come together."""
+    """The quorum was not reached: the member has to release its claims, because others may need the devices for theirs."""
 
 
 class Permit:
-    """Where the binds of gang members meet: each comes when its claims are written and its devices are ready.
+    """Holds the binds of gang members, each with its claims written and its devices ready, until `minCount` members are held.
 
-    It opens when `minCount` members are here, and stays open as long as a member is bound.  Nothing of it has to survive: after a
-    restart members meet again, and a gang of which a member is bound passes at once.  Nobody waits longer than `grace_seconds` for
-    members that do not exist (any more).
+    It is open as long as a member is bound.  None of its state has to survive: after a restart the members wait again, and those of
+    a gang with a bound member pass at once.  No member waits longer than `grace_seconds` for members that do not exist (any more).
     """
 
     def __init__(self, ledger: Ledger, clock: Clock, grace_seconds: float) -> None:
@@ -60,16 +59,16 @@ class Permit:
         self._grace = grace_seconds
         self._count_seconds = min(_COUNT_SECONDS, max(grace_seconds, _MIN_COUNT_SECONDS))
         self._waiting: dict[str, WaitingMembers] = {}
-        self._admitted: LruCache[str, set[str]] = LruCache(_REMEMBERED)
+        self._admitted: LruCache[str, set[str]] = LruCache(_MAX_ADMITTED)
 
     @asynccontextmanager
     async def wait(self, pod: Pod, seconds: float, check: Callable[[], None], recheck: Notifier) -> AsyncIterator[None]:
-        """Enter when the pod may be bound; at once if it is no member of a gang.  Leaving without an error says that it is bound.
+        """Enter when the pod may be bound; at once if it is no member of a gang.  Leave without an error when it is bound.
 
-        `check` raises RetryableError if waiting makes no sense any more; `recheck` fires when it may have something new to say.
+        `check` raises RetryableError if the bind should end; `recheck` fires when it may raise.
 
         Raises:
-            QuorumNotReachedError: too few members came within `seconds`, too few exist, or the gang was rejected.
+            QuorumNotReachedError: too few members arrived within `seconds`, too few exist, or the gang was rejected.
             RetryableError: `check` raised it.
         """
         group = gang_of(pod, self._ledger)
@@ -93,18 +92,18 @@ class Permit:
                 del self._waiting[uid]
 
     def reject(self, group: PodGroup) -> None:
-        """The gang cannot come together as things are: send away the members that wait, unless it has been admitted."""
+        """Reject the members that wait, because the others do not fit at present; no effect on a gang that is admitted."""
         waiting = self._waiting.get(group.metadata.uid)
         if waiting is not None and not self._is_open(group, waiting):
             self._reject(waiting, "the other members do not fit at present")
 
     @property
     def has_members(self) -> bool:
-        """Whether somebody is at the gate."""
+        """Whether a member waits for its permit or has it and is not bound yet."""
         return bool(self._waiting)
 
     def waiting_gangs(self) -> Sequence[WaitingMembers]:
-        """Gangs whose members wait because too few have come."""
+        """Gangs whose members wait because too few have arrived."""
         return [each for each in self._waiting.values() if not self._opens(each)]
 
     def waiting_gang(self, group_uid: str) -> WaitingMembers | None:
@@ -113,7 +112,7 @@ class Permit:
         return None if found is None or self._opens(found) else found
 
     def evict(self, waiting: WaitingMembers) -> None:
-        """Other pods need the devices of these members, of which too few have come; no effect on a gang that has come together."""
+        """Reject these members if too few have arrived, because other pods need their devices."""
         if self._waiting.get(waiting.uid) is waiting and not self._opens(waiting):
             self._reject(waiting, "too few members have come, and other pods wait for the devices")
 
@@ -144,7 +143,7 @@ class Permit:
             await wait_for_any((waiting.changed, recheck), min(left, self._count_seconds))
 
     def _count(self, group: PodGroup, waiting: WaitingMembers) -> None:
-        """End the waiting if for the whole grace fewer members exist than are needed.
+        """Reject the members if for the whole grace fewer exist than are needed.
 
         Raises:
             QuorumNotReachedError: it is so.
@@ -155,10 +154,10 @@ class Permit:
         waiting.counted = now
         count = sum(1 for _ in existing_members(group, self._ledger))
         if count >= needed:
-            waiting.short = None
+            waiting.too_few_since = None
             return
-        waiting.short = now if waiting.short is None else waiting.short
-        if now >= waiting.short + self._grace:
+        waiting.too_few_since = now if waiting.too_few_since is None else waiting.too_few_since
+        if now >= waiting.too_few_since + self._grace:
             self._reject(waiting, f"{count} of {needed} members exist for {self._grace:g} s")
             raise QuorumNotReachedError(waiting.rejected)
 
@@ -166,22 +165,22 @@ class Permit:
         return len(waiting.members) >= (group.min_count or 0) or self.is_admitted(group)
 
     def is_admitted(self, group: PodGroup) -> bool:
-        """Whether a member is bound; then those that follow need not wait for each other."""
+        """Whether a member is bound; then the others need not wait for each other."""
         if self._ledger.pods.group_runs(*group.metadata.key):
             return True
         just_bound = self._admitted.get(group.metadata.uid)
         if just_bound is None:
             return False
-        just_bound -= {uid for uid in just_bound if self._is_over(uid)}
+        just_bound -= {uid for uid in just_bound if self._is_observed(uid)}
         if not just_bound:
             del self._admitted[group.metadata.uid]
         return bool(just_bound)
 
-    def _is_over(self, pod_uid: str) -> bool:
-        """Whether a pod that was bound runs no more; as long as the watch has not told of the Binding, it is on the way."""
+    def _is_observed(self, pod_uid: str) -> bool:
+        """Whether the watch has shown what became of a pod that was bound here: bound, finished or gone."""
         pod = self._ledger.pods.by_uid(pod_uid)
         return self._ledger.pods.gone(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
 
     def _admit(self, group_uid: str, pod_uid: str) -> None:
         just_bound = self._admitted.get(group_uid, ())
-        self._admitted[group_uid] = {pod_uid, *(uid for uid in just_bound if not self._is_over(uid))}
+        self._admitted[group_uid] = {pod_uid, *(uid for uid in just_bound if not self._is_observed(uid))}

@@ -3,10 +3,10 @@
 Errors are shaped by what the caller can do about them:
 
     ClusterError
-    ├── NotFound       the object is gone: stop
-    ├── Conflict       somebody else wrote: read again, decide again
-    ├── Refused        the server says no (validation, admission, rights): report, retry much later
-    └── Unavailable    no answer, or try again later: the outcome of a write is unknown, read before repeating it
+    ├── NotFoundError            the object does not exist: stop
+    ├── ConflictError            another client wrote: read again, decide again
+    ├── RequestRejectedError     the API server refused (validation, admission, rights): report, retry much later
+    └── ServerUnavailableError   no answer, or try again later: the outcome of a write is unknown, read before repeating it
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class Claims(Protocol):
         ...
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises NotFound, Refused, Unavailable."""
+        """The live object.  Raises every ClusterError but ConflictError."""
         ...
 
     async def create(self, namespace: str, body: bytes) -> bytes:
@@ -85,7 +85,7 @@ class Pods(Protocol):
     """Reads, nominates and binds pods."""
 
     async def read(self, namespace: str, name: str) -> Pod:
-        """The live pod.  Raises NotFound, Refused, Unavailable."""
+        """The live pod.  Raises every ClusterError but ConflictError."""
         ...
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
@@ -118,7 +118,7 @@ class Pods(Protocol):
             mappings: (container, resource, request of the claim), each.
 
         Returns:
-            Whether the server kept it.
+            Whether the API server keeps the field.
 
         Raises:
             ClusterError: of every kind.
@@ -139,7 +139,7 @@ class ClaimTemplates(Protocol):
     """Reads ResourceClaimTemplates."""
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises NotFound, Refused, Unavailable."""
+        """The live object.  Raises every ClusterError but ConflictError."""
         ...
 
 
@@ -152,7 +152,7 @@ class PodGroups(Protocol):
         ...
 
     async def read(self, namespace: str, name: str) -> PodGroup:
-        """The live object.  Raises NotFound (also where none are served), Refused, Unavailable."""
+        """The live object.  Raises NotFoundError also where none are served, and every ClusterError but ConflictError."""
         ...
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
@@ -170,7 +170,7 @@ class PodGroups(Protocol):
 
 
 class Events(Protocol):
-    """Tells people about a pod.  Never blocks, never raises; repeated events are aggregated and limited in rate."""
+    """Records Events about pods.  Never blocks, never raises; repeated Events are aggregated and limited in rate."""
 
     def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
         """Record an Event on the pod with a CamelCase reason and a text of any length (cut to what the API accepts)."""
@@ -237,7 +237,7 @@ class Cluster(Protocol):
 
     @property
     def keeps_extended_claims(self) -> bool:
-        """Whether pods can be told which claim serves their extended resources, as far as is known: what is unknown may be so."""
+        """Whether the API server keeps `status.extendedResourceClaimStatus` of pods; true as long as that is unknown."""
         ...
 
     @property
