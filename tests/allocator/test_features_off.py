@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
-from dra_extender.model.rejection import Code
 
 from tests.support.allocator.building import (
     Json,

@@ -10,13 +10,13 @@ from dra_extender.allocator.overlay.overlay import TaintOverlay
 from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device_taint_rule import read_device_taint_rule
 from dra_extender.model.node import Node
 from dra_extender.model.quantity import NANO, parse_quantity
-from dra_extender.model.rejection import Code
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings

@@ -12,12 +12,12 @@ from dra_extender.allocator.search.preference import PreferringSearch, preferenc
 from dra_extender.allocator.search.pruner import NodePruner
 from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.search_state import NewSearchState, SearchState
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import DEFAULT_MAX_STEPS, NoFit, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.node import Node
-from dra_extender.model.rejection import Code, Rejection
 
 
 def allocate(

@@ -9,6 +9,7 @@ from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.held_consumption import frozen_view
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Pick
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.allocation import (
     AllocationConfiguration,
@@ -20,7 +21,6 @@ from dra_extender.model.allocation import (
 )
 from dra_extender.model.device import Device, DeviceCapacity
 from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, only_node
-from dra_extender.model.rejection import Code, Rejection
 
 MAX_CONFIGURATIONS: Final = 64
 """Entries that an API server accepts in one allocation."""

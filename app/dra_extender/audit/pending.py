@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.audit.invariants import InvariantViolation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
-from dra_extender.model.rejection import Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import extended_need

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
@@ -13,7 +14,6 @@ from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import (
     ClaimsByState,

@@ -3,6 +3,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.ledger.ledger import Ledger
@@ -10,7 +11,6 @@ from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.state.usage import Reduced
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import excluded, sort_claims
 from dra_extender.scheduling.claims.short_claims import ShortClaims

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from dra_extender.allocator.demand.constraints import REFUSED, Constraint, lookup
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.device import Attribute, Device
-from dra_extender.model.rejection import Code
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import UPSTREAM
-from dra_extender.model.rejection import Code, Rejection
 
 from tests.support.allocator.building import (
     NODE,

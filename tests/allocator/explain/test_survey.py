@@ -5,8 +5,8 @@ from typing import Any
 
 from dra_extender.allocator.explain.survey import RequestSurvey, survey
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.rejection import Code
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings

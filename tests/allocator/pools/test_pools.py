@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from dra_extender.allocator.pools.node_match import reaches
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
-from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import (

@@ -2,9 +2,9 @@
 
 import pytest
 from dra_extender.allocator.rules.compatibility import CompatibilityTable, GroupState, admits, folded
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.rejection import Code
 from hypothesis import given
 from hypothesis import strategies as st
 

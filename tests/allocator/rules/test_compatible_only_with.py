@@ -9,10 +9,10 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.program import compile_expression
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings
 from hypothesis import strategies as st

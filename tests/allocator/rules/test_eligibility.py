@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from dra_extender.allocator.rules.eligibility import tolerates, untolerated
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.allocation import DeviceToleration, Placement
 from dra_extender.model.device import DeviceTaint
-from dra_extender.model.rejection import Code
 
 from tests.support.allocator.building import ask, claim_of, every, exactly, picks, reasons, slice_of
 from tests.support.model.reading import plain

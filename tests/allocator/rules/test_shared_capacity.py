@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.quantity import NANO
-from dra_extender.model.rejection import Code
 
 from tests.support.allocator.building import (
     NODE,

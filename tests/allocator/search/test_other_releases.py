@@ -6,10 +6,10 @@ from unittest.mock import patch
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import NoFit, SearchEndedError
 from dra_extender.model.allocation import DeviceHolding, Placement
-from dra_extender.model.rejection import Code
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings

@@ -5,11 +5,11 @@ from typing import Any
 from unittest.mock import patch
 
 from dra_extender.allocator.allocate import Allocation, allocate
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.model.allocation import Placement
-from dra_extender.model.rejection import Code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,9 +7,9 @@ import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.search.bounds import exceeds_bounds, locations
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.rejection import Code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

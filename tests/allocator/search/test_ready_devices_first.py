@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from dra_extender.allocator.allocate import Allocation, allocate
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import OWN, UPSTREAM
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.allocation import Placement
-from dra_extender.model.rejection import Code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

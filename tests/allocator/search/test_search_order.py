@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.model.allocation import Placement
-from dra_extender.model.rejection import Code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.index.guards import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import read_pod
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import find_claims
 
 from tests.support.ledger.ledger_events import encode, raw_claim, raw_pod

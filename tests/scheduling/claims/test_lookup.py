@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 

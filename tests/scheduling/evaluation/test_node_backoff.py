@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from dra_extender.allocator.rules.verdict import GROUPS
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.model.rejection import Code
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.binding import conflict_release as overlap_release
 from dra_extender.scheduling.binding import decision as bind_decision

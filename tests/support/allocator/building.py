@@ -8,6 +8,7 @@ from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
@@ -16,7 +17,6 @@ from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import PoolId
 from dra_extender.model.device_class import DeviceClass, device_class_from
 from dra_extender.model.node import Node
-from dra_extender.model.rejection import Rejection
 from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from sys import getsizeof
 from typing import Final, TypedDict
 
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.program import Program
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
 from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.model.device import Device
-from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.runtime.caches import FairCache
 

@@ -19,8 +19,8 @@ from dra_extender.allocator.rules.eligibility import DeviceVerdict
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import why_off
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.rejection import Code
 
 VERDICT_CODES: Final = {
     DeviceVerdict.TAKEN: Code.IN_USE,

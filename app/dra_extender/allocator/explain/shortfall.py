@@ -16,8 +16,8 @@ from dra_extender.allocator.explain.messages import listed
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
-from dra_extender.model.rejection import Code, Rejection
 
 _PREFIXES: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 

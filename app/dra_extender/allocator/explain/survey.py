@@ -15,12 +15,12 @@ from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import SearchState
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import Device
 from dra_extender.model.node import Node
-from dra_extender.model.rejection import Code
 
 _MAX_EXPLAINED: Final = 8
 

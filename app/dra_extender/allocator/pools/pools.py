@@ -16,11 +16,11 @@ from dra_extender.allocator.pools.validity import (
     counter_totals,
 )
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import NODE, Device, PoolId
 from dra_extender.model.node import Node
-from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
 
 

@@ -16,6 +16,7 @@ from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutEr
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.held_consumption import held_consumption
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.allocator.state.usage import PoolUsage
@@ -23,7 +24,6 @@ from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.support.errors import CelBudgetError
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import NODE, POOL, CounterConsumption, Device, PoolId
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_slice import ResourceSlice
 
 MAX_NEIGHBOURS: Final = 1024

@@ -10,10 +10,10 @@ from dra_extender.allocator.pools.node_match import MALFORMED, REACHABLE
 from dra_extender.allocator.pools.pools import SliceView
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device import Device, DeviceTaint
-from dra_extender.model.rejection import Code, Rejection
 
 
 class DeviceVerdict(IntEnum):

@@ -9,13 +9,13 @@ from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.shared_capacity import Sharing
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import NODE, Attribute
 from dra_extender.model.node import Node
-from dra_extender.model.rejection import Code, Rejection
 
 _POLL_DEVICES = 4_096
 """Devices read between two polls of the deadline: 5 to 20 ms."""

@@ -41,8 +41,8 @@ from dra_extender.allocator.search.frames import (
 )
 from dra_extender.allocator.search.pruning import PruningIndex
 from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
-from dra_extender.model.rejection import Code, Rejection
 
 _POLL: Final = 15
 _DEAD_ENDS_BEFORE_PRUNING: Final = 64

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dra_extender.model.rejection import Rejection
+from dra_extender.allocator.state.rejection import Rejection
 
 Verdict = Literal["no", "node", "fatal"]
 

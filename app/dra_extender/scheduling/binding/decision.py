@@ -5,13 +5,13 @@ import msgspec
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.compatible_only_with import IsTrue
 from dra_extender.allocator.rules.held_consumption import with_current_snapshot
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, broken, pools_of
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, fully_reserved, sort_claims

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
@@ -13,7 +14,6 @@ from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
-from dra_extender.model.rejection import Rejection
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBindTimer

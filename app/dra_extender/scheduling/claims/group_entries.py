@@ -8,13 +8,13 @@ it; on another node one pod of each namespace at a time tries.  That pod gets it
 from collections.abc import Iterable
 from typing import Final
 
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.index.group_starts import GroupEntrySupport
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation, known_on
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.scheduling.claims.lookup import FoundClaim, is_crowded
 

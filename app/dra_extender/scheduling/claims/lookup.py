@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.index.group_starts import GroupEntrySupport
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
@@ -11,7 +12,6 @@ from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.pod_group import GROUP, POD_GROUP_KIND, PodGroup, group_consumer
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import OWN_ENTRIES, ConsumerReference
 
 PODS: Final = "pods"

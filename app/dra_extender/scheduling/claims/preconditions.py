@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 from dra_extender.allocator.explain.messages import node_allocatable_message
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.conditions import Readiness, judge
 from dra_extender.scheduling.claims.group_entries import crowded_out, why_full
 from dra_extender.scheduling.claims.lookup import FoundClaim, is_crowded

@@ -6,8 +6,8 @@ So reservations that come while one update is in flight are batched for the next
 
 import asyncio
 
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, ConsumerReference
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriting

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import DeviceId, PoolId
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.ports.cluster import Clock
 
 DEVICES_IN_BACKOFF: Final = Rejection(code=Code.COOLING_DOWN)

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, reads_of
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import Inventory, NodeEquivalence

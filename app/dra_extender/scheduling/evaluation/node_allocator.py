@@ -12,6 +12,7 @@ from dra_extender.allocator.explain.survey import RequestSurvey, survey
 from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, IsTrue
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import Usage
@@ -24,7 +25,6 @@ from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.runtime.caches import FairCache
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.placement_template import new_share_id

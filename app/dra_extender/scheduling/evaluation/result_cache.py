@@ -9,10 +9,10 @@ from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from dra_extender.allocator.demand.demand import Reads
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.device import PoolId
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
 from dra_extender.scheduling.evaluation.result import NodeResult

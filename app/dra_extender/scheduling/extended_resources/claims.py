@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
+from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.managed_fields import writers_of
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
-from dra_extender.model.rejection import Rejection
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, read_claim
 from dra_extender.model.templated_claim import suffix_of
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of

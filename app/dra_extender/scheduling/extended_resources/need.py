@@ -6,13 +6,13 @@ With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, digest_of_spec
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node import Node
 from dra_extender.model.pod import NO_COUNT, Pod
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ClaimSpec, DeviceClaim, ResourceClaim
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 from dra_extender.scheduling.extended_resources.requests import RequestMapping, extended_requests, why_too_much

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.model.rejection import Rejection
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.demand import Reads, reads_of
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
@@ -14,7 +15,6 @@ from dra_extender.model.allocation import AllocationResult, ClaimPlacement, Devi
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId, PoolId
 from dra_extender.model.node import Node
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator

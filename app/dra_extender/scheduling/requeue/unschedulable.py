@@ -5,9 +5,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
-from dra_extender.model.rejection import Code
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.cluster import Clock, Events
 from dra_extender.scheduling.requeue.messages import RejectionMessages

@@ -17,6 +17,7 @@ from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
@@ -29,7 +30,6 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node import Node, node_from
-from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 from dra_extender.model.snapshot import holdings_of
