@@ -12,7 +12,7 @@ def test_an_expression_is_compiled_once() -> None:
     assert cache.compile("true") is cache.compile("true")
 
 
-def test_a_failure_is_remembered_and_raised_anew() -> None:
+def test_an_error_is_cached_and_raised_anew() -> None:
     cache = ProgramCache()
     messages = []
     errors = []
@@ -26,7 +26,7 @@ def test_a_failure_is_remembered_and_raised_anew() -> None:
     assert len(cache) == 1
 
 
-def test_the_least_recently_used_program_is_forgotten_first() -> None:
+def test_the_least_recently_used_program_is_evicted_first() -> None:
     cache = ProgramCache(max_bytes=200_000)
     first = cache.compile("1 == 1", owner="one")
     second = cache.compile("2 == 2", owner="one")

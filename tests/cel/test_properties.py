@@ -35,7 +35,7 @@ def test_parsing_any_text_gives_a_tree_or_a_compile_error(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.lists(WORDS, max_size=25).map("".join))
-def test_any_sequence_of_words_is_decided_or_refused_in_the_engines_own_terms(text: str) -> None:
+def test_any_sequence_of_tokens_has_a_result_or_an_error_of_the_engine(text: str) -> None:
     try:
         compile_expression(text).evaluate(DEVICE)
     except (CelCompileError, CelRuntimeError):

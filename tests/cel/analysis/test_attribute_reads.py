@@ -41,7 +41,7 @@ def read_by(expression: str) -> frozenset[str] | None:
         (f'{A}.model.lowerAscii().startsWith("x")', {"model"}),
     ],
 )
-def test_attributes_under_constant_names_are_told(expression: str, names: set[str]) -> None:
+def test_attributes_under_constant_names_are_found(expression: str, names: set[str]) -> None:
     assert read_by(expression) == frozenset(f"{DRIVER}/{name}" for name in names)
 
 

@@ -75,7 +75,7 @@ def test_any_text_is_taken(text: str) -> None:
     assert rewrite_suffixes(rewrite_suffixes(text)) == rewrite_suffixes(text)
 
 
-def test_a_cache_reads_the_suffix_form_only_if_it_is_told_to() -> None:
+def test_a_cache_rewrites_the_suffix_form_only_if_it_is_configured_to() -> None:
     expression = "device.attributes['type'].string == 'mig-1g'"
     lenient = ProgramCache(rewrite=rewrite_suffixes)
     assert lenient.compile(expression).matches(DEVICE)

@@ -68,7 +68,7 @@ NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you
         ("false", "false is always false"),
     ],
 )
-def test_a_false_condition_is_told_by_the_values_on_both_sides(expression: str, reason: str) -> None:
+def test_the_message_of_a_false_condition_has_the_values_of_both_sides(expression: str, reason: str) -> None:
     part = explain(compile_expression(expression), DEVICE)
     assert part.verdict is EvalVerdict.FALSE
     assert one_line(part) == reason
@@ -108,13 +108,13 @@ def test_a_true_disjunction_names_the_operands_that_hold_and_a_false_one_all() -
     assert one_line(false) == f'{A}.index is 3, wanted 4; {A}.model is "A100", wanted "x"'
 
 
-def test_a_value_that_is_no_bool_is_said_to_be_none() -> None:
+def test_the_message_of_a_result_that_is_no_bool_names_its_value_and_type() -> None:
     part = explain(f"{A}.index", DEVICE)
     assert part.verdict is EvalVerdict.VALUE
     assert "is 3, a int, where true or false was wanted" in one_line(part)
 
 
-def test_a_device_that_cannot_be_read_is_said_to_be_unreadable() -> None:
+def test_the_message_of_a_device_with_a_defect_names_the_defect() -> None:
     broken = prepare_device("d", {"v": Attribute(version_value="x")}, {}, allow_multiple_allocations=False)
     part = explain("true", broken)
     assert part.verdict is EvalVerdict.ERROR
@@ -194,7 +194,7 @@ def assert_agrees(expression: str) -> None:
 
 
 @given(TERMS)
-def test_an_explanation_has_the_verdict_of_the_evaluation_and_always_words(expression: str) -> None:
+def test_an_explanation_has_the_verdict_of_the_evaluation_and_always_a_reason(expression: str) -> None:
     assert_agrees(expression)
 
 
@@ -231,6 +231,6 @@ def test_every_expression_of_the_corpus_can_be_explained_with_its_verdict() -> N
         (f"'{'x' * 100}' + ''", '"' + "x" * 57 + '..."'),
     ],
 )
-def test_values_of_every_type_are_told_as_they_are_written(expression: str, text: str) -> None:
+def test_messages_write_values_of_every_type_as_expressions_do(expression: str, text: str) -> None:
     part = explain(f"dyn('another') == dyn({expression})", DEVICE)
     assert part.message == f'dyn("another") is "another", wanted {text}'

@@ -122,7 +122,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("code", "expression", "marked"), PLACES, ids=lambda value: value[:30])
-def test_a_finding_of_each_kind_stands_where_it_is_wrong(code: str, expression: str, marked: str) -> None:
+def test_a_finding_of_each_kind_has_the_position_of_the_mistake(code: str, expression: str, marked: str) -> None:
     found = [each for each in lint(expression) if each.code == code]
     assert len(found) == 1
     assert expression[found[0].offset :].startswith(marked)
@@ -228,7 +228,7 @@ CORRECT = [
 
 
 @pytest.mark.parametrize("expression", CORRECT)
-def test_nothing_is_said_about_a_correct_selector(expression: str) -> None:
+def test_a_correct_selector_has_no_findings(expression: str) -> None:
     assert lint(expression) == ()
 
 

@@ -10,9 +10,9 @@ from dra_extender.cel.explain.values import EvalVerdict
 from dra_extender.cel.lint.findings import Severity
 from dra_extender.cel.lint.lint import lint
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.model.device import Attribute
+
+from tests.parity.selectors import device
 
 CORPUS = Path(__file__).parents[2] / "parity" / "scenarios" / "cel.jsonl.gz"
 
@@ -50,25 +50,7 @@ def test_every_selector_that_fails_for_upstream_on_a_device_has_a_finding() -> N
     assert not [expression for expression in expressions("runError") if not lint(expression)]
 
 
-def device(raw: dict[str, Any]) -> Any:
-    fields = {"int": "int_value", "bool": "bool_value", "string": "string_value", "version": "version_value"}
-    fields |= {"ints": "int_values", "bools": "bool_values", "strings": "string_values", "versions": "version_values"}
-
-    def attribute(value: dict[str, Any]) -> Attribute:
-        given: dict[str, Any] = {
-            fields[key]: tuple(item) if isinstance(item, list) else item for key, item in value.items()
-        }
-        return Attribute(**given)
-
-    return prepare_device(
-        raw["Driver"],
-        {name: attribute(value) for name, value in (raw.get("Attributes") or {}).items()},
-        {name: value["value"] for name, value in (raw.get("Capacity") or {}).items()},
-        allow_multiple_allocations=bool(raw.get("AllowMultipleAllocations")),
-    )
-
-
-def test_explanations_of_real_selectors_have_the_verdict_of_the_evaluation_and_words() -> None:
+def test_explanations_of_real_selectors_have_the_verdict_of_the_evaluation_and_a_reason() -> None:
     for entry in ENTRIES:
         expression, prepared = entry["scenario"]["expression"], device(entry["scenario"]["device"])
         try:

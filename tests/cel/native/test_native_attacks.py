@@ -106,7 +106,7 @@ def test_what_compiling_costs_is_stated_by_the_estimate() -> None:
     assert frame.work >= pattern_cost(r"\pL{3}")
 
 
-def test_kept_patterns_are_bounded_in_bytes_and_re2_keeps_none_of_its_own() -> None:
+def test_cached_patterns_are_bounded_in_bytes_and_re2_caches_none_of_its_own() -> None:
     for number in range(400):
         compile_pattern(f"^a{number}.*b$")
         compile_pattern(f"x{number}.{{100}}")
@@ -155,7 +155,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return patterns
 
 
-def test_large_patterns_that_are_not_kept_are_charged_to_the_call_each_time_they_are_compiled_again(
+def test_evicted_large_patterns_are_charged_to_the_call_each_time_they_are_compiled_again(
     compiled: list[str],
 ) -> None:
     patterns = [f"^more-{number}-.{{545}}$" for number in range(30)]
@@ -199,7 +199,7 @@ def test_a_pattern_is_charged_only_if_it_is_compiled_again(compiled: list[str]) 
     assert before - budget.left >= pattern_cost("^once-[a-z]+x?$") // 2
 
 
-def test_a_computed_pattern_is_charged_once_whether_or_not_it_is_kept() -> None:
+def test_a_computed_pattern_is_charged_once_cached_or_not() -> None:
     program = compile_expression("device.driver.matches('^twice-' + '[a-z]+$')", owner="ours")
     KEPT_SMALL.drop("^twice-[a-z]+$")
     compiling, keeping = Budget(), Budget()
@@ -246,13 +246,13 @@ def test_the_estimate_of_a_pattern_is_an_upper_bound() -> None:
         assert size <= estimated_size(pattern), pattern
 
 
-def test_long_versions_are_not_remembered() -> None:
+def test_long_versions_are_not_cached() -> None:
     text = "1.2.3-" + "a." * 2000 + "b"
     assert parse_semver(text) is not parse_semver(text)
     assert parse_semver("1.2.3-rc.1") is parse_semver("1.2.3-rc.1")
 
 
-def test_entries_are_measured_and_charged_alike() -> None:
+def test_a_native_function_charges_its_work() -> None:
     frame = EvaluationFrame(None, 0, ())
     NativeFunction("examine", ("text",), len, len).call(frame, "abc")
     assert frame.work == 3

@@ -146,7 +146,7 @@ def test_a_zero_of_absurd_scale_takes_no_time_to_add() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Ei", "1Q", "1 Gi", "--1", "1e", "0x1", "1_000"])
-def test_what_is_no_quantity_is_refused_in_words(text: str) -> None:
+def test_the_error_of_a_text_that_is_no_quantity_is_a_sentence(text: str) -> None:
     with pytest.raises(QuantityError, match="cannot read quantity"):
         read_quantity(text)
     assert value(f"isQuantity('{text}')") is False

@@ -58,7 +58,7 @@ def test_a_value_of_another_type_or_a_mixed_list_is_an_error(expression: str, re
         value_of(expression)
 
 
-def test_selectors_and_derived_attributes_of_the_same_text_are_kept_apart() -> None:
+def test_selectors_and_derived_attributes_of_the_same_text_are_different_programs() -> None:
     programs = ProgramCache()
     assert programs.compile("1", derived=True).attribute(DEVICE) == Attribute(int_value=1)
     with pytest.raises(CelCompileError, match="must evaluate to bool"):
