@@ -120,7 +120,7 @@ async def test_merging_victims_takes_no_longer_than_reading_them() -> None:
 
 
 async def _never() -> Message:
-    await asyncio.sleep(3600)
+    await asyncio.Event().wait()
     return {}
 
 

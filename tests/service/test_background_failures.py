@@ -30,7 +30,7 @@ from tests.kube.test_kube_cluster import Make, make, sleeper  # noqa: F401 - fix
 from tests.scheduling.claims.test_reserver import bind_all, shared
 from tests.service.test_service import Elected, Running, create_pod, running
 from tests.support.kube.recording import CountingObserver, RecordingSink
-from tests.support.turns import until
+from tests.support.turns import turns, until
 
 # Where the work of each task is done.  A new task needs a place here, or the last test fails.
 OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
@@ -178,7 +178,7 @@ async def test_a_callback_that_fails_is_counted(monkeypatch: pytest.MonkeyPatch)
     async with running() as site:
         await site.until_ready()
         asyncio.get_running_loop().call_soon(fail)
-        await asyncio.sleep(0.01)
+        await turns()
         assert await failures(site, "callback") == 1
 
 

@@ -140,7 +140,7 @@ async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once
         stored = world.claim("pair")
         stored["status"]["devices"] = [say(first, "gpu-0"), say(second, "gpu-1")]
         world.cluster.store.update_status(StoredKind.CLAIM, stored)
-        await asyncio.sleep(0.01)
+        await turns()
 
     async with world.watching():
         bind = asyncio.create_task(world.bind("p3", "n2"))
@@ -196,7 +196,7 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
         report(world, "Attached", claim="p1")
         await turns()
         report(world, "Failed", claim="p1")
-        await asyncio.sleep(0.01)
+        await turns()
         report(world, "Attached", claim="p2")
         with pytest.raises(RetryableError, match="binding conditions failed"):
             await binds[0]

@@ -9,6 +9,7 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.store import Store
 
 from tests.support.scheduling.world import World
+from tests.support.turns import turns
 
 
 class Counting(MemoryClaims):
@@ -20,7 +21,7 @@ class Counting(MemoryClaims):
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
         self.writes += 1
-        await asyncio.sleep(0.01)
+        await turns()
         return await super().update_status(namespace, name, body)
 
 

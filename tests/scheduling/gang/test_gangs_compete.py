@@ -14,8 +14,8 @@ from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.support.turns import turns, until
 
-BACKOFF = 0.01
 ROUNDS = 12
 MEETING_SECONDS = 60.0
 
@@ -49,7 +49,7 @@ class Busy(GangWorld):
                         if fitting:
                             running[pod] = asyncio.create_task(self._bind(pod, fitting[0]))
                     await asyncio.sleep(0)
-                await asyncio.sleep(BACKOFF)
+                await turns()
                 await self._gone_as_far_as_possible(running)
                 running = {pod: task for pod, task in running.items() if not task.done()}
             # Members that still wait for others give up.
@@ -60,12 +60,12 @@ class Busy(GangWorld):
     async def _gone_as_far_as_possible(self, running: Mapping[str, asyncio.Task[None]]) -> None:
         """Returns when each bind has ended or waits for others, so that no round is longer on a machine that is busy."""
         gate = self.extender.binder.permit
-        async with asyncio.timeout(MEETING_SECONDS):
-            while True:
-                going = sum(not task.done() for task in running.values())
-                if going <= sum(len(each.members) for each in gate.waiting_gangs()):
-                    return
-                await asyncio.sleep(0.001)
+
+        def no_bind_goes_on() -> bool:
+            going = sum(not task.done() for task in running.values())
+            return going <= sum(len(each.members) for each in gate.waiting_gangs())
+
+        await until(no_bind_goes_on)
 
     async def _bind(self, pod: str, node: str) -> None:
         self.binds[pod] += 1

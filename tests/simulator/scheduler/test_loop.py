@@ -337,7 +337,7 @@ async def test_a_bind_that_takes_too_long_fails(bench: Bench) -> None:
 
     async def post(verb: str, body: bytes) -> tuple[int, bytes]:
         if verb == "bind":
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         return await slow(verb, body)
 
     bench.extender.post = post  # type: ignore[method-assign]
