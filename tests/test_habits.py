@@ -16,23 +16,21 @@ REAL_PROCESSES: Final = frozenset({"bench", "chaos", "controlplane", "e2e", "hos
 """Folders that drive real servers, for which no clock can be injected."""
 
 SLEEPS: Final[dict[str, int]] = {
-    "api": 7,
+    "api": 6,
     "kube": 2,
-    "scheduling": 7,
-    "service": 1,
-    "simulator": 1,
+    "scheduling": 2,
     "support": 1,
 }
 PRIVATE: Final[dict[str, int]] = {
     "allocator": 15,
     "api": 1,
-    "cel": 2,
+    "cel": 1,
     "conftest.py": 1,
     "controlplane": 2,
     "kube": 5,
     "ledger": 7,
     "model": 1,
-    "scheduling": 19,
+    "scheduling": 16,
     "service": 3,
     "simulator": 1,
 }
