@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from dra_extender.cli.app import app
-from dra_extender.cli.lint_manifests import read_subjects
+from dra_extender.lint.manifests import read_subjects
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from dra_extender.cli import answer as cli_answer
-from dra_extender.cli import config as cli_config
-from dra_extender.cli import demo as cli_demo
-from dra_extender.cli import lint as cli_lint
+from dra_extender.cli.commands import answer as cli_answer
+from dra_extender.cli.commands import config as cli_config
+from dra_extender.cli.commands import demo as cli_demo
+from dra_extender.cli.commands import lint as cli_lint
 from dra_extender.config.settings import InvalidSettingsError, load_settings
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.scheduling.ports.cluster import ClusterError

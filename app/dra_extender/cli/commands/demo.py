@@ -107,7 +107,7 @@ def examples() -> list[Story]:
     Raises:
         ManifestError: a manifest cannot be used, or there are none.
     """
-    for folder in (resources.files("dra_extender") / "_examples", Path(__file__).parents[3] / "deploy" / "examples"):
+    for folder in (resources.files("dra_extender") / "_examples", Path(__file__).parents[4] / "deploy" / "examples"):
         if folder.is_dir():
             found = sorted(
                 (each for each in folder.iterdir() if each.name.endswith(".yaml")), key=lambda each: each.name

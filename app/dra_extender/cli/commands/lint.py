@@ -11,8 +11,8 @@ import typer
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error
 from dra_extender.cel.lint.limits import claim_limit_findings
 from dra_extender.cel.lint.lint import lint, units_of
-from dra_extender.cli.lint_manifests import LINT, Expression, LintedObject, read_subjects
-from dra_extender.cli.lint_policy import PolicyText, is_policy, policy_findings, slices_in
+from dra_extender.lint.manifests import LINT, Expression, LintedObject, read_subjects
+from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
 from dra_extender.manifests.documents import YamlError, read_documents
 from dra_extender.model.resource_slice import ResourceSlice
 
