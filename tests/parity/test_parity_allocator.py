@@ -12,8 +12,7 @@ from unittest.mock import patch
 
 import pytest
 import yaml
-from dra_extender.cli.commands.answer import answers
-from dra_extender.simulator.scenario.answer import answer_line
+from dra_extender.simulator.scenario.answer import answer_line, answers
 
 from tests.parity.comparing import differences
 

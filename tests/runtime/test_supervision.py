@@ -154,7 +154,7 @@ ALLOWED = {
     ("scheduling/extender.py", "ensure_future"): "waits for an event, and cannot fail",
     ("kube/watch/listing.py", "to_thread"): "awaited at once",
     ("api/receive.py", "create_task"): "its failure is one of the event loop's, which are counted",
-    ("cli/commands/demo.py", "create_task"): "a command that a person runs and sees end",
+    ("cli/demo_stories.py", "create_task"): "a command that a person runs and sees end",
     ("service/policy_reloader.py", "to_thread"): "awaited at once",
     ("simulator/apiserver/cluster.py", "create_task"): "the demo's cluster, not the service's",
 }

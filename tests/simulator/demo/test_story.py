@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.cli.commands.demo import HttpTransport, Story, examples, serve, with_policy
+from dra_extender.cli.demo_stories import HttpTransport, Story, examples, serve, with_policy
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
 from dra_extender.simulator.apiserver.cluster import MemoryCluster

@@ -1,30 +1,15 @@
 import sys
-from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-import typer
-
-from dra_extender.simulator.scenario.answer import answer_line
+from dra_extender.simulator.scenario.answer import answers
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `answer`."""
-    app.command("answer")(answer)
-
-
-def answer() -> None:
+def command() -> None:
     """Answer scenarios: one JSON object a line on standard input, one answer a line on standard output.
 
     A line that cannot be read gets an answer with an error; it does not end the run.  Exit status: 0 when all lines are answered.
     """
     _copy(sys.stdin.buffer, sys.stdout.buffer)
-
-
-def answers(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The answers to these lines in the same order, each with its line end; blank lines are no questions."""
-    for line in lines:
-        if line.strip():
-            yield answer_line(line) + b"\n"
 
 
 def _copy(source: BinaryIO, sink: BinaryIO) -> None:

@@ -1,3 +1,5 @@
+"""Settings of the service, and the kube-scheduler configuration that fits them."""
+
 import json
 import sys
 from enum import StrEnum
@@ -14,10 +16,12 @@ from dra_extender.kubescheduler.validate import check, limits_of, read_document
 EXIT_WRONG: Final = 1
 EXIT_UNREADABLE: Final = 2
 _STDIN: Final = Path("-")
-_USUAL: Final = SchedulerSetup()
+_DEFAULTS: Final = SchedulerSetup()
 _HEAD: Final = (
     "# Made by `dra-extender config scheduler`; docs/configuration-scheduler.md has the reason of each line.\n"
 )
+
+command = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 
 SettingsFile = Annotated[
     Path | None,
@@ -39,19 +43,7 @@ class CheckOutput(StrEnum):
     JSON = "json"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands below `config`."""
-    group = typer.Typer(
-        name="config",
-        help="Settings of the service, and the kube-scheduler configuration that fits them.",
-        no_args_is_help=True,
-    )
-    group.command("scheduler")(scheduler)
-    group.command("check")(check_file)
-    group.command("settings")(show_settings)
-    app.add_typer(group)
-
-
+@command.command("scheduler")
 def scheduler(
     url: Annotated[
         str | None,
@@ -59,10 +51,10 @@ def scheduler(
     ] = None,
     scheduler_name: Annotated[
         str, typer.Option("--scheduler-name", help="What pods put into spec.schedulerName; also the name of its Lease.")
-    ] = _USUAL.scheduler_name,
+    ] = _DEFAULTS.scheduler_name,
     namespace: Annotated[
         str, typer.Option(help="Namespace of the Lease by which one kube-scheduler is active.")
-    ] = _USUAL.namespace,
+    ] = _DEFAULTS.namespace,
     ca_file: Annotated[
         str | None,
         typer.Option("--ca-file", help="With an https URL: where kube-scheduler finds the certificate authority."),
@@ -96,15 +88,14 @@ def scheduler(
         typer.echo()
 
 
+@command.command("check")
 def check_file(
     file: Annotated[
         Path,
         typer.Argument(metavar="FILE", help="A KubeSchedulerConfiguration; - for standard input.", show_default=False),
     ],
     config: SettingsFile = None,
-    output: Annotated[
-        CheckOutput, typer.Option("--output", "-o", help="How to tell what was found.")
-    ] = CheckOutput.TEXT,
+    output: Annotated[CheckOutput, typer.Option("--output", "-o", help="Format of the findings.")] = CheckOutput.TEXT,
 ) -> None:
     """Say what in a KubeSchedulerConfiguration would not work with this service and its settings.
 
@@ -127,6 +118,7 @@ def check_file(
     raise typer.Exit(EXIT_WRONG if problems else 0)
 
 
+@command.command("settings")
 def show_settings(
     config: SettingsFile = None,
     output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="Format.")] = DocumentFormat.YAML,

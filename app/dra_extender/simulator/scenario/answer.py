@@ -7,7 +7,7 @@ The format is that of the parity scenarios: raw API objects in one JSON object p
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +43,13 @@ _ALL_ON: Final = Features(**dict.fromkeys(FIELD_OF_NAME.values(), True))
 
 class ScenarioError(Exception):
     """A scenario cannot be read; the message names the member."""
+
+
+def answers(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The answers to these lines in the same order, each with its line end; blank lines are skipped."""
+    for line in lines:
+        if line.strip():
+            yield answer_line(line) + b"\n"
 
 
 def answer_line(line: bytes) -> bytes:

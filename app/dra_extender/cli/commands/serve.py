@@ -1,0 +1,58 @@
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from dra_extender.config.settings import InvalidSettingsError, load_settings
+from dra_extender.kube.client.credentials import ConfigurationError
+from dra_extender.scheduling.ports.cluster import ClusterError
+from dra_extender.service.http_server import ListenError
+from dra_extender.service.wiring import run
+from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+
+def command(
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings in YAML, below environment and flags.")
+    ] = None,
+    kubeconfig: Annotated[
+        str | None, typer.Option(help="Default: $KUBECONFIG, else the pod's service account, else ~/.kube/config.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default: 0.0.0.0.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; default: 8080, 0 chooses a free one.")] = None,
+    log_format: Annotated[LogFormat | None, typer.Option(help="json for machines (default), text for people.")] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="Leave out messages below this; default: info.")] = None,
+) -> None:
+    """Answer kube-scheduler until SIGTERM or SIGINT.
+
+    Settings come from flags, else from the environment (DRA_EXTENDER_SERVER__PORT and so on), else from the file, else they have
+    their defaults.  Exit status: 0 stopped on request; 1 the API server does not answer or refuses, or the address is taken;
+    2 a flag, a setting, the settings file or the kubeconfig cannot be used.
+    """
+    flags = {
+        "server": _given(host=host, port=port),
+        "cluster": _given(kubeconfig=kubeconfig, context=context),
+        "log": _given(format=log_format, level=log_level),
+    }
+    try:
+        settings = load_settings(config, flags)
+        configure_logging(settings.log.format, settings.log.level)
+        run(settings)
+    except (InvalidSettingsError, ConfigurationError) as problem:
+        raise _failed(problem, EXIT_USAGE) from problem
+    except (ClusterError, ListenError) as problem:
+        raise _failed(problem, EXIT_FAILED) from problem
+
+
+def _given(**flags: Any) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def _failed(problem: Exception, status: int) -> typer.Exit:
+    sys.stderr.write(f"dra-extender: {problem}\n")
+    return typer.Exit(status)

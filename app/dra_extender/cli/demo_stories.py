@@ -1,0 +1,177 @@
+"""The stories of the demo, and the service over a cluster in memory on which they are played."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import aiohttp
+
+from dra_extender.config.settings import Settings
+from dra_extender.config.timeouts import FILTER_HTTP_SECONDS, bind_http_seconds
+from dra_extender.service.http_server import listen
+from dra_extender.service.service import Service
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.served_fields import served_by
+from dra_extender.simulator.demo.manifests import ManifestError, Manifests, load_files, load_texts
+from dra_extender.simulator.demo.report import StoryReport
+from dra_extender.simulator.demo.results import StoryResult
+from dra_extender.simulator.demo.runner import run_story
+from dra_extender.telemetry.metrics import Metrics
+
+_STDIN: Final = Path("-")
+
+
+class UnknownReleaseError(ValueError):
+    """No release whose API server can be emulated."""
+
+
+class Story(NamedTuple):
+    """Manifests that are played on one cluster, and the policy file in force there."""
+
+    title: str
+    manifests: Manifests
+    policy: Path | None = None
+
+
+def examples() -> list[Story]:
+    """The stories that come with the project, by file name: from the installed package, else from the source tree.
+
+    A story for which the folder `policies` has a file of the same name is played with that policy.
+
+    Raises:
+        ManifestError: a manifest cannot be used, or there are none.
+    """
+    for folder in (resources.files("dra_extender") / "_examples", Path(__file__).parents[3] / "deploy" / "examples"):
+        if folder.is_dir():
+            found = sorted(
+                (each for each in folder.iterdir() if each.name.endswith(".yaml")), key=lambda each: each.name
+            )
+            return [
+                Story(each.name, load_texts([(each.name, each.read_text(encoding="utf-8"))]), _policy_of(str(each)))
+                for each in found
+            ]
+    raise ManifestError.saying("the examples are not part of this installation; name manifests with -f")
+
+
+def read_story(files: list[Path]) -> Story:
+    """One story from manifests, `-` for standard input.
+
+    Raises:
+        ManifestError: a manifest cannot be used.
+    """
+    title = ", ".join(map(str, files))
+    if _STDIN not in files:
+        policies = [found for found in (_policy_of(str(each)) for each in files) if found is not None]
+        return Story(title, load_files(files), policies[0] if len(policies) == 1 else None)
+    if len(files) > 1:
+        raise ManifestError.saying("standard input (-f -) cannot be combined with other files")
+    try:
+        text = sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as problem:
+        raise ManifestError.saying("standard input is not UTF-8 text") from problem
+    return Story("standard input", load_texts([("standard input", text)]))
+
+
+def _policy_of(story: str) -> Path | None:
+    path = Path(story)
+    policy = path.parent / "policies" / path.name
+    return policy if policy.is_file() else None
+
+
+def minor_of(release: str) -> int:
+    """The minor of "1.37".
+
+    Raises:
+        UnknownReleaseError: the API server of this release cannot be emulated.
+    """
+    major, _, minor = release.partition(".")
+    try:
+        if major == "1":
+            served_by(int(minor))
+            return int(minor)
+    except ValueError:
+        pass
+    raise UnknownReleaseError(f"--kubernetes: expected a release from 1.34 to 1.37, found {release!r}")
+
+
+async def play(
+    stories: list[Story], minor: int, settings: Settings, report: StoryReport | None = None
+) -> list[StoryResult]:
+    """Play each story on a cluster of its own; `report` shows the steps as they happen."""
+    results = []
+    for title, manifests, policy in stories:
+        in_force = with_policy(settings, policy)
+
+        def start(cluster: MemoryCluster, chosen: Settings = in_force) -> AbstractAsyncContextManager[HttpTransport]:
+            return serve(cluster, chosen)
+
+        if report is None:
+            results.append(await run_story(title, manifests, start, served=served_by(minor)))
+            continue
+        report.title(title)
+        report.warnings(str(warning) for warning in manifests.warnings)
+        result = await run_story(title, manifests, start, served=served_by(minor), observe=report.step)
+        report.end(result)
+        results.append(result)
+    return results
+
+
+def with_policy(settings: Settings, policy: Path | None) -> Settings:
+    """The settings with this policy file, if there is one."""
+    if policy is None:
+        return settings
+    scheduling = settings.scheduling.model_copy(update={"policy_file": policy})
+    return settings.model_copy(update={"scheduling": scheduling})
+
+
+@asynccontextmanager
+async def serve(cluster: MemoryCluster, settings: Settings) -> AsyncIterator["HttpTransport"]:
+    """The whole service over this cluster, behind HTTP on the configured address, ready for calls."""
+    service, stop = Service(settings, cluster, Metrics()), asyncio.Event()
+    with listen(settings.server) as listener:
+        listener.listen()
+        running = asyncio.create_task(service.run(stop, listener))
+        try:
+            await _ready(service, running)
+            host, port = listener.getsockname()[:2]
+            async with aiohttp.ClientSession() as session:
+                timeout = settings.scheduling.binding_timeout_seconds
+                yield HttpTransport(session, f"http://{host}:{port}", timeout)
+        finally:
+            stop.set()
+            await running
+
+
+async def _ready(service: Service, running: asyncio.Task[None]) -> None:
+    """Return when the verbs are answered; a service that ends before says why."""
+    while service.gate.reason is not None:
+        await asyncio.wait({running}, timeout=0.005)
+        if running.done():
+            running.result()
+
+
+class HttpTransport:
+    """Calls the extender as kube-scheduler does: POST, JSON, a time-out for each call.  Implements the simulator's Transport."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, binding_timeout: float) -> None:
+        self._session = session
+        self._bind_seconds = bind_http_seconds(binding_timeout)
+        self._url = url
+
+    async def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer.  Raises OSError when there is none."""
+        seconds = self._bind_seconds if verb == "bind" else FILTER_HTTP_SECONDS
+        try:
+            async with self._session.post(
+                f"{self._url}/{verb}",
+                data=body,
+                headers={"Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(total=seconds),
+            ) as response:
+                return response.status, await response.read()
+        except aiohttp.ClientError as problem:
+            raise OSError(str(problem) or type(problem).__name__) from problem

@@ -1,0 +1,156 @@
+"""The findings of lint over files, each with its place."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error
+from dra_extender.cel.lint.limits import claim_limit_findings
+from dra_extender.cel.lint.lint import lint, units_of
+from dra_extender.lint.manifests import LINT, ExpectedFindings, Expression, LintedObject, read_subjects
+from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
+from dra_extender.manifests.documents import YamlError, read_documents
+from dra_extender.model.resource_slice import ResourceSlice
+
+
+class ReportedFinding(msgspec.Struct, frozen=True):
+    """A finding at its place in a file; `expected` says that the manifest announces it."""
+
+    file: str
+    line: int
+    column: int
+    object: str
+    field: str
+    code: str
+    severity: str
+    message: str
+    suggestion: str
+    expected: bool
+
+
+class LintReport(NamedTuple):
+    """What lint found; `unreadable` has a sentence for each file that is not YAML."""
+
+    expressions: int
+    findings: Sequence[ReportedFinding]
+    unreadable: Sequence[str]
+
+    def count(self, severity: Severity) -> int:
+        """Findings of this severity that no manifest announces."""
+        return sum(each.severity == severity for each in self.findings if not each.expected)
+
+    @property
+    def expected(self) -> int:
+        """Findings that a manifest announces."""
+        return sum(each.expected for each in self.findings)
+
+
+class _Inputs(NamedTuple):
+    """Everything that was read, by kind."""
+
+    subjects: list[tuple[str, LintedObject]]
+    policies: list[PolicyText]
+    slices: dict[str, list[ResourceSlice]]
+    unreadable: list[str]
+
+
+def lint_files(texts: Iterable[tuple[str, str]]) -> LintReport:
+    """Lint these files, given as (name, text), together: classes and slices of one apply to claims and policies of all."""
+    inputs = _Inputs([], [], {}, [])
+    for name, text in texts:
+        try:
+            _read(name, text, inputs)
+        except YamlError as problem:
+            inputs.unreadable.append(problem.located(name))
+    findings = (*_of_subjects(inputs.subjects), *_of_policies(inputs.policies, inputs.slices))
+    expressions = sum(len(subject.expressions) for _, subject in inputs.subjects)
+    return LintReport(expressions, findings, inputs.unreadable)
+
+
+def _read(name: str, text: str, inputs: _Inputs) -> None:
+    if any(is_policy(each.value) for each in read_documents(text)):
+        inputs.policies.append(PolicyText(name, text))
+        return
+    inputs.subjects.extend((name, subject) for subject in read_subjects(text))
+    inputs.slices.setdefault(name, []).extend(slices_in(text))
+
+
+def _of_subjects(subjects: Sequence[tuple[str, LintedObject]]) -> Iterator[ReportedFinding]:
+    """The findings of objects in order; the selectors of a class apply before those of a request for it."""
+    classes = {
+        subject.class_name: tuple(each.value for each in subject.expressions if each.value is not None)
+        for _, subject in subjects
+        if subject.class_name is not None
+    }
+    for file, subject in subjects:
+        yield from _of_subject(file, subject, classes)
+
+
+def _of_subject(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
+    expectation, met = subject.expectation, False
+    for found in _unexpected(file, subject, classes):
+        expected = expectation is not None and _announces(expectation, found)
+        met = met or expected
+        yield msgspec.structs.replace(found, expected=expected)
+    if expectation is not None and expectation.required and not met:
+        wanted = ", ".join(sorted(expectation.codes)) or "a finding"
+        message = f"annotation {LINT} expects {wanted}, but there is none"
+        yield ReportedFinding(
+            file, subject.line, 1, subject.name, "", "expectation", Severity.ERROR, message, "", expected=False
+        )
+
+
+def _announces(expectation: ExpectedFindings, found: ReportedFinding) -> bool:
+    return not expectation.codes or found.code in expectation.codes
+
+
+def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
+    """The findings of one object, its expectation left out of account."""
+    for finding in _of_all(subject):
+        yield _reported(file, (subject.line, 1), subject.name, "", finding)
+    for expression in subject.expressions:
+        for finding in _of_expression(expression, classes):
+            place = expression.place(finding.offset)
+            yield _reported(file, place, expression.subject, expression.field, finding)
+
+
+def _of_all(subject: LintedObject) -> Iterable[LintFinding]:
+    """The findings about all expressions of a claim together."""
+    if subject.class_name is not None:
+        return ()
+    texts = {(each.value, each.condition) for each in subject.expressions if each.value is not None}
+    return claim_limit_findings(sum(units_of(text, condition=condition) for text, condition in texts))
+
+
+def _of_expression(expression: Expression, classes: Mapping[str, tuple[str, ...]]) -> Iterable[LintFinding]:
+    if expression.value is None:
+        message = "an expression must be a text; put it in quotes"
+        return [error(LintCode.DOES_NOT_COMPILE, 0, message)]
+    before: Sequence[str] | None = expression.earlier
+    if expression.class_name is not None:
+        known = classes.get(expression.class_name)
+        before = None if known is None else (*known, *expression.earlier)
+    return lint(expression.value, before=before, condition=expression.condition)
+
+
+def _of_policies(
+    policies: Sequence[PolicyText], slices: Mapping[str, Sequence[ResourceSlice]]
+) -> Iterator[ReportedFinding]:
+    about = "policy" if policies else "ResourceSlices"
+    for file, finding in policy_findings(policies, slices):
+        yield _reported(file, (1, 1), about, "", finding)
+
+
+def _reported(file: str, place: tuple[int, int], about: str, field: str, finding: LintFinding) -> ReportedFinding:
+    return ReportedFinding(
+        file,
+        *place,
+        object=about,
+        field=field,
+        code=finding.code.value,
+        severity=finding.severity.value,
+        message=finding.message,
+        suggestion=finding.suggestion,
+        expected=False,
+    )
