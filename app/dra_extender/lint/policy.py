@@ -66,12 +66,12 @@ def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[Lint
         yield warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
     for refusing, other in asymmetric_rules(devices or ()):
         owner = f"rule {refusing.rule}" if refusing.rule else refusing.name
-        theirs = f"rule {other.rule}" if other.rule else other.name
+        facing = f"rule {other.rule}" if other.rule else other.name
         says = "says nothing" if other.device.compatible_only_with is None else "has no objection"
         yield warning(
             LintCode.ASYMMETRIC,
             0,
-            f"{owner} keeps {refusing.name} apart from {other.name}, but {theirs} {says}: write the rule on both sides",
+            f"{owner} keeps {refusing.name} apart from {other.name}, but {facing} {says}: write the rule on both sides",
         )
 
 
