@@ -5,7 +5,7 @@ What follows the response (deferred holds, prefetch) is another flow and is not 
 
 from tests.support.call_walks import trace_calls
 
-MOST_FIRST = 72
+MOST_FIRST = 68
 """The first pod of a workload: expressions are compiled, the demand is prepared, nodes are searched."""
 MOST_REPLICA = 21
 """The next pod of the workload: every result is cached."""

@@ -1,9 +1,12 @@
+"""The tokens of an expression, and the values of the tokens that are numbers and strings."""
+
 import re
 from typing import Final
 
 import msgspec
 
 from dra_extender.cel.runtime.compile_limits import BYTE_UNITS, TOKEN_UNITS, CompileMeter
+from dra_extender.cel.runtime.integers import MAX_INT, MAX_UINT, MIN_INT, Uint
 from dra_extender.cel.support.errors import CelCompileError
 
 # One alternative decides by the first characters, and every repetition is possessive, so the time is linear in the text.
@@ -28,6 +31,27 @@ _TOKENS: Final = re.compile(
 _KINDS: Final = {place: name for name, place in _TOKENS.groupindex.items()}
 _END: Final = _TOKENS.groupindex["end"]
 _NONE: Final = _TOKENS.groupindex["none"]
+_ESCAPE: Final = re.compile(
+    r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|([\s\S]?))",
+)
+_SIMPLE: Final = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "\\": "\\",
+    "?": "?",
+    '"': '"',
+    "'": "'",
+    "`": "`",
+}
+_QUOTES: Final = frozenset("\"'")
+_LONGEST_INTEGER: Final = 100
+_SURROGATES: Final = range(0xD800, 0xE000)
+_UNICODE_END: Final = 0x110000
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
@@ -62,3 +86,72 @@ def _complaint(character: str) -> str:
     if character in "'\"":
         return "Syntax error: the string is not closed"
     return f"Syntax error: unexpected character {character!r}"
+
+
+def integer_value(text: str, *, negative: bool) -> int | Uint:
+    """The value of an integer token, "12", "0x1F" or "12u".
+
+    Raises:
+        ValueError: It does not fit into 64 bits; the message is a sentence.
+    """
+    digits = text.rstrip("uU")
+    if len(digits) > _LONGEST_INTEGER:
+        raise ValueError("invalid int literal: it does not fit into 64 bits")
+    value = int(digits, 16 if digits[:2] in {"0x", "0X"} else 10)
+    value = -value if negative else value
+    if digits != text:
+        if not 0 <= value <= MAX_UINT:
+            raise ValueError("invalid uint literal: it does not fit into 64 bits")
+        return Uint(value)
+    if not MIN_INT <= value <= MAX_INT:
+        raise ValueError("invalid int literal: it does not fit into 64 bits")
+    return value
+
+
+def string_value(token: str) -> str | bytes:
+    """The text or bytes that a string token stands for.
+
+    Raises:
+        ValueError: An escape sequence is wrong; the message is a sentence.
+    """
+    quote = token[0]
+    if quote in _QUOTES and "\\" not in token and "\r" not in token and not token.startswith(quote, 1, -1):
+        return token[1:-1]
+    opening = min(position for position in (token.find('"'), token.find("'")) if position >= 0)
+    prefix = token[:opening].lower()
+    width = 3 if len(token) - opening >= 6 and token[opening : opening + 3] == token[opening] * 3 else 1  # noqa: PLR2004 - two triple quotes
+    body = token[opening + width : len(token) - width].replace("\r\n", "\n").replace("\r", "\n")
+    if "b" in prefix:
+        return body.encode() if "r" in prefix or "\\" not in body else _unescape_bytes(body)
+    if "r" in prefix or "\\" not in body:
+        return body
+    return _ESCAPE.sub(_text_escape, body)
+
+
+def _text_escape(found: re.Match[str]) -> str:
+    simple, hexadecimal, short, long, octal, wrong = found.groups()
+    if simple is not None:
+        return _SIMPLE[simple]
+    if wrong is not None:
+        raise ValueError(f"invalid escape sequence {found.group()!r} in a string")
+    code = int(octal, 8) if octal else int(hexadecimal or short or long, 16)
+    if code >= _UNICODE_END or code in _SURROGATES:
+        raise ValueError(f"the escape sequence {found.group()!r} is no Unicode character")
+    return chr(code)
+
+
+def _unescape_bytes(body: str) -> bytes:
+    parts = []
+    end = 0
+    for found in _ESCAPE.finditer(body):
+        simple, hexadecimal, _, _, octal, _ = found.groups()
+        parts.append(body[end : found.start()].encode())
+        end = found.end()
+        if simple is not None:
+            parts.append(_SIMPLE[simple].encode())
+        elif hexadecimal or octal:
+            parts.append(bytes((int(hexadecimal, 16) if hexadecimal else int(octal, 8),)))
+        else:
+            raise ValueError(f"invalid escape sequence {found.group()!r} in bytes")
+    parts.append(body[end:].encode())
+    return b"".join(parts)

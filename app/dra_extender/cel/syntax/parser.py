@@ -19,8 +19,7 @@ from dra_extender.cel.syntax.ast import (
     SyntaxNode,
     depth_above,
 )
-from dra_extender.cel.syntax.lexer import Token, tokenize
-from dra_extender.cel.syntax.literals import integer_value, string_value
+from dra_extender.cel.syntax.lexer import Token, integer_value, string_value, tokenize
 from dra_extender.cel.syntax.macros import expand
 
 MAX_LENGTH: Final = 10 * 1024
