@@ -17,7 +17,7 @@ from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
 from dra_extender.scheduling.binding.session import BindSession
 from dra_extender.scheduling.claims.group_trials import GroupTrials
-from dra_extender.scheduling.claims.reserver import Reservations
+from dra_extender.scheduling.claims.reserver import ClaimReserver
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.reclaim.controller import ReclaimController
@@ -163,7 +163,7 @@ async def test_a_bind_that_fails_is_answered_counted_and_can_be_repeated(failing
 
 
 async def test_reservations_that_fail_are_answered_to_each_bind(failing: Failing) -> None:
-    failing(Reservations, "_write_batch", 1)
+    failing(ClaimReserver, "_write_batch", 1)
     world, _ = shared(5)
     async with asyncio.timeout(120):
         outcomes = await bind_all(world, range(5))

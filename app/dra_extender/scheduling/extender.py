@@ -16,7 +16,7 @@ from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.claims.group_trials import GroupTrials
 from dra_extender.scheduling.claims.reports import ClaimReports
 from dra_extender.scheduling.claims.short_claims import ShortClaims
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -73,7 +73,7 @@ class Extender:
         self.waker = self._build_waker()
         self.conflict_monitor = ConflictMonitor(self._context, self.binder.recheck)
         self._claim_reports = ClaimReports(ledger, cluster.events, metrics)
-        writer = ClaimWriting(ledger, cluster.claims, metrics)
+        writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.reclaim = self._build_reclaim(writer)
         self.group_claims = PodGroupClaimController(ledger, cluster, writer, metrics, options, self.supervisor)
         self.group_trials = GroupTrials(ledger, cluster, writer, metrics, options)
@@ -141,7 +141,7 @@ class Extender:
             )
         )
 
-    def _build_reclaim(self, writer: ClaimWriting) -> ReclaimController:
+    def _build_reclaim(self, writer: ClaimWriter) -> ReclaimController:
         context, ledger, options = self._context, self._context.ledger, self._context.options
         facts = ReclaimFacts(ledger, self.unschedulable, self.binder.running, context.clock, options)
         return ReclaimController(

@@ -22,7 +22,7 @@ from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.reports import ClaimReports
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.telemetry.metrics import Metrics
 
@@ -98,7 +98,7 @@ async def allocated(
     ledger.claim_seen(claim.raw)
     record = ledger.claims.by_uid("u")
     assert record is not None
-    await ClaimWriting(ledger, claims, metrics).allocate(record, placement(), POD)
+    await ClaimWriter(ledger, claims, metrics).allocate(record, placement(), POD)
     return ledger
 
 

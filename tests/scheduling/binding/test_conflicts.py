@@ -12,7 +12,7 @@ from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from dra_extender.scheduling.binding.conflicts import AllocationConflict, overlap, overlapped
+from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_conflict, find_conflicting_claims
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,7 +69,7 @@ def delivered(ledger: Ledger, *claims: bytes) -> Mapping[str, ClaimRecord]:
 
 
 def judged(ledger: Ledger, record: ClaimRecord) -> AllocationConflict | None:
-    return overlap(record, ledger.claims, ledger.slices)
+    return find_conflict(record, ledger.claims, ledger.slices)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_both_sides_of_an_overlap_are_named_afterwards(ledger: Ledger) -> None:
     found = delivered(
         ledger, stored("ours", 5, "g0", ours=(6, ())), stored("else", 6, "x0"), stored("foreign", 7, "g0")
     )
-    clash = overlapped(found["foreign"], ledger.claims, ledger.slices)
+    clash = find_conflicting_claims(found["foreign"], ledger.claims, ledger.slices)
     assert clash is not None
     assert clash[0] == AllocationConflict("device", f"{DRIVER}/{POOL}/g0")
     assert [each.claim.metadata.name for each in clash[1]] == ["ours"]

@@ -4,7 +4,7 @@ import pytest
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
@@ -38,8 +38,8 @@ def uid(world: World, pod: str) -> str:
     return str(world.pod(pod)["metadata"]["uid"])
 
 
-def writing(world: World) -> ClaimWriting:
-    return ClaimWriting(world.ledger, world.cluster.claims, world.metrics)
+def writing(world: World) -> ClaimWriter:
+    return ClaimWriter(world.ledger, world.cluster.claims, world.metrics)
 
 
 async def test_reservation_goes_while_another_is_left(world: World) -> None:

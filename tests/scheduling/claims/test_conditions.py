@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
-from dra_extender.scheduling.claims.conditions import Readiness, conditional_devices, judge
+from dra_extender.scheduling.claims.conditions import Readiness, conditional_devices, evaluate_conditions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +35,7 @@ def claim(results: list[dict[str, Any]], *reports: dict[str, Any], stamp: str | 
 
 
 def readiness(given: ResourceClaim, now: float = SECOND + 1, since: float = SECOND) -> Readiness:
-    return judge(given, now=now, waiting_since=since, timeout=TIMEOUT).readiness
+    return evaluate_conditions(given, now=now, waiting_since=since, timeout=TIMEOUT).readiness
 
 
 def test_ready_when_every_condition_of_every_device_that_has_some_is_true() -> None:
@@ -60,7 +60,7 @@ def test_failure_wins_whatever_else_is_true(statuses: list[str]) -> None:
 def test_failed_device_fails_the_claim_at_once_whatever_the_devices_before_it_lack(first: list[dict[str, Any]]) -> None:
     """Upstream judges the devices in turn and waits for the first one."""
     given = claim([result("g0", "A"), result("g1", "A")], *first, report("g1", Failed="True", message="no link"))
-    verdict = judge(given, now=SECOND + 1, waiting_since=SECOND, timeout=TIMEOUT)
+    verdict = evaluate_conditions(given, now=SECOND + 1, waiting_since=SECOND, timeout=TIMEOUT)
     assert (verdict.readiness, verdict.text) == (Readiness.FAILED, "device d/p/g1 reports Failed: no link")
 
 
@@ -112,7 +112,7 @@ def test_words_name_each_device_with_what_it_waits_for_and_each_failure_with_wha
     devices = [result("g0", "A", "B"), result("g1", "A")]
 
     def words(given: ResourceClaim) -> str:
-        return judge(given, now=SECOND, waiting_since=SECOND, timeout=TIMEOUT).text
+        return evaluate_conditions(given, now=SECOND, waiting_since=SECOND, timeout=TIMEOUT).text
 
     assert words(claim(devices)) == "device d/p/g0 waits for A, B; device d/p/g1 waits for A"
     assert words(claim(devices, report("g1", A="True"))) == "device d/p/g0 waits for A, B"

@@ -4,7 +4,7 @@ import pytest
 from dra_extender.audit.invariants import ORPHANED, audit
 from dra_extender.ledger.events import AllocationObserved
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.scheduling.binding.conflicts import overlapped
+from dra_extender.scheduling.binding.conflicts import find_conflicting_claims
 from dra_extender.scheduling.claims.reports import REASON
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -146,7 +146,7 @@ async def test_allocation_of_another_writer_on_the_same_device_is_reported() -> 
     world.sync()
     await world.extender.stop()
 
-    found = overlapped(seen[0], world.ledger.claims, world.ledger.slices)
+    found = find_conflicting_claims(seen[0], world.ledger.claims, world.ledger.slices)
     assert found is not None
     assert found[1] == (record,)
 

@@ -24,7 +24,7 @@ from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from dra_extender.scheduling.binding.conflicts import AllocationConflict, overlap
+from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_conflict
 
 from tests.support.scheduling.verdict_oracle import PHYSICAL, Given, Groups, Oracle, Thing, View
 
@@ -282,7 +282,7 @@ class History:
     def _overlap(self, name: str) -> AllocationConflict | None:
         record = self.ledger.claims.by_uid(name)
         assert record is not None
-        return overlap(record, self.ledger.claims, self.ledger.slices, self._pools())
+        return find_conflict(record, self.ledger.claims, self.ledger.slices, self._pools())
 
     def _compare_contradictions(self) -> None:
         pool_id = (DRIVER, POOL)

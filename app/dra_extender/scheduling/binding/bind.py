@@ -10,8 +10,8 @@ from dra_extender.scheduling.binding.guard_claims import GuardClaims
 from dra_extender.scheduling.binding.pending_claims import PendingClaims
 from dra_extender.scheduling.binding.session import BindDependencies, BindSession, post_binding
 from dra_extender.scheduling.claims.releaser import ClaimReleaser
-from dra_extender.scheduling.claims.reserver import Reservations
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.reserver import ClaimReserver
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.permit.members import gang_of
@@ -45,7 +45,7 @@ class Bind:
             if options.yield_policy is YieldPolicy.GUARD
             else None
         )
-        writer = ClaimWriting(ledger, cluster.claims, context.metrics)
+        writer = ClaimWriter(ledger, cluster.claims, context.metrics)
         releaser = ClaimReleaser(ledger, writer)
         conflicts = ConflictRelease(context, decision, releaser, backoff, self.guards)
         self._deps = BindDependencies(
@@ -59,7 +59,7 @@ class Bind:
             extended=ExtendedClaims(ledger, writer, cluster, options.field_manager),
             pending=PendingClaims(ledger, writer, self._supervisor),
             writer=writer,
-            reserver=Reservations(writer, self._supervisor),
+            reserver=ClaimReserver(writer, self._supervisor),
             releaser=releaser,
             conditions=ConditionWait(context, releaser, backoff, conflicts),
             conflicts=conflicts,

@@ -12,7 +12,12 @@ from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import allocated_at
 from dra_extender.scheduling.binding.conflict_release import ConflictRelease, WaitingBind
-from dra_extender.scheduling.claims.conditions import ConditionVerdict, Readiness, conditional_devices, judge
+from dra_extender.scheduling.claims.conditions import (
+    ConditionVerdict,
+    Readiness,
+    conditional_devices,
+    evaluate_conditions,
+)
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.releaser import ClaimReleasedError, ClaimReleaser
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
@@ -169,7 +174,7 @@ class ConditionWait:
     def _verdict(self, found: FoundClaim, pod: Pod, since: float) -> _ClaimVerdict:
         known = self._releaser.current(found, pod)
         now, timeout = self._cluster.clock.now(), self._options.binding_timeout_seconds
-        return _ClaimVerdict(found, judge(known.claim, now=now, waiting_since=since, timeout=timeout))
+        return _ClaimVerdict(found, evaluate_conditions(known.claim, now=now, waiting_since=since, timeout=timeout))
 
     async def _nominate(self, pod: Pod, node: str) -> None:
         """Publish where the pod is going, for autoscalers and a scheduler that starts meanwhile; a failure is logged only."""

@@ -10,7 +10,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.snapshot import is_snapshotted
 from dra_extender.runtime.supervision import BackgroundTask
-from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, overlapped
+from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, find_conflicting_claims
 from dra_extender.scheduling.ports.context import SchedulingContext
 
 REASON: Final = "DevicesAllocatedTwice"
@@ -57,7 +57,7 @@ class ConflictMonitor:
     def _suspect(self, record: ClaimRecord) -> None:
         if self._affects_compatibility(record):
             self._recheck(None)
-        found = overlapped(record, self._ledger.claims, self._ledger.slices)
+        found = find_conflicting_claims(record, self._ledger.claims, self._ledger.slices)
         if found is None:
             return
         self._recheck({pod.uid for other in found[1] for pod in self._users(other)})
@@ -88,23 +88,23 @@ class ConflictMonitor:
                         self._report(record)
 
     def _report(self, record: ClaimRecord) -> None:
-        found = overlapped(record, self._ledger.claims, self._ledger.slices)
+        found = find_conflicting_claims(record, self._ledger.claims, self._ledger.slices)
         if found is None:
             return
-        overlap, others = found
+        conflict, others = found
         other_claim = "/".join(record.claim.metadata.key)
         ours = [each for each in others if is_snapshotted(each.claim)]
         if not ours:
             return
         own = is_snapshotted(record.claim)
-        overlap = overlap._replace(writer=OWN if own else FOREIGN)
+        conflict = conflict._replace(writer=OWN if own else FOREIGN)
         by = "" if own else ", by another writer"
-        self._metrics.overlap(overlap.kind, "reported", overlap.writer)
+        self._metrics.overlap(conflict.kind, "reported", conflict.writer)
         names = ["/".join(each.claim.metadata.key) for each in ours]
-        _LOG.warning("the same was allocated twice", to=other_claim, ours=names, **overlap._asdict())
+        _LOG.warning("the same was allocated twice", to=other_claim, ours=names, **conflict._asdict())
         for other in ours:
             own_claim = "/".join(other.claim.metadata.key)
-            text = f"{overlap.kind} {overlap.what} of claim {own_claim} was given to claim {other_claim}, too{by}"
+            text = f"{conflict.kind} {conflict.what} of claim {own_claim} was given to claim {other_claim}, too{by}"
             for pod in self._users(other):
                 if pod.node_name:
                     self._events.about_pod(pod, warning=True, reason=REASON, message=text)

@@ -7,7 +7,7 @@ from dra_extender.allocator.rules.verdict import DEVICE
 from dra_extender.ledger.index.guards import whole_devices
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.binding.conflicts import FOREIGN, AllocationConflict, overlap
+from dra_extender.scheduling.binding.conflicts import FOREIGN, AllocationConflict, find_conflict
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
 from dra_extender.scheduling.claims.lookup import FoundClaim
@@ -123,7 +123,9 @@ class ConflictRelease:
 
     def _conflict(self, claim: FoundClaim, bind: WaitingBind) -> AllocationConflict | None:
         pools = self._decision.pools_of(bind.node)
-        found = overlap(claim.record, self._ledger.claims, self._ledger.slices, pools, self._decision.judge)
+        found = find_conflict(
+            claim.record, self._ledger.claims, self._ledger.slices, pools, self._decision.is_compatible
+        )
         return None if found is None or self._releaser.runs_elsewhere(claim, bind.pod) else found
 
     def _must_wait(self, conflict: AllocationConflict, pod: Pod) -> bool:

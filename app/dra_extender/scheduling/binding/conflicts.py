@@ -65,12 +65,12 @@ def pools_of(slices: SliceIndex, node: NodePools | None = None) -> PoolOf:
     return pool_of
 
 
-def broken(
-    holdings: Iterable[DeviceHolding], usage: Usage, pool_of: PoolOf, judge: IsTrue | None = None
+def first_violation(
+    holdings: Iterable[DeviceHolding], usage: Usage, pool_of: PoolOf, is_compatible: IsTrue | None = None
 ) -> AllocationConflict | None:
     """The first rule that these holdings violate beside the usage, which does not include them.
 
-    `judge` checks `compatibleOnlyWith` among the devices of one pool, if there is one.
+    `is_compatible` checks `compatibleOnlyWith` among the devices of one pool, if there is one.
     """
     by_pool: dict[PoolId, list[DeviceHolding]] = {}
     for each in holdings:
@@ -78,31 +78,31 @@ def broken(
             by_pool.setdefault(each.pool_id, []).append(each)
     for pool_id, found in by_pool.items():
         pool = pool_of(pool_id)
-        breach = verdict(pool, usage.pool(pool_id), found) or _first_incompatible(pool, usage, found, judge)
-        if breach is not None:
-            return _overlap(pool_id, breach)
+        violation = verdict(pool, usage.pool(pool_id), found) or _first_incompatible(pool, usage, found, is_compatible)
+        if violation is not None:
+            return _conflict(pool_id, violation)
     return None
 
 
 def _first_incompatible(
-    pool: Pool, usage: Usage, found: Sequence[DeviceHolding], judge: IsTrue | None
+    pool: Pool, usage: Usage, found: Sequence[DeviceHolding], is_compatible: IsTrue | None
 ) -> Violation | None:
-    if judge is None or not (
+    if is_compatible is None or not (
         pool.has_compatibility_rules
         or usage.has_compatibility_rules(pool.pool_id)
         or any(each.compatible_only_with is not None for each in found)
     ):
         return None
-    name = first_incompatible(pool, usage.pool(pool.pool_id), found, judge)
+    name = first_incompatible(pool, usage.pool(pool.pool_id), found, is_compatible)
     return None if name is None else Violation(NEIGHBOURS, name)
 
 
-def overlap(
+def find_conflict(
     record: ClaimRecord,
     claims: ClaimIndex,
     slices: SliceIndex,
     node: NodePools | None = None,
-    judge: IsTrue | None = None,
+    is_compatible: IsTrue | None = None,
 ) -> AllocationConflict | None:
     """The conflict of this stored allocation with allocations to which it must yield; None if there is none.
 
@@ -111,7 +111,7 @@ def overlap(
     """
     holdings, pool_of = record.holdings, pools_of(slices, node)
     # Almost always there is no conflict with all that is known, which is indexed; only else the writers matter.
-    if broken(holdings, Reduced(claims.usage, record.counted), pool_of, judge) is None:
+    if first_violation(holdings, Reduced(claims.usage, record.counted), pool_of, is_compatible) is None:
         return None
     pools = {each.pool_id for each in holdings}
     competing, foreign = UsageTable(), UsageTable()
@@ -122,22 +122,22 @@ def overlap(
             competing.add(other.holdings)
         if _is_foreign(other):
             foreign.add(other.holdings)
-    found = broken(holdings, competing, pool_of, judge)
+    found = first_violation(holdings, competing, pool_of, is_compatible)
     if found is None:
         return None
     for writer, usage in ((NO_WRITER, UsageTable()), (FOREIGN, foreign)):
-        cause = broken(holdings, usage, pool_of, judge)
+        cause = first_violation(holdings, usage, pool_of, is_compatible)
         if cause is not None:
             return cause._replace(writer=writer)
     return found._replace(writer=OWN)
 
 
-def overlapped(
+def find_conflicting_claims(
     record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex
 ) -> tuple[AllocationConflict, tuple[ClaimRecord, ...]] | None:
     """The conflict of this allocation with others, earlier or later ones, and the other claims in it."""
     holdings, pool_of = record.holdings, pools_of(slices)
-    found = broken(holdings, Reduced(claims.usage, record.counted), pool_of)
+    found = first_violation(holdings, Reduced(claims.usage, record.counted), pool_of)
     if found is None:
         return None
     usage = UsageTable()
@@ -148,14 +148,14 @@ def overlapped(
         other_alone = UsageTable()
         other_alone.add(other.holdings)
         usage.add(other.holdings)
-        if found.kind in (COUNTERS, CAPACITY) or broken(holdings, other_alone, pool_of) is not None:
+        if found.kind in (COUNTERS, CAPACITY) or first_violation(holdings, other_alone, pool_of) is not None:
             others.append(other)
-    stored = broken(holdings, usage, pool_of)
+    stored = first_violation(holdings, usage, pool_of)
     return None if stored is None else (stored, tuple(others))
 
 
-def _overlap(pool_id: PoolId, breach: Violation) -> AllocationConflict:
-    return AllocationConflict(breach.kind, "/".join((*pool_id, breach.name)))
+def _conflict(pool_id: PoolId, violation: Violation) -> AllocationConflict:
+    return AllocationConflict(violation.kind, "/".join((*pool_id, violation.name)))
 
 
 def _is_foreign(record: ClaimRecord) -> bool:

@@ -12,7 +12,7 @@ from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.binding.conflicts import AllocationConflict, broken, pools_of
+from dra_extender.scheduling.binding.conflicts import AllocationConflict, first_violation, pools_of
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, fully_reserved, sort_claims
 from dra_extender.scheduling.claims.short_claims import ShortClaims
@@ -83,7 +83,7 @@ class BindDecision:
         return found_anew
 
     @property
-    def judge(self) -> IsTrue | None:
+    def is_compatible(self) -> IsTrue | None:
         """See `NodeAllocator`."""
         return self._allocator.compatibility_check
 
@@ -151,7 +151,7 @@ class BindDecision:
         """The conflict of these placements with what is allocated, for which they would be undone after the write."""
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pools_of(self._ledger.slices, self.pools_of(node_name))
-        return broken(holdings, self._ledger.claims.usage, pool_of, self._allocator.compatibility_check)
+        return first_violation(holdings, self._ledger.claims.usage, pool_of, self._allocator.compatibility_check)
 
     def _held_placements(
         self, undecided: tuple[FoundClaim, ...], node: str

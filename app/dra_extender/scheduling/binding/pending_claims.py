@@ -9,13 +9,13 @@ from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 
 
 class PendingClaims:
     """Ends pending allocations when their write is over, and locks claims against decisions; `changed` fires after either."""
 
-    def __init__(self, ledger: Ledger, writer: ClaimWriting, supervisor: Supervisor) -> None:
+    def __init__(self, ledger: Ledger, writer: ClaimWriter, supervisor: Supervisor) -> None:
         self.changed = Notifier()
         self._ledger = ledger
         self._writer = writer

@@ -23,8 +23,8 @@ from dra_extender.scheduling.binding.pending_claims import PendingClaims
 from dra_extender.scheduling.claims.group_entries import most_entries, relying
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
 from dra_extender.scheduling.claims.releaser import ClaimReleaser
-from dra_extender.scheduling.claims.reserver import Reservations
-from dra_extender.scheduling.claims.writer import ClaimWriting, OutcomeUnknownError, is_kept
+from dra_extender.scheduling.claims.reserver import ClaimReserver
+from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
@@ -53,8 +53,8 @@ class BindDependencies:
     decision: BindDecision
     extended: ExtendedClaims
     pending: PendingClaims
-    writer: ClaimWriting
-    reserver: Reservations
+    writer: ClaimWriter
+    reserver: ClaimReserver
     releaser: ClaimReleaser
     conditions: ConditionWait
     conflicts: ConflictRelease

@@ -54,7 +54,7 @@ def conditional_devices(claim: ClaimHead) -> tuple[DeviceResult, ...]:
     return tuple(result for result in results_of(claim) if result.binding_conditions)
 
 
-def judge(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float) -> ConditionVerdict:
+def evaluate_conditions(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float) -> ConditionVerdict:
     """The readiness of an allocated claim at `now` (seconds since the epoch).
 
     Ready: each device with binding conditions has a status entry in which all of them are "True"; of a share it is the entry of

@@ -15,7 +15,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, read_claim
 from dra_extender.scheduling.claims.lookup import consumer_of
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -40,7 +40,7 @@ class GroupTrials:
     """
 
     def __init__(
-        self, ledger: Ledger, cluster: Cluster, writing: ClaimWriting, metrics: Metrics, options: Options
+        self, ledger: Ledger, cluster: Cluster, writing: ClaimWriter, metrics: Metrics, options: Options
     ) -> None:
         self._ledger = ledger
         self._claims = cluster.claims

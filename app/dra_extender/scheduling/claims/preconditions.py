@@ -9,7 +9,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
-from dra_extender.scheduling.claims.conditions import Readiness, judge
+from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
 from dra_extender.scheduling.claims.group_entries import crowded_out, why_full
 from dra_extender.scheduling.claims.lookup import FoundClaim, is_crowded
 
@@ -65,7 +65,7 @@ def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: floa
             is_group(each.consumer) and ledger.pods.group_runs(pod.namespace, each.consumer.name, besides=pod.uid)
         ):
             continue
-        verdict = judge(claim, now=now, waiting_since=now, timeout=timeout)
+        verdict = evaluate_conditions(claim, now=now, waiting_since=now, timeout=timeout)
         if verdict.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):
             return Rejection(code=Code.CLAIM_NOT_READY, claim=each.label, detail=verdict.text)
     return None

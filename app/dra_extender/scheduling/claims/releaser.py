@@ -6,7 +6,7 @@ from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.errors import RetryableError
 
 
@@ -20,7 +20,7 @@ class ClaimReleaser:
     What is reserved for the pod's PodGroup stays while another member is bound or is being bound.
     """
 
-    def __init__(self, ledger: Ledger, writing: ClaimWriting) -> None:
+    def __init__(self, ledger: Ledger, writing: ClaimWriter) -> None:
         self._ledger = ledger
         self._writing = writing
         self._releasing: set[tuple[str, str]] = set()

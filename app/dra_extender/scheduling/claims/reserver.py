@@ -10,16 +10,16 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, ConsumerReference
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.errors import RetryableError
 
 _Request = tuple[ConsumerReference, int, asyncio.Future[None]]
 
 
-class Reservations:
+class ClaimReserver:
     """Adds consumers to allocated claims, one update at a time for each claim."""
 
-    def __init__(self, writing: ClaimWriting, supervisor: Supervisor) -> None:
+    def __init__(self, writing: ClaimWriter, supervisor: Supervisor) -> None:
         self._writing = writing
         self._supervisor = supervisor
         self._waiting: dict[str, list[_Request]] = {}

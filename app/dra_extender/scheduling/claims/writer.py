@@ -38,7 +38,7 @@ _LOOK_SECONDS: Final = 0.5
 _Answer = TypeVar("_Answer")
 
 
-class ClaimWriting:
+class ClaimWriter:
     """Writes allocations, reservations and their release, and assumes in the ledger what the API server stored."""
 
     def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics) -> None:

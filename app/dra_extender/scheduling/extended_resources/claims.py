@@ -23,7 +23,7 @@ from dra_extender.model.templated_claim import suffix_of
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 from dra_extender.scheduling.claims.preconditions import useless_on
 from dra_extender.scheduling.claims.releaser import ClaimReleasedError
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -42,7 +42,7 @@ class ExtendedResourceClaim(NamedTuple):
 class ExtendedClaims:
     """Makes, adopts and deletes the claims for extended resources."""
 
-    def __init__(self, ledger: Ledger, writing: ClaimWriting, cluster: Cluster, field_manager: str) -> None:
+    def __init__(self, ledger: Ledger, writing: ClaimWriter, cluster: Cluster, field_manager: str) -> None:
         """`field_manager`: the name under which this service writes; an allocation by others is not adopted."""
         self._ledger = ledger
         self._writing = writing

@@ -19,7 +19,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.podgroup_claims.competing_controller import CompetingController
 from dra_extender.scheduling.podgroup_claims.plan import (
     PublishClaims,
@@ -69,7 +69,7 @@ class PodGroupClaimController:
         self,
         ledger: Ledger,
         cluster: Cluster,
-        claim_writer: ClaimWriting,
+        claim_writer: ClaimWriter,
         metrics: Metrics,
         options: Options,
         supervisor: Supervisor,

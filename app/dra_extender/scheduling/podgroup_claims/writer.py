@@ -11,7 +11,7 @@ from dra_extender.model.pod import PodClaimStatus
 from dra_extender.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
 from dra_extender.model.resource_claim import ClaimHead, read_claim
 from dra_extender.model.templated_claim import claim_from, generated_for, generated_name, read_template
-from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.podgroup_claims.plan import CreateClaim, PublishClaims, is_active, is_kept_by_protection
 from dra_extender.scheduling.ports.cluster import Cluster, ConflictError, NotFoundError, RequestRejectedError
 
@@ -25,7 +25,7 @@ class PodGroupClaimWriter:
     an object changed (plan again), the text of a RequestRejectedError is for users.
     """
 
-    def __init__(self, ledger: Ledger, cluster: Cluster, claim_writer: ClaimWriting) -> None:
+    def __init__(self, ledger: Ledger, cluster: Cluster, claim_writer: ClaimWriter) -> None:
         self._ledger = ledger
         self._cluster = cluster
         self._claim_writer = claim_writer

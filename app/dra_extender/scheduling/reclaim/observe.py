@@ -12,7 +12,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.claims.conditions import ConditionVerdict, Readiness, judge
+from dra_extender.scheduling.claims.conditions import ConditionVerdict, Readiness, evaluate_conditions
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.reclaim.rules import (
@@ -187,7 +187,7 @@ class ReclaimFacts:
         if not self._options.binding_conditions:
             return ConditionVerdict(Readiness.READY)
         now = self._clock.now()
-        return judge(claim, now=now, waiting_since=now, timeout=self._options.binding_timeout_seconds)
+        return evaluate_conditions(claim, now=now, waiting_since=now, timeout=self._options.binding_timeout_seconds)
 
     def _reachable(self, allocation: AllocationResult) -> bool:
         """Whether some node can use it; a selector that cannot be evaluated may select any."""

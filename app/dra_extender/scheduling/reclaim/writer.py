@@ -15,7 +15,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.claims.writer import ClaimWriting, same_allocation
+from dra_extender.scheduling.claims.writer import ClaimWriter, same_allocation
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import (
     Cluster,
@@ -51,7 +51,7 @@ class ReclaimWriter:
         self,
         ledger: Ledger,
         cluster: Cluster,
-        claim_writer: ClaimWriting,
+        claim_writer: ClaimWriter,
         facts: ReclaimFacts,
         device_backoff: DeviceBackoff,
         field_manager: str,
