@@ -6,7 +6,7 @@ import pytest
 from dra_extender.scheduling.ports.cluster import ConflictError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
-from dra_extender.simulator.controllers.templates import from_template
+from dra_extender.simulator.controllers.generated_claims import from_template
 
 from tests.support.scheduling.grouped import GROUP
 from tests.support.scheduling.making_groups import GPU, GRACE, MakingWorld

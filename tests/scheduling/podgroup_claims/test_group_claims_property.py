@@ -8,7 +8,7 @@ from typing import Any
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from dra_extender.scheduling.podgroup_claims.controller import PUBLISH_DELAY_SECONDS
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from dra_extender.simulator.controllers.templates import from_template
+from dra_extender.simulator.controllers.generated_claims import from_template
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

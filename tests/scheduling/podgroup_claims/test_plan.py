@@ -4,7 +4,7 @@ import asyncio
 
 from dra_extender.scheduling.podgroup_claims.plan import MEMBERS_PER_TURN, plan_reconcile
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
-from dra_extender.simulator.controllers.templates import from_template
+from dra_extender.simulator.controllers.generated_claims import from_template
 
 from tests.support.scheduling.grouped import GROUP
 from tests.support.scheduling.making_groups import GPU, MakingWorld

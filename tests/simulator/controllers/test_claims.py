@@ -4,8 +4,8 @@ import pytest
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from dra_extender.simulator.apiserver.status_validation import is_label
 from dra_extender.simulator.apiserver.store import Store
+from dra_extender.simulator.apiserver.validation import is_label
 from dra_extender.simulator.controllers.claims import ClaimController
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,7 +9,6 @@ from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, RequestRejectedError
-from dra_extender.simulator.apiserver.events import EventLog
 from dra_extender.simulator.apiserver.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.apiserver.served_fields import Served
@@ -146,6 +145,35 @@ class MemoryPods:
                 f'pod "{name}" is invalid: metadata.uid: Invalid value: "{uid}": field is immutable'
             )
         return self._store.replace(key, edit)
+
+
+class PodEvent(msgspec.Struct, frozen=True):
+    """What was said about a pod; equal sayings count up."""
+
+    pod: str
+    uid: str
+    warning: bool
+    reason: str
+    message: str
+    count: int = 1
+
+
+class EventLog:
+    """Keeps Events in memory, the newest saying of each pod and reason last.  Implements ports.Events."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str, str], PodEvent] = {}
+
+    def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
+        """Record an Event on the pod; an equal one counts up and moves to the end."""
+        key = (pod.uid, reason, message)
+        before = self._said.pop(key, None)
+        count = before.count + 1 if before is not None else 1
+        self._said[key] = PodEvent(pod.key, pod.uid, warning, reason, message, count)
+
+    def of(self, uid: str) -> list[PodEvent]:
+        """Events of the pod with this UID, oldest first."""
+        return [event for event in self._said.values() if event.uid == uid]
 
 
 class MemoryWaker:

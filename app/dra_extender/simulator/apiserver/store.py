@@ -10,11 +10,10 @@ import msgspec
 
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError, RequestRejectedError
 from dra_extender.simulator.apiserver.defaults import fill_in
-from dra_extender.simulator.apiserver.immutability import check_unchanged
 from dra_extender.simulator.apiserver.managed_fields import note_writer
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.served_fields import NEWEST, Served, served_by
-from dra_extender.simulator.apiserver.status_validation import check_claim_status, prune_device_statuses
+from dra_extender.simulator.apiserver.validation import check_claim_status, check_unchanged, prune_device_statuses
 
 _SEED: Final = uuid.UUID("6f6f1a52-8d9b-4d0e-9a3a-52a0f4b3c7d1")
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"

@@ -6,8 +6,12 @@ from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ClusterError, RequestRejectedError
 from dra_extender.simulator.apiserver.objects import KIND_OF, Json, Key, StoredKind, controller_uid, key_of, part
 from dra_extender.simulator.apiserver.store import Store
-from dra_extender.simulator.controllers.groups import SimulatedGroupClaims, in_reserved_group
-from dra_extender.simulator.controllers.templates import from_template, orphan
+from dra_extender.simulator.controllers.generated_claims import (
+    SimulatedGroupClaims,
+    from_template,
+    in_reserved_group,
+    orphan,
+)
 
 _ROUNDS = 10
 

@@ -11,7 +11,7 @@ from dra_extender.cel.program import compile_expression
 from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.manifests.problems import SENTENCE, WrittenFields, shown
 from dra_extender.model.quantity import parse_quantity
-from dra_extender.simulator.apiserver.status_validation import is_label, is_pool_name, is_subdomain
+from dra_extender.simulator.apiserver.validation import is_label, is_pool_name, is_subdomain
 
 T = TypeVar("T")
 

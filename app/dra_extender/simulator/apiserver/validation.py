@@ -1,4 +1,7 @@
-"""What the API server accepts as the status of a ResourceClaim.  It checks fields and names, not devices or free amounts."""
+"""What the API server refuses: a wrong status of a ResourceClaim, and changes of fields that are immutable.
+
+It checks fields and names, not devices or free amounts.
+"""
 
 import re
 import uuid
@@ -11,13 +14,20 @@ from dra_extender.model.api_json import MAX_PARAMETERS, ModelError
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
-from dra_extender.simulator.apiserver.objects import Json, Key, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 
 MAX_RESULTS: Final = 32
 MAX_CONFIGURATIONS: Final = 64
 MAX_CONDITIONS: Final = 4
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+_MUTABLE_POD_FIELDS: Final = (
+    "activeDeadlineSeconds",
+    "tolerations",
+    "schedulingGates",
+    "terminationGracePeriodSeconds",
+)
 
 
 def is_label(text: Any) -> bool:
@@ -168,3 +178,40 @@ def _devices_of(status: Json) -> set[tuple[Any, ...]]:
 
 def _identity(each: Json) -> tuple[Any, ...]:
     return tuple(each.get(field) for field in ("driver", "pool", "device", "shareID"))
+
+
+def check_unchanged(key: Key, old: Json, new: Json) -> None:
+    """Refuse an ordinary update that changes what the API server never lets change.
+
+    Raises:
+        RequestRejectedError: the spec of a claim, template or pod (except images, tolerations and gates), or a slice's driver,
+            pool or node.
+    """
+    before, after = part(old, "spec"), part(new, "spec")
+    match key.kind:
+        case StoredKind.CLAIM | StoredKind.TEMPLATE:
+            _same(key, "spec", before, after)
+        case StoredKind.POD:
+            _same(key, "spec", _fixed(before), _fixed(after))
+        case StoredKind.SLICE:
+            _same(key, "spec.driver", before.get("driver"), after.get("driver"))
+            _same(key, "spec.pool.name", part(before, "pool").get("name"), part(after, "pool").get("name"))
+            _same(key, "spec.nodeName", before.get("nodeName"), after.get("nodeName"))
+        case _:
+            pass
+
+
+def _same(key: Key, field: str, before: Any, after: Any) -> None:
+    if before != after:
+        raise RequestRejectedError(
+            f'{key.kind.singular} "{key.name}" is invalid: {field}: Invalid value: field is immutable'
+        )
+
+
+def _fixed(spec: Json) -> Json:
+    """The part of a pod's spec that no update may change."""
+    fixed = {name: value for name, value in spec.items() if name not in _MUTABLE_POD_FIELDS}
+    for field in ("containers", "initContainers"):
+        if field in fixed:
+            fixed[field] = [{name: each[name] for name in each if name != "image"} for each in fixed[field]]
+    return fixed
