@@ -1,5 +1,5 @@
 import msgspec
-from dra_extender.audit.invariants import AWAY, KUBELET, LEFT_OVER, audit
+from dra_extender.audit.invariants import AWAY, KUBELET, UNUSED_EXTENDED_CLAIM, audit
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.metadata import ObjectMeta, OwnerReference
@@ -116,7 +116,7 @@ def test_node_selector_that_cannot_be_read_is_a_finding() -> None:
 
 
 def extended_pod(told: str = "", node: str = "n0") -> Pod:
-    """A pod that asks for a GPU as an extended resource, and was told of this claim."""
+    """A pod that asks for a GPU as an extended resource; its status names this claim."""
     container = {"name": "main", "resources": {"requests": {"example.com/gpu": "1"}}}
     return pod_from(
         {
@@ -150,12 +150,12 @@ def test_an_extended_resource_is_listed_by_the_node_or_the_pod_was_told_of_a_cla
 def test_a_pod_has_no_second_claim_for_extended_resources() -> None:
     both = [special("x0"), special("x1")]
     good = published((), ())
-    assert rules(both, good, [extended_pod("x1")]) == [LEFT_OVER]
-    assert rules(both, good, [extended_pod(node="")]) == [LEFT_OVER]
+    assert rules(both, good, [extended_pod("x1")]) == [UNUSED_EXTENDED_CLAIM]
+    assert rules(both, good, [extended_pod(node="")]) == [UNUSED_EXTENDED_CLAIM]
     assert rules([both[0]], good, [extended_pod(node="")]) == []
-    assert rules([both[0]], good, []) == ["reservation of nobody", LEFT_OVER]
+    assert rules([both[0]], good, []) == ["reservation of nobody", UNUSED_EXTENDED_CLAIM]
     over = msgspec.structs.replace(extended_pod("x1"), phase="Succeeded")
-    assert LEFT_OVER not in rules(both, good, [over])
+    assert UNUSED_EXTENDED_CLAIM not in rules(both, good, [over])
 
 
 def test_pairwise_overlap_of_groups_is_not_enough() -> None:
@@ -202,7 +202,7 @@ def test_neighbour_that_nobody_publishes_or_that_cannot_be_judged_is_not_compati
     failing = modes(("mps", 'device.attributes["d"].missing == 1'), ("mps", None))
     (found,) = [each for each in audit([claim("c0", "g0", "g1")], failing, [], []) if "neighbours" in each.rule]
     assert found.about == "d/p/g0"
-    assert "which cannot be judged (" in found.detail
+    assert "which cannot be evaluated (" in found.detail
 
 
 def test_expression_counts_as_it_was_frozen_and_for_neighbours_that_are_gone() -> None:

@@ -95,7 +95,7 @@ def test_a_template_for_which_no_claim_is_needed_is_left_out() -> None:
 def test_a_generated_claim_is_controlled_by_the_pod(owner: Json | None) -> None:
     """One by name may be anybody's."""
     found = claim(FOR_POD, owner=owner)
-    assert words(pod(GENERATED, RECORDED), found) == ["claim c0 was generated for somebody else"]
+    assert words(pod(GENERATED, RECORDED), found) == ["claim c0 was generated for another owner"]
     assert words(pod(), found) == []
 
 
@@ -120,7 +120,7 @@ def test_a_claim_that_was_generated_for_the_group_is_accepted_by_the_same_kubele
     assert words(member, found, groups=True) == []
     assert words(member, found) == [f"claim c0 was generated for its PodGroup, {NOT_ACCEPTED}"]
     for owner in ({**OF_GROUP, "name": "else"}, {**OF_GROUP, "apiVersion": "x/v1"}, {**OF_GROUP, "kind": "Job"}):
-        assert words(member, claim(FOR_POD, owner=owner), groups=True) == ["claim c0 was generated for somebody else"]
+        assert words(member, claim(FOR_POD, owner=owner), groups=True) == ["claim c0 was generated for another owner"]
 
 
 def test_the_form_of_the_drafts_is_looked_up_in_the_status_too() -> None:

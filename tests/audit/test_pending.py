@@ -1,4 +1,4 @@
-"""What is wrong when everything has come to rest: somebody waits for what is free, or keeps what he does not use."""
+"""What is wrong at rest: a pod waits although devices for it are free, or keeps what it does not use."""
 
 import asyncio
 

@@ -174,7 +174,10 @@ async def _audited(api: ApiClient, contender: Contender) -> None:
     groups = [read_pod_group(msgspec.json.encode(each)) for each in await api.list(POD_GROUPS)]
     slices = [reader.convert(each) for each in await api.list(RESOURCE_SLICES)]
     nodes = [node_from(each) for each in await api.list(NODES)]
-    findings = [*map(str, audit(claims, slices, pods, nodes, groups)), *wrong_reservations(claims, groups)]
+    findings = [
+        *map(str, audit(claims, slices, pods, nodes, groups, guard_namespace="dra-extender")),
+        *wrong_reservations(claims, groups),
+    ]
     unbound = [pod.key for pod in pods if not pod.node_name]
     if findings or unbound:
         told = "\n".join(findings[:_SHOWN])

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.config.settings import Settings
 
 ROOT: Final = Path(__file__).parents[2]
@@ -140,9 +141,10 @@ _PHRASE: Final = re.compile(
 _CODE_SPAN: Final = re.compile(r"`[^`\n]*`")
 """Names, which are checked where they are defined, and public values such as those of labels."""
 _BEFORE_DOCSTRING: Final = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
-_SETTINGS: Final = frozenset(
+_PUBLIC: Final = frozenset(
     name for field in Settings.model_fields.values() for name in getattr(field.annotation, "model_fields", ())
-)
+) | frozenset(Code.__members__)
+"""Names of settings, and labels of metrics."""
 
 
 class VocabularyFinding(NamedTuple):
@@ -155,7 +157,7 @@ class VocabularyFinding(NamedTuple):
 
 
 def findings() -> Iterator[VocabularyFinding]:
-    """Everything in the code and the documents; names of settings stay, because they are public."""
+    """Everything in the code and the documents; names of settings and labels of metrics stay, because they are public."""
     for path in sorted(PACKAGE.rglob("*.py")):
         yield from _in_code(path)
     for pattern in ("*.md", "docs/**/*.md", "deploy/**/*.yaml", "helm/**/*.yaml", "helm/**/*.md"):
@@ -174,7 +176,7 @@ def _in_code(path: Path) -> Iterator[VocabularyFinding]:
     before = tokenize.NEWLINE
     for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
         line = token.start[0]
-        if token.type == tokenize.NAME and token.string not in _SETTINGS:
+        if token.type == tokenize.NAME and token.string not in _PUBLIC:
             parts = f"_{'_'.join(_PART.findall(token.string))}_".lower()
             for words, instead in IDENTIFIERS.items():
                 if f"_{words}_" in parts:

@@ -1,4 +1,4 @@
-"""Whether allocated devices each find their neighbours compatible; who is a neighbour is the rule of the search."""
+"""Whether each allocated device is compatible with its neighbours.  The allocator's search decides which devices are neighbours."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.device import Device, DeviceId
+from dra_extender.model.device import Device, DeviceId, PoolId
 from dra_extender.model.resource_slice import ResourceSlice
 
 
@@ -20,49 +20,65 @@ class PublishedNow(NamedTuple):
 
 
 class IncompatibleNeighbour(NamedTuple):
-    """A device whose `compatibleOnlyWith` is not true for a neighbour, and why in words."""
+    """A device whose `compatibleOnlyWith` is not true for a neighbour, and a sentence that says why."""
 
     device_id: DeviceId
     detail: str
 
 
-def strangers(
+def incompatible_neighbours(
     holdings: Iterable[DeviceHolding],
     published: Mapping[DeviceId, PublishedNow],
     sets_of: Callable[[DeviceHolding], Iterable[str]],
 ) -> Iterator[IncompatibleNeighbour]:
-    """Each pair of neighbours of which one has an expression that is not true for the other.
+    """Each pair of neighbours in which the expression of one is not true for the other.
 
-    An expression counts as frozen with the allocation; without a snapshot as the device has it now.  Attributes are those
-    published now.  `sets_of` names the counter sets and physical devices that a holding is a part of.
+    An expression counts as it was frozen with the allocation, and without a snapshot as the device has it now.  Attributes are
+    those published now.  `sets_of` names the counter sets and physical devices that a holding draws on.
     """
     held: dict[DeviceId, list[DeviceHolding]] = {}
     for holding in holdings:
         held.setdefault((holding.driver, holding.pool, holding.device), []).append(holding)
-    homes = _homes(published)
-    rules: dict[DeviceId, tuple[Rule, ...]] = {}
-    scopes: dict[DeviceId, NeighbourScope] = {}
-    for device_id, found in held.items():
-        live, pool_id = published.get(device_id), (device_id[0], device_id[1])
-        counter_sets = frozenset(name for each in found for name in sets_of(each))
-        rules[device_id] = frozen_rules(found, None if live is None else live.device)
-        scopes[device_id] = (
-            NeighbourScope(pool_id, homes.get(pool_id), counter_sets)
-            if live is None
-            else scope_of(live.where, live.device, counter_sets)
-        )
+    nodes = _nodes_of_pools(published)
+    devices = {
+        device_id: _held_device(device_id, found, published, nodes, sets_of) for device_id, found in held.items()
+    }
     programs = ProgramCache()
-    for one, rule in ((device_id, rule) for device_id, found in rules.items() for rule in found):
-        for other, scope in scopes.items():
-            if other != one and is_neighbour(rule.on, scopes[one], scope):
-                problem = _problem(rule.expression, published.get(other), programs)
-                if problem:
-                    yield IncompatibleNeighbour(one, f"compatible only with {rule.expression}, {problem} {other[2]}")
+    for device_id, rule in (
+        (device_id, rule) for device_id, held_device in devices.items() for rule in held_device.rules
+    ):
+        scope = devices[device_id].scope
+        for other in (
+            each for each in devices if each != device_id and is_neighbour(rule.on, scope, devices[each].scope)
+        ):
+            problem = _problem(rule.expression, published.get(other), programs)
+            if problem:
+                yield IncompatibleNeighbour(device_id, f"compatible only with {rule.expression}, {problem} {other[2]}")
 
 
-def _homes(published: Mapping[DeviceId, PublishedNow]) -> Mapping[tuple[str, str], str | None]:
-    """The node of each pool whose devices are all local to one: there a device was that is not published any more."""
-    nodes: dict[tuple[str, str], set[str | None]] = {}
+class _HeldDevice(NamedTuple):
+    rules: tuple[Rule, ...]
+    scope: NeighbourScope
+
+
+def _held_device(
+    device_id: DeviceId,
+    holdings: Sequence[DeviceHolding],
+    published: Mapping[DeviceId, PublishedNow],
+    nodes: Mapping[PoolId, str | None],
+    sets_of: Callable[[DeviceHolding], Iterable[str]],
+) -> _HeldDevice:
+    """The rules of an allocated device, and where it is.  A device that is not published any more is where its pool is."""
+    live, pool_id = published.get(device_id), (device_id[0], device_id[1])
+    counter_sets = frozenset(name for each in holdings for name in sets_of(each))
+    if live is None:
+        return _HeldDevice(frozen_rules(holdings, None), NeighbourScope(pool_id, nodes.get(pool_id), counter_sets))
+    return _HeldDevice(frozen_rules(holdings, live.device), scope_of(live.where, live.device, counter_sets))
+
+
+def _nodes_of_pools(published: Mapping[DeviceId, PublishedNow]) -> Mapping[PoolId, str | None]:
+    """The node of each pool whose devices are all local to one node."""
+    nodes: dict[PoolId, set[str | None]] = {}
     for (driver, pool, _), found in published.items():
         nodes.setdefault((driver, pool), set()).add(found.where.node_name)
     return {pool_id: next(iter(found)) for pool_id, found in nodes.items() if len(found) == 1}
@@ -76,7 +92,7 @@ def by_id(slices: Sequence[ResourceSlice]) -> dict[DeviceId, PublishedNow]:
 
 
 def _problem(expression: str, other: PublishedNow | None, programs: ProgramCache) -> str:
-    """Why it is not true for the other device, in words that go before its name; empty if it is."""
+    """Why it is not true for the other device, as the clause before the device's name; empty if it is true."""
     if other is None:
         return "but nobody publishes"
     device = other.device
@@ -85,4 +101,4 @@ def _problem(expression: str, other: PublishedNow | None, programs: ProgramCache
     try:
         return "" if programs.compile(expression).matches(facts) else "which is false for"
     except (CelCompileError, CelRuntimeError) as problem:
-        return f"which cannot be judged ({problem}) for"
+        return f"which cannot be evaluated ({problem}) for"

@@ -1,14 +1,14 @@
 """Checks a cluster by its API objects alone.
 
-What may be allocated beside what is the rule of the search (`allocator.verdict`); nothing else here knows of decisions.
+The allocator's rule (`allocator.rules.verdict`) says what may be allocated together; nothing else here depends on decisions.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool
-from dra_extender.audit.compatibility import by_id, strangers
+from dra_extender.audit.compatibility import by_id, incompatible_neighbours
 from dra_extender.audit.kubelet import UsedClaim, refused, uses
 from dra_extender.ledger.index.guards import is_guard
 from dra_extender.ledger.index.pod_groups import GroupReservation
@@ -27,7 +27,7 @@ _RUNNING: Final = "Running"
 KUBELET: Final = "kubelet would not start the pod"
 ORPHANED: Final = "claim of a running pod is gone"
 AWAY: Final = "bound pod without its devices"
-LEFT_OVER: Final = "claim for extended resources that nobody uses"
+UNUSED_EXTENDED_CLAIM: Final = "claim for extended resources that nobody uses"
 _RULES: Final = {
     DEVICE: "device in two claims",
     CAPACITY: "capacity exceeded",
@@ -56,13 +56,15 @@ def audit(
     nodes: Sequence[Node],
     pod_groups: Sequence[PodGroup] | None = None,
     kubelets: GroupReservation = GroupReservation.ALWAYS,
+    guard_namespace: str = "",
 ) -> tuple[InvariantViolation, ...]:
     """Everything that is wrong with the allocations of this cluster; empty when all rules hold.
 
-    Without `pod_groups`, reservations of PodGroups are not judged.  `kubelets`: which of them accept claims of PodGroups, or
-    reservations for these, as their pods' own (AUTO: those whose nodes declare it).
+    Without `pod_groups`, reservations of PodGroups are not checked.  `kubelets`: which of them accept claims of PodGroups, or
+    reservations for these, as their pods' own (AUTO: those whose nodes declare it).  `guard_namespace`: where guard claims are,
+    which take no devices; empty: there are none.
     """
-    claims = [claim for claim in claims if not is_guard(claim)]
+    claims = [claim for claim in claims if not is_guard(claim.metadata.key, guard_namespace)]
     holdings: list[tuple[str, DeviceHolding]] = []
     unreadable: list[InvariantViolation] = []
     for claim in claims:
@@ -99,6 +101,11 @@ def _allocations(
             names = ", ".join(claim for claim, _ in holders.get((*pool_id, breach.name), ()))
             about = "/".join((*pool_id, breach.name))
             yield InvariantViolation(rule=_RULES[breach.kind], about=about, detail=breach.detail or names)
+    yield from _repeated_shares(holders)
+
+
+def _repeated_shares(holders: Mapping[DeviceId, Sequence[tuple[str, str | None]]]) -> Iterable[InvariantViolation]:
+    """`holders`: claim and share, by device."""
     for device, found in holders.items():
         shares = [share for _, share in found]
         if all(shares) and len(set(shares)) < len(shares):
@@ -124,7 +131,7 @@ def _neighbours(
         live = published.get((holding.driver, holding.pool, holding.device))
         return (entry.counter_set for entry in holding.drawn(None if live is None else live.device))
 
-    for found in strangers([holding for _, holding in holdings], published, sets_of):
+    for found in incompatible_neighbours([holding for _, holding in holdings], published, sets_of):
         yield InvariantViolation(rule="neighbours not compatible", about="/".join(found.device_id), detail=found.detail)
 
 
@@ -135,9 +142,7 @@ def _claims(
     live = {"pods": {pod.uid for pod in pods if not pod.finished}}
     if pod_groups is not None:
         live[POD_GROUPS] = {group.metadata.uid for group in pod_groups}
-    for claim in claims:
-        if claim.status.allocation is None:
-            continue
+    for claim in (each for each in claims if each.status.allocation is not None):
         if FINALIZER not in claim.metadata.finalizers:
             yield InvariantViolation(
                 rule="allocation without finalizer", about=_name(claim), detail="it would never be cleaned up"
@@ -146,15 +151,20 @@ def _claims(
             yield InvariantViolation(
                 rule="allocation without consumer", about=_name(claim), detail="reservedFor is empty"
             )
-        for consumer in claim.status.reserved_for:
-            if (consumer.api_group, consumer.resource) not in _CONSUMERS:
-                detail = f"{consumer.resource}.{consumer.api_group or 'core'} {consumer.name}"
-                yield InvariantViolation(
-                    rule="reservation that the controller-manager cannot read", about=_name(claim), detail=detail
-                )
-            elif consumer.resource in live and consumer.uid not in live[consumer.resource]:
-                detail = f"{consumer.resource.removesuffix('s')} {consumer.name} is gone or over"
-                yield InvariantViolation(rule="reservation of nobody", about=_name(claim), detail=detail)
+        yield from _reservations(claim, live)
+
+
+def _reservations(claim: ClaimHead, live: Mapping[str, Container[str]]) -> Iterable[InvariantViolation]:
+    """`live`: UIDs of the consumers that exist, by resource."""
+    for consumer in claim.status.reserved_for:
+        if (consumer.api_group, consumer.resource) not in _CONSUMERS:
+            detail = f"{consumer.resource}.{consumer.api_group or 'core'} {consumer.name}"
+            yield InvariantViolation(
+                rule="reservation that the controller-manager cannot read", about=_name(claim), detail=detail
+            )
+        elif consumer.resource in live and consumer.uid not in live[consumer.resource]:
+            detail = f"{consumer.resource.removesuffix('s')} {consumer.name} is gone or over"
+            yield InvariantViolation(rule="reservation of nobody", about=_name(claim), detail=detail)
 
 
 def _bound_pods(
@@ -175,23 +185,31 @@ def _bound_pods(
 
 
 def _away(pod: Pod, claims: Mapping[tuple[str, str], ClaimHead], node: Node | None) -> Iterable[str]:
-    """What the pod has not got on its node: the kubelet does not ask where devices can be used, nor who serves a resource."""
-    for use in uses(pod):
-        claim = claims.get((pod.namespace, use.name)) if isinstance(use, UsedClaim) else None
-        allocation = None if claim is None else claim.status.allocation
-        try:
-            if allocation is not None and not allocation.usable_on(pod.node_name, {} if node is None else node.labels):
-                yield f"claim {use.label}: is not usable on node {pod.node_name}"
-        except ModelError as problem:
+    """What the pod lacks on its node.  The kubelet checks neither where devices can be used nor what serves a resource."""
+    labels = {} if node is None else node.labels
+    for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
+        claim = claims.get((pod.namespace, use.name))
+        problem = "" if claim is None else _unusable(claim, pod.node_name, labels)
+        if problem:
             yield f"claim {use.label}: {problem}"
     if node is not None and not pod.extended_claim:
         for name in pod.extended_resources:
             if name not in node.extended_resources:
-                yield f"{name}: node {node.name} does not list it, and the pod was told of no claim"
+                yield f"{name}: node {node.name} does not list it, and the pod's status names no claim"
+
+
+def _unusable(claim: ClaimHead, node: str, labels: dict[str, str]) -> str:
+    """Why the allocation of the claim cannot be used on the node; empty if it can, or there is none."""
+    allocation = claim.status.allocation
+    try:
+        usable = allocation is None or allocation.usable_on(node, labels)
+    except ModelError as problem:
+        return str(problem)
+    return "" if usable else f"is not usable on node {node}"
 
 
 def _extended_claims(claims: Sequence[ClaimHead], pods: Sequence[Pod]) -> Iterable[InvariantViolation]:
-    """A claim for extended resources is that of which its pod was told; a pod that is not bound yet has one at most."""
+    """The status of a bound pod names its claim for extended resources; a pod that is not bound has at most one."""
     by_uid = {pod.uid: pod for pod in pods}
     others: set[str] = set()
     for claim in claims:
@@ -200,13 +218,17 @@ def _extended_claims(claims: Sequence[ClaimHead], pods: Sequence[Pod]) -> Iterab
         if not uid or (pod is not None and pod.finished):
             continue
         if pod is None:
-            yield InvariantViolation(rule=LEFT_OVER, about=_name(claim), detail="its pod is gone")
+            yield InvariantViolation(rule=UNUSED_EXTENDED_CLAIM, about=_name(claim), detail="its pod is gone")
         elif pod.node_name and pod.extended_claim != claim.metadata.name:
             yield InvariantViolation(
-                rule=LEFT_OVER, about=_name(claim), detail=f"pod {pod.key} was told of another, or of none"
+                rule=UNUSED_EXTENDED_CLAIM,
+                about=_name(claim),
+                detail=f"the status of pod {pod.key} names another claim, or none",
             )
         elif not pod.node_name and uid in others:
-            yield InvariantViolation(rule=LEFT_OVER, about=_name(claim), detail=f"pod {pod.key} has another")
+            yield InvariantViolation(
+                rule=UNUSED_EXTENDED_CLAIM, about=_name(claim), detail=f"pod {pod.key} has another"
+            )
         others.add(uid)
 
 

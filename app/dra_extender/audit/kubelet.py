@@ -1,7 +1,7 @@
-"""Whether kubelets would start bound pods, as far as API objects tell: what they ask of a pod's claims before they prepare them.
+"""Whether kubelets would start bound pods, by API objects alone: the checks of a pod's claims before a kubelet prepares them.
 
-What only the node knows is left out: whether the driver is registered there, and whether an older claim of the same name is
-still prepared.
+Two facts that only the node knows are not checked: whether the driver is registered there, and whether an older claim of the
+same name is still prepared.
 """
 
 from collections.abc import Iterator, Mapping
@@ -62,9 +62,9 @@ def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
 def refused(pod: Pod, claims: Claims, kubelets: GroupReservation, node: Node | None) -> Iterator[AdmissionFailure]:
     """Why the kubelet would not start the bound pod, by claim.
 
-    `kubelets`: whether they take a claim of the pod's PodGroup, or a reservation for that, for the pod's own (gate
-    DRAWorkloadResourceClaims).  Where nobody knows, a claim that was generated for the group has no better place and is taken for
-    accepted, while one by name could have been reserved for the pod.
+    `kubelets`: whether they accept a claim of the pod's PodGroup, or a reservation for the group, as the pod's own (gate
+    DRAWorkloadResourceClaims).  Where that is unknown, a claim that was generated for the group counts as accepted, because it
+    could be reserved in no other way; a claim by name could have been reserved for the pod.
     """
     for use in uses(pod):
         if isinstance(use, AdmissionFailure):
@@ -88,7 +88,7 @@ def _why(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupReser
     of_group = _is_groups(pod, claim)
     accepted = kubelets.may_apply if of_group else _is_accepted(pod, kubelets, node)
     if use.generated and not of_group and not _is_own(pod, claim):
-        return "was generated for somebody else"
+        return "was generated for another owner"
     if use.generated and of_group and not accepted:
         return f"was generated for its PodGroup, {_UNSUPPORTED}"
     if not claim.reserved_by(pod.uid):

@@ -1,8 +1,8 @@
-"""What a write changes in a claim.
+"""The writes to a claim.
 
-What is not ours in an object is never rewritten, not even in another spelling: drivers and users write numbers, white space and
-doubled keys that a decoder would not give back.  A change of metadata names the parts that change and nothing else; a change of
-the status keeps every other member of the object as the bytes that the server sent.
+A write never respells what another component wrote: drivers and users write numbers, white space and repeated keys that a decoder
+does not preserve.  A change of metadata names the parts that change and nothing else; a change of the status keeps every other
+member of the object as the bytes that the server sent.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -13,9 +13,9 @@ _FASTEST: Final = 1
 
 
 class CompressedList(Sequence[T], Generic[T]):
-    """A long list of values of the model, kept as JSON and decoded for each reader: a fraction of what the values would take.
+    """A long list of values of the model, kept as JSON and decoded for each reader; it takes a fraction of the memory.
 
-    Longer JSON than 4 KiB is compressed: what a list repeats in another form than the object had it takes less than the object.
+    JSON longer than 4 KiB is compressed, so that a list takes less than its object.
 
     Two are equal if they have the same entries; one is never equal to a tuple.
     """
@@ -58,7 +58,7 @@ class CompressedList(Sequence[T], Generic[T]):
 
 
 def packed(values: tuple[T, ...], kind: type[T], parts: int = 0) -> Sequence[T]:
-    """The values as they are if they are few, and so are the `parts` of all of them together, else packed."""
+    """The values as a tuple if they and the `parts` of all of them together are few, else compressed."""
     return values if max(len(values), parts) <= FEW else CompressedList(values, kind)
 
 

@@ -1,6 +1,6 @@
 """Who wrote which part of a claim, as the API server keeps it in `metadata.managedFields`.
 
-This distinguishes our allocations from those of other schedulers: finalizer and fields are the same for all schedulers.
+It distinguishes our allocations from those of other schedulers, which set the same finalizer and the same fields.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _ENTRY: Final = "k:"
 class Writers(Value, frozen=True, rename=None):
     """The field managers of the parts of a claim; `reservations` by the consumer's UID.  Unknown writers are left out.
 
-    `extended`: who made it for extended resources of a pod.
+    `extended`: the managers that marked it as a claim for extended resources.
     """
 
     allocation: frozenset[str] = frozenset()

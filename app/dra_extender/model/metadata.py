@@ -10,7 +10,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class OwnerReference(Value, frozen=True):
-    """The part of an ownerReference that tells whose object it is."""
+    """The part of an ownerReference that identifies the owner."""
 
     api_version: str = ""
     kind: str = ""
@@ -47,7 +47,7 @@ class ObjectMeta(Value, frozen=True):
     def bare(
         self, *finalizers: str, annotations: Mapping[str, str] = _NOTHING, owner: OwnerReference | None = None
     ) -> "ObjectMeta":
-        """Without labels, and with these finalizers, annotations and owner alone: an author may fill the rest with megabytes."""
+        """Without labels, and with these finalizers, annotations and owner alone; authors may fill the rest with megabytes."""
         kept = tuple(each for each in finalizers if each in self.finalizers)
         owners = () if owner is None else (owner,)
         return msgspec.structs.replace(

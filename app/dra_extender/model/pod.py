@@ -40,7 +40,7 @@ class ResourceRequest(Value, frozen=True, rename=None, array_like=True):
 
 
 class ContainerRequests(Value, frozen=True, rename=None, array_like=True):
-    """What one container asks of extended resources.
+    """The requests of one container for extended resources.
 
     `index` counts init containers and then containers, from 0.  `long_lived` are all but init containers that run to their end
     before the next one starts.
@@ -87,7 +87,7 @@ class Pod(Value, frozen=True, rename=None):
 
     @property
     def needs_devices(self) -> bool:
-        """Whether anything about this pod is ours to decide."""
+        """Whether the pod asks for devices, so that the extender decides about it."""
         return bool(self.claims or self.extended_resources)
 
     @property
@@ -160,8 +160,8 @@ class _WirePod(Value, frozen=True):
         group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
         if group is None and spec.workload_ref is not None:
             group = spec.workload_ref.pod_group_name or spec.workload_ref.pod_group
-        asking = _extended(spec.init_containers or (), spec.containers or ())
-        requested = sum(len(each.requests) for each in asking)
+        requesting = _extended(spec.init_containers or (), spec.containers or ())
+        requested = sum(len(each.requests) for each in requesting)
         extended = status.extended_resource_claim_status
         return Pod(
             namespace=meta.namespace,
@@ -176,8 +176,8 @@ class _WirePod(Value, frozen=True):
             priority=spec.priority or 0,
             claims=packed(spec.resource_claims or (), PodResourceClaim),
             claim_statuses=packed(status.resource_claim_statuses or (), PodClaimStatus),
-            extended_resources=packed(_resources(asking), str) if asking else (),
-            extended_requests=packed(asking, ContainerRequests, requested),
+            extended_resources=packed(_resources(requesting), str) if requesting else (),
+            extended_requests=packed(requesting, ContainerRequests, requested),
             extended_claim=extended.resource_claim_name if extended is not None else "",
             pod_group=group,
             has_started=any(each == _STARTED for each in status.conditions or ()),
@@ -205,8 +205,8 @@ def _extended(init: Sequence[_Container], main: Sequence[_Container]) -> tuple[C
     return tuple(found)
 
 
-def _resources(asking: Sequence[ContainerRequests]) -> tuple[str, ...]:
-    return tuple(sorted({each.resource for one in asking for each in one.requests}))
+def _resources(requesting: Sequence[ContainerRequests]) -> tuple[str, ...]:
+    return tuple(sorted({each.resource for one in requesting for each in one.requests}))
 
 
 def _requests(wanted: Mapping[str, str | float]) -> list[ResourceRequest]:
@@ -218,7 +218,7 @@ def _requests(wanted: Mapping[str, str | float]) -> list[ResourceRequest]:
 
 
 def is_extended(name: str) -> bool:
-    """Whether this is an extended resource, or the implicit one of a device class (as kube-scheduler tells them apart)."""
+    """Whether this is an extended resource, or the implicit one of a device class (as kube-scheduler distinguishes them)."""
     if "/" not in name or name.startswith(_QUOTA_PREFIX):
         return False
     return _NATIVE_MARK not in name or name.startswith(IMPLICIT_RESOURCE_PREFIX)
@@ -259,9 +259,9 @@ def read_pod(data: bytes) -> Pod:
 
 
 class RequestPod:
-    """A pod as a caller sent it: who it is, and everything else unread until it is asked for.
+    """A pod as a caller sent it: its identity, and everything else undecoded until `read`.
 
-    The caller need not be kube-scheduler, so that what it says of the pod beyond the identity decides nothing.
+    The caller need not be kube-scheduler, so nothing but the identity of the pod decides anything.
     """
 
     __slots__ = ("_raw", "name", "namespace", "resource_version", "uid")

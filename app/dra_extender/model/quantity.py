@@ -18,7 +18,7 @@ _MAX_EXPONENT: Final = 400
 _BINARY_CAP: Final = (2**63 - 1) * NANO
 _SHOWN_LENGTH: Final = 60
 _KEPT_LENGTH: Final = 32
-"""Characters of a text up to which its amount is remembered."""
+"""Characters of a text up to which its amount is cached."""
 
 # Sign, whole digits, fraction digits, suffix. Kubernetes accepts no blanks, no underscores and only ASCII digits; it
 # reads a text without any digit ("+", ".", "Mi") as the amount zero.
@@ -53,11 +53,11 @@ def parse_quantity(text: str) -> int:
         QuantityError: The text is not a quantity, or its size is out of all proportion (exponent above 400, more than
             1000 characters).
     """
-    return _remembered(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
+    return _cached(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
 
 
 @lru_cache(maxsize=16384)
-def _remembered(text: str) -> int:
+def _cached(text: str) -> int:
     return _parsed(text)
 
 

@@ -142,7 +142,7 @@ class ClaimStatus(Value, frozen=True):
 
 
 class ClaimHead(Value, frozen=True):
-    """A ResourceClaim without its spec: who it is, and what is allocated to whom."""
+    """A ResourceClaim without its spec: its identity, its allocation and its consumers."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: ClaimStatus = ClaimStatus()

@@ -41,7 +41,7 @@ class _Device(Value, frozen=True):
 
 
 class StrippedShare(NamedTuple):
-    """A share of an allocation that the API server stored without its name or its amounts: which field, of which device."""
+    """A share that the API server stored without its ID or its amounts: the dropped field, and the device."""
 
     field: str
     device_id: DeviceId
@@ -94,12 +94,12 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
 def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
     """What the stored allocation of this claim takes out of its pools; empty without an allocation.
 
-    Groups come from `results[].compatibilityGroups` where the allocation has it, whoever wrote it and whatever the annotation
-    says.  Else they come, as the counters do, from the annotation if it belongs to this very allocation.  What neither tells is
-    left open (`consumption` None): the live slice counts.
+    Groups come from `results[].compatibilityGroups` where the allocation has that field, even if another scheduler wrote it or the
+    annotation differs.  Otherwise groups and counters come from the annotation, if it belongs to this very allocation.  If neither
+    has them, `consumption` is None and the live slice counts.
 
     Raises:
-        ModelError: `consumedCapacity` of a result is no amount, so that nobody can tell what the claim takes.
+        ModelError: `consumedCapacity` of a result is no amount, so that it is unknown what the claim takes.
     """
     allocation = claim.status.allocation
     if allocation is None:
@@ -114,7 +114,7 @@ def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
 def with_groups(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> AllocationResult:
     """The allocation with the groups of each device in `results[].compatibilityGroups`, for an API server that keeps them there.
 
-    These are the published groups.  What the admin's policy supplied is not the driver's word, and stays in the annotation alone.
+    These are the published groups.  Groups that the admin's policy supplied stay in the annotation alone.
     """
     results = tuple(
         msgspec.structs.replace(result, compatibility_groups=_published_groups(holding) or None)

@@ -1,7 +1,7 @@
-"""Claims that are made from templates for pods and PodGroups: what marks them, their names and what is in them.
+"""Claims that are made from templates for pods and PodGroups: what marks them, their names and their content.
 
-As kube-controller-manager 1.37 makes them (KEP-5729, KEP-3063), but for the name: upstream leaves its end to chance, while here
-it follows from the owner, so that a create that is repeated after a crash finds what is there.
+They equal those of kube-controller-manager 1.37 (KEP-5729, KEP-3063) except for the name: upstream ends it with random letters.
+Here the letters follow from the owner, so that a create that is repeated after a crash finds the existing claim.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ def read_template(data: bytes) -> ClaimTemplate:
 
 
 def generated_for(claim: ClaimHead) -> tuple[str, str] | None:
-    """For whom the claim was made from a template: UID of its controller and the entry; None for any other claim."""
+    """UID of the controller and the entry for which the claim was made from a template; None for any other claim."""
     meta = claim.metadata
     entry = meta.annotations.get(ENTRY_ANNOTATION) or meta.annotations.get(DRAFTED_ENTRY_ANNOTATION)
     return (meta.controller.uid, entry) if entry and meta.controller is not None else None

@@ -1,6 +1,6 @@
-"""Which devices a claim takes whose status cannot be read.
+"""The devices of a claim whose status cannot be read.
 
-Schedulers and drivers write statuses.  One value in it that cannot be read must not make the devices look free.
+Schedulers and drivers write statuses.  One unreadable value in a status must not make the devices look free.
 """
 
 from typing import Final, TypeVar

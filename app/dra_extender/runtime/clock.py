@@ -1,7 +1,7 @@
 import time
 from typing import Final
 
-# Unlike CLOCK_MONOTONIC it goes on while the machine sleeps: a lease is over then for everybody else.
+# Unlike CLOCK_MONOTONIC it goes on while the machine sleeps: other holders see the lease expire in that time.
 _STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

@@ -1,8 +1,8 @@
 """Background work that cannot die in silence.
 
-Everything that goes on beside the calls of kube-scheduler is started here.  A task that raises is logged with what it raised,
-counted, and started again after a pause that grows; while that happens again and again, readiness fails with its name, and at last
-liveness, so that a restart is tried.  One bad object in a loop costs that object alone (`sparing`).
+All work beside the calls of kube-scheduler is started here.  A task that raises is logged with its exception, counted, and started
+again after a pause that grows.  While it fails again and again, readiness fails with its name; in the end liveness fails, so that
+Kubernetes restarts the process.  One bad object in a loop costs that object alone (`sparing`).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class BackgroundTask(StrEnum):
-    """What goes on in the background, as it is named in logs, in metrics and on the readiness page."""
+    """The kinds of background work, by their names in logs, in metrics and on the readiness page."""
 
     WATCH = "watch"
     EVENTS = "events"
@@ -50,7 +50,7 @@ class BackgroundTask(StrEnum):
 
 
 class _Record:
-    """How a task fares."""
+    """The failures of a task."""
 
     __slots__ = ("in_a_row", "last")
 
@@ -60,7 +60,7 @@ class _Record:
 
 
 class Supervisor:
-    """Starts background tasks, sees to it that they go on, and knows which do not."""
+    """Starts background tasks, restarts those that fail, and reports which ones keep failing."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Supervisor:
     def begin(
         self, work: BackgroundTask, coroutine: Coroutine[Any, Any, T], expected: tuple[type[Exception], ...] = ()
     ) -> asyncio.Task[T]:
-        """Run once.  A failure that is not `expected` is logged and counted, whether or not somebody awaits the task."""
+        """Run once.  A failure that is not `expected` is logged and counted, whether or not the task is awaited."""
         task = asyncio.create_task(coroutine, name=str(work))
         task.add_done_callback(lambda done: self._observe(str(work), done, expected))
         return task
@@ -100,17 +100,17 @@ class Supervisor:
             self.report(str(work), problem, **what)
 
     def report(self, name: str, problem: BaseException, **what: object) -> None:
-        """Something in the background raised this."""
+        """Log and count an exception of background work."""
         self._failed(name)
         self._last[name] = _shown(problem)
         _LOG.error("background work failed", task=name, problem=_shown(problem), exc_info=problem, **what)
 
     def watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Count, too, what callbacks of the event loop raise, and tasks whose failure nobody asks for."""
+        """Also count what callbacks of the event loop raise, and failures of tasks that are never awaited."""
 
         def handler(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
             problem = context.get("exception")
-            # asyncio reports, too, what is no failure of ours: connections that break while they close.
+            # asyncio also reports connections that break while they close; those are no failures of the program.
             if isinstance(problem, Exception) and not isinstance(problem, OSError):
                 self.report(str(BackgroundTask.CALLBACK), problem, said=context.get("message"))
             else:

@@ -1,4 +1,4 @@
-"""Token buckets: tokens come back at a steady rate, and nobody saves up more than a burst of them.
+"""Token buckets: tokens come back at a steady rate, up to a burst of them.
 
 A token is whatever the owner counts: an Event that is written, or a second of searching.  Times are seconds of a clock that never
 goes back.
@@ -37,7 +37,7 @@ class TokenBucket:
         return True
 
     def spend(self, tokens: float, now: float) -> None:
-        """Take off what was used, whether or not there was as much."""
+        """Deduct what was used, even if that overdraws the bucket."""
         self._level = max(self.level(now) - tokens, -self._debt)
 
     def wait(self, now: float) -> float:
@@ -72,7 +72,7 @@ class TokenBuckets:
         return self._used(key, now).take(now)
 
     def spend(self, key: Hashable, tokens: float, now: float) -> None:
-        """Take off what was used for this key."""
+        """Deduct what was used for this key."""
         self._used(key, now).spend(tokens, now)
 
     def _used(self, key: Hashable, now: float) -> TokenBucket:

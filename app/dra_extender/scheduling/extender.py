@@ -193,7 +193,7 @@ class Extender:
         ledger, metrics = self._context.ledger, self._context.metrics
         metrics.before_render(lambda: metrics.guarded(len(ledger.guards)))
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.multi_node))
-        metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.short))
+        metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.without_spec))
 
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""

@@ -130,10 +130,10 @@ def test_books_are_what_the_stored_claims_say(events: list[tuple[Any, ...]], lim
     )
     assert counted == expected
     assert ledger.claims.kept.total == sum(record.size for record in ledger.claims.records())
-    assert ledger.claims.kept.short == sum(not record.raw for record in ledger.claims.records())
+    assert ledger.claims.kept.without_spec == sum(not record.raw for record in ledger.claims.records())
     assert len(ledger.guards) <= 1
     for record in list(ledger.claims.records()):
         ledger.claim_gone(*record.claim.metadata.key, record.claim.metadata.uid)
     assert not ledger.claims.usage.frozen()
-    assert (ledger.claims.kept.total, ledger.claims.kept.short) == (0, 0)
+    assert (ledger.claims.kept.total, ledger.claims.kept.without_spec) == (0, 0)
     assert ledger.claims.of_consumer("a") == ledger.claims.of_consumer("b") == ()

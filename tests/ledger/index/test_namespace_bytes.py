@@ -76,18 +76,18 @@ def test_five_thousand_claims_of_a_namespace_take_the_bound_and_a_little_for_eac
     taken = taken_by(bodies, ledger)
     kept = ledger.claims.kept
     assert taken < limit + number * 2 * KIB < sum(map(len, bodies)) / 4
-    assert number - kept.short == pytest.approx(limit / size, rel=0.2)
-    assert f"the specs of {kept.short} claims are not kept" in str(kept.note())
+    assert number - kept.without_spec == pytest.approx(limit / size, rel=0.2)
+    assert f"the specs of {kept.without_spec} claims are not kept" in str(kept.note())
     for i in range(number):
         ledger.claim_gone("a", f"c{i}", f"u{i}")
-    assert (kept.total, kept.short, kept.of("a"), kept.note()) == (0, 0, 0, None)
+    assert (kept.total, kept.without_spec, kept.of("a"), kept.note()) == (0, 0, 0, None)
 
 
 def test_a_namespace_at_its_bound_changes_nothing_for_another_one() -> None:
     ledger = Ledger(64 * KIB)
     for i in range(50):
         ledger.claim_seen(body(i, selecting(str(i), 10 * KIB)))
-    assert ledger.claims.kept.short > 40
+    assert ledger.claims.kept.without_spec > 40
     for i in range(50, 55):
         ledger.claim_seen(body(i, selecting(str(i), 10 * KIB), namespace="b"))
         record = ledger.claims.by_uid(f"u{i}")
@@ -131,16 +131,16 @@ def test_a_claim_that_is_read_again_is_whole_if_there_is_room_by_now() -> None:
     first, second = (body(i, selecting(str(i), 10 * KIB)) for i in (1, 2))
     claims.store(first, from_watch=True)
     record, _ = claims.store(second, from_watch=True)
-    assert (record.raw, claims.kept.short) == (b"", 1)
+    assert (record.raw, claims.kept.without_spec) == (b"", 1)
     assert claims.complete(record, second) == ""
     assert (record.raw, record.spec) == (b"", read_claim(second).spec)
     claims.delete("a", "c1", "u1")
-    assert (record.raw, claims.kept.short) == (b"", 1)
+    assert (record.raw, claims.kept.without_spec) == (b"", 1)
     later = body(2, selecting("2", 10 * KIB), version=2)
     assert claims.complete(record, later) == ""
     assert record.raw == b"", "a version that the watch has not brought is no news"
     assert claims.complete(record, second) == ""
-    assert (record.raw, claims.kept.short) == (second, 0)
+    assert (record.raw, claims.kept.without_spec) == (second, 0)
 
 
 def test_what_is_read_must_be_the_same_claim() -> None:
@@ -190,7 +190,7 @@ def test_whatever_happens_around_the_bound_what_others_see_is_the_same(seed: int
         kept = bounded.claims.kept
         records = list(bounded.claims.records())
         assert kept.total == kept.of("a") == sum(each.size for each in records)
-        assert kept.short == sum(not each.raw for each in records)
+        assert kept.without_spec == sum(not each.raw for each in records)
         for each in records:
             twin = free.claims.by_uid(each.claim.metadata.uid)
             assert twin is not None

@@ -112,7 +112,7 @@ async def test_device_that_ours_gives_up_is_guarded_until_the_foreign_allocation
         assert "dra_extender_guard_claims 1.0" in (await world.metrics.render()).decode()
         claims = [claim_from(each) for each in world.cluster.store.all(StoredKind.CLAIM)]
         others = [each for each in claims if each.metadata.namespace != OURS]
-        assert audit(claims, (), (), ()) == audit(others, (), (), ())
+        assert audit(claims, (), (), (), guard_namespace=OURS) == audit(others, (), (), ())
         world.delete(StoredKind.CLAIM, "foreign")
         await unguarded(world)
 

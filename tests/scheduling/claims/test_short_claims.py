@@ -56,7 +56,7 @@ def prepared(*, known: bool = True) -> tuple[World, Seam]:
 
 
 def short(world: World) -> int:
-    return world.ledger.claims.kept.short
+    return world.ledger.claims.kept.without_spec
 
 
 async def bound(world: World, pod: str, node: str) -> None:

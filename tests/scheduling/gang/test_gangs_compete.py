@@ -134,7 +134,7 @@ async def test_the_gang_that_waited_gets_all_when_the_other_one_is_gone() -> Non
     (winner,) = {"x", "y"} - {loser}
     for pod in world.of(winner):
         world.delete(StoredKind.POD, pod)
-    ClaimController(world.cluster.store).settle()
+    ClaimController(world.cluster.store).reconcile()
     world.sync()
     await world.schedule(world.of(loser), ["n1", "n2"], 4)
     assert world.bound(loser) == 3

@@ -60,7 +60,7 @@ async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangWorl
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
     for pod in "abc":
         world.delete(StoredKind.POD, pod)
-    ClaimController(world.cluster.store).settle()
+    ClaimController(world.cluster.store).reconcile()
     world.sync()
     for pod in "def":
         world.member("g", pod, "half")

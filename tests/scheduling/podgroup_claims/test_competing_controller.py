@@ -23,7 +23,7 @@ def a_world() -> MakingWorld:
 
 def manage_with_gate(world: MakingWorld) -> None:
     """kube-controller-manager with the gate does its work."""
-    ClaimController(world.cluster.store).settle()
+    ClaimController(world.cluster.store).reconcile()
 
 
 def note(world: MakingWorld) -> str:

@@ -73,7 +73,7 @@ class Play:
             case "time":
                 await self._time(arguments[0])
             case "controller":
-                ClaimController(world.cluster.store).settle()
+                ClaimController(world.cluster.store).reconcile()
         world.sync()
 
     async def rest(self) -> None:

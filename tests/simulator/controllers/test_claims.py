@@ -43,7 +43,7 @@ def reserve(store: Store, name: str, *uids: str, finalizer: bool = True) -> None
 def test_a_template_entry_gets_a_claim_of_its_own(store: Store) -> None:
     store.create(StoredKind.TEMPLATE, template("t", {"made": "by-template"}))
     made = store.create(StoredKind.POD, templated("p"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     (found,) = store.all(StoredKind.CLAIM)
     assert found["metadata"]["name"].startswith("p-gpu-")
     assert found["metadata"]["labels"] == {"made": "by-template"}
@@ -57,18 +57,18 @@ def test_a_template_entry_gets_a_claim_of_its_own(store: Store) -> None:
 def test_settling_again_changes_nothing(store: Store) -> None:
     store.create(StoredKind.TEMPLATE, template("t"))
     store.create(StoredKind.POD, templated("p"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     version = store.version
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert store.version == version
 
 
 def test_a_claim_that_was_made_and_not_recorded_is_found_again(store: Store) -> None:
     store.create(StoredKind.TEMPLATE, template("t"))
     store.create(StoredKind.POD, templated("p"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     store.replace(Key(StoredKind.POD, "default", "p"), lambda each: each["status"].pop("resourceClaimStatuses"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert len(store.all(StoredKind.CLAIM)) == 1
     assert store.get(Key(StoredKind.POD, "default", "p"))["status"]["resourceClaimStatuses"]
 
@@ -76,10 +76,10 @@ def test_a_claim_that_was_made_and_not_recorded_is_found_again(store: Store) -> 
 def test_a_missing_template_is_told_and_made_up_for_later(store: Store) -> None:
     store.create(StoredKind.POD, templated("p"))
     controller = ClaimController(store)
-    controller.settle()
+    controller.reconcile()
     assert controller.problems == ['Pod default/p: resourceclaimtemplates "t" not found']
     store.create(StoredKind.TEMPLATE, template("t"))
-    controller.settle()
+    controller.reconcile()
     assert controller.problems == []
     assert len(store.all(StoredKind.CLAIM)) == 1
 
@@ -89,12 +89,12 @@ def test_the_last_consumer_frees_the_devices_and_the_finalizer(store: Store) -> 
     first, second = running(store, pod("one", "c")), running(store, pod("two", "c"))
     reserve(store, "c", first, second)
     store.delete(Key(StoredKind.POD, "default", "one"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     kept = store.get(Key(StoredKind.CLAIM, "default", "c"))
     assert kept["status"]["allocation"]
     assert kept["status"]["reservedFor"] == [consumer(second, second)]
     store.replace(Key(StoredKind.POD, "default", "two"), lambda each: each["status"].update(phase="Succeeded"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     freed = store.get(Key(StoredKind.CLAIM, "default", "c"))
     assert not freed.get("status")
     assert not freed["metadata"].get("finalizers")
@@ -103,14 +103,14 @@ def test_the_last_consumer_frees_the_devices_and_the_finalizer(store: Store) -> 
 def test_without_the_finalizer_nobody_deallocates(store: Store) -> None:
     store.create(StoredKind.CLAIM, claim("c"))
     reserve(store, "c", "gone", finalizer=False)
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"] == {"allocation": allocation()}
 
 
 def test_an_allocation_that_nobody_ever_reserved_stays(store: Store) -> None:
     store.create(StoredKind.CLAIM, claim("c"))
     reserve(store, "c")
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"]["allocation"]
 
 
@@ -119,21 +119,21 @@ def test_a_deleted_claim_goes_when_nobody_uses_it(store: Store) -> None:
     uid = running(store, pod("p", "c"))
     reserve(store, "c", uid)
     store.delete(Key(StoredKind.CLAIM, "default", "c"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert store.find(Key(StoredKind.CLAIM, "default", "c"))
     store.delete(Key(StoredKind.POD, "default", "p"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert store.find(Key(StoredKind.CLAIM, "default", "c")) is None
 
 
 def test_a_generated_claim_goes_with_its_pod(store: Store) -> None:
     store.create(StoredKind.TEMPLATE, template("t"))
     uid = running(store, templated("p"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     name = store.all(StoredKind.CLAIM)[0]["metadata"]["name"]
     reserve(store, name, uid)
     store.delete(Key(StoredKind.POD, "default", "p"))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert store.all(StoredKind.CLAIM) == []
 
 
@@ -141,7 +141,7 @@ def test_a_running_pod_gets_the_reservation_that_was_forgotten(store: Store) -> 
     store.create(StoredKind.CLAIM, claim("c"))
     uid = running(store, pod("p", "c"))
     reserve(store, "c")
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert [each["uid"] for each in store.get(Key(StoredKind.CLAIM, "default", "c"))["status"]["reservedFor"]] == [uid]
 
 
@@ -152,7 +152,7 @@ def test_reservations_of_other_kinds_stay(store: Store) -> None:
     other = {"apiGroup": "batch", "resource": "jobs", "name": "g", "uid": "g"}
     thing["status"]["reservedFor"] = [other]
     store.update_status(StoredKind.CLAIM, thing)
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"]["reservedFor"] == [other]
 
 

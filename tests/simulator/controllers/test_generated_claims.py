@@ -42,7 +42,7 @@ def test_a_group_gets_one_claim_that_all_its_pods_are_told(store: Store) -> None
     made = store.create(StoredKind.POD_GROUP, group(ENTRY))
     store.create(StoredKind.POD, member("a", ENTRY))
     store.create(StoredKind.POD, member("b", ENTRY))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     (name,) = claims(store)
     assert recorded(store, StoredKind.POD_GROUP, "g") == [name]
     assert recorded(store, StoredKind.POD, "a") == recorded(store, StoredKind.POD, "b") == [name]
@@ -59,7 +59,7 @@ def test_an_entry_that_the_group_does_not_have_is_the_pods_own(store: Store) -> 
     store.create(StoredKind.POD_GROUP, group(ENTRY))
     other = {"name": "other", "resourceClaimTemplateName": "t"}
     store.create(StoredKind.POD, member("a", ENTRY, other))
-    ClaimController(store).settle()
+    ClaimController(store).reconcile()
     assert len(claims(store)) == 2
     assert recorded(store, StoredKind.POD, "a") == [*recorded(store, StoredKind.POD_GROUP, "g"), claims(store)[1]]
 
@@ -69,7 +69,7 @@ def test_reservation_and_claim_go_with_the_group_and_not_with_its_pods(store: St
     made = store.create(StoredKind.POD_GROUP, group(ENTRY))
     store.create(StoredKind.POD, member("a", ENTRY))
     controller = ClaimController(store)
-    controller.settle()
+    controller.reconcile()
     (name,) = claims(store)
     claim = store.get(Key(StoredKind.CLAIM, "default", name))
     claim["metadata"]["finalizers"] = [FINALIZER]
@@ -77,10 +77,10 @@ def test_reservation_and_claim_go_with_the_group_and_not_with_its_pods(store: St
     claim["status"] = {"allocation": allocation(), "reservedFor": [{**BY_GROUP, "uid": made["metadata"]["uid"]}]}
     store.update_status(StoredKind.CLAIM, claim)
     store.delete(Key(StoredKind.POD, "default", "a"))
-    controller.settle()
+    controller.reconcile()
     assert store.get(Key(StoredKind.CLAIM, "default", name))["status"]["allocation"]
     store.delete(Key(StoredKind.POD_GROUP, "default", "g"))
-    controller.settle()
+    controller.reconcile()
     assert claims(store) == []
 
 

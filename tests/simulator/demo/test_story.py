@@ -49,7 +49,7 @@ async def test_each_example_proves_itself(story: Story) -> None:
     # Copies of one pod are one check.
     assert len(result.checks) >= 4 or " to -" in result.checks[0].pod
     # A missing template is what one example is about; nothing else may go wrong beside the story.
-    trouble = {text for step in result.steps for text in step.trouble}
+    trouble = {text for step in result.steps for text in step.problems}
     assert trouble <= {'Pod default/template-missing: resourceclaimtemplates "forgotten" not found'}
 
 

@@ -10,7 +10,7 @@ import pytest
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.scheduler.loop import (
-    NotSettledError,
+    NotAtRestError,
     Outcome,
     PodBound,
     PodWaiting,
@@ -55,7 +55,9 @@ class Bench:
     def __init__(self) -> None:
         self.cluster = MemoryCluster(clock=Steady())
         self.extender = Scripted(self.cluster)
-        self.loop = SchedulingLoop(self.cluster, self.extender, backoff=0.0, bind_timeout=0.2, patience=0.05, rounds=20)
+        self.loop = SchedulingLoop(
+            self.cluster, self.extender, backoff=0.0, bind_timeout=0.2, wake_timeout=0.05, rounds=20
+        )
         self.outcomes: list[Outcome] = []
 
     def add(self, *things: Json) -> None:
@@ -353,7 +355,7 @@ async def test_changing_reasons_are_reported_as_a_loop(bench: Bench) -> None:
         return refuse(f"free: {next(count)}")(body)
 
     bench.extender.filter = vary
-    with pytest.raises(NotSettledError, match="did not come to rest within 20 rounds; still retried: Pod default/p"):
+    with pytest.raises(NotAtRestError, match="did not come to rest within 20 rounds; still retried: Pod default/p"):
         await bench.rest()
 
 

@@ -64,7 +64,7 @@ async def findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[
     slices = [reader.read(each) for each in await _raw(api, RESOURCE_SLICES)]
     pods = [pod_from(each) for each in await api.list(PODS)]
     nodes = [node_from(each) for each in await api.list(NODES)]
-    return audit(claims, slices, pods, nodes, await _pod_groups(api), kubelets)
+    return audit(claims, slices, pods, nodes, await _pod_groups(api), kubelets, Options().own_namespace)
 
 
 async def forbidden_findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> list[InvariantViolation]:

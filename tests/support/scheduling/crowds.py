@@ -139,7 +139,7 @@ class CrowdWorld(World):
 
     def manage(self, *, gate: bool) -> None:
         """kube-controller-manager does its work, with or without its gate."""
-        ClaimController(self.cluster.store, for_groups=gate).settle()
+        ClaimController(self.cluster.store, for_groups=gate).reconcile()
         self.sync()
 
 

@@ -91,7 +91,7 @@ class GroupWorld(World):
 
     def manage(self, *, gate: bool = True) -> None:
         """kube-controller-manager does its work, with or without DRAWorkloadResourceClaims."""
-        ClaimController(self.cluster.store, for_groups=gate).settle()
+        ClaimController(self.cluster.store, for_groups=gate).reconcile()
         self.sync()
 
     def claims_by_pod(self) -> dict[str, str]:

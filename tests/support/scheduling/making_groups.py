@@ -100,7 +100,7 @@ class MakingWorld(GroupWorld):
 
     def manage_without_gate(self) -> None:
         """kube-controller-manager without the gate does its work."""
-        ClaimController(self.cluster.store, for_groups=False).settle()
+        ClaimController(self.cluster.store, for_groups=False).reconcile()
 
     def made(self, entry: str, owner: str = GROUP) -> list[str]:
         """Names of the claims made for an entry of a pod or PodGroup."""

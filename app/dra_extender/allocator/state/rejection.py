@@ -4,7 +4,10 @@ from dra_extender.model.api_json import Value
 
 
 class Code(StrEnum):
-    """Why something does not fit or cannot be judged.  The value is the text that kube-scheduler shows and aggregates."""
+    """Why a pod does not fit a node, or cannot be placed at all.
+
+    The value is the text that kube-scheduler shows and aggregates; the name is a label of metrics.
+    """
 
     CLAIM_NOT_CREATED = "claim is not created yet"
     CLAIM_MISSING = "claim does not exist"
@@ -60,7 +63,6 @@ class Code(StrEnum):
     GANG_ELSEWHERE = "PodGroup is planned on other nodes"
     TOO_MUCH = "more is asked for than is looked at"
     SEARCH_LIMIT = "search was stopped at its limit"
-    VICTIMS_NOT_ENOUGH = "devices would not suffice after preemption"
 
 
 class Rejection(Value, frozen=True, rename=None):

@@ -3,7 +3,7 @@ from typing import Final, Generic, TypeVar
 
 from dra_extender.ledger.index.orphans import Orphans
 from dra_extender.ledger.state.claim_record import ClaimRecord, PartlyReadClaim, digest_of_spec, read_partly
-from dra_extender.ledger.state.kept_claims import KeptBytes, Specs, kept, kept_bytes, kept_short
+from dra_extender.ledger.state.kept_claims import KeptBytes, Specs, kept_bytes, kept_form, without_spec
 from dra_extender.ledger.state.notifier import Deliveries, Notifier
 from dra_extender.ledger.state.usage import UsageChange, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -137,7 +137,7 @@ class ClaimIndex:
                 read if the watch brings it with an allocation: its devices count.
         """
         found = self._read(data, from_watch=from_watch)
-        whole, claim = found.claim, kept(found.claim, len(data))
+        whole, claim = found.claim, kept_form(found.claim, len(data))
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
         record = self._by_uid.get(uid)
         back = self._come_back(uid) if from_watch else UsageChange()
@@ -179,7 +179,7 @@ class ClaimIndex:
         if digest_of_spec(live, data) != record.spec_digest:
             return "asks for something else than the watch has brought"
         if live.metadata.resource_version == record.claim.metadata.resource_version and not record.unreadable:
-            self._keep(record, kept(live, len(data)), data)
+            self._keep(record, kept_form(live, len(data)), data)
         if record.has_spec or self._specs.put(uid, record.spec_digest, live.spec, live.metadata.namespace):
             return ""
         return "is too large to be read again when it is needed"
@@ -199,7 +199,7 @@ class ClaimIndex:
         self.contradicted.pop(uid, None)
         if record is None:
             return UsageChange()
-        self.kept.remove(record.claim.metadata.namespace, record.size, short=not record.raw)
+        self.kept.remove(record.claim.metadata.namespace, record.size, has_spec=bool(record.raw))
         if self._by_key.get(record.claim.metadata.key) == uid:
             del self._by_key[record.claim.metadata.key]
         self._index_consumers(record.claim, None)
@@ -271,13 +271,13 @@ class ClaimIndex:
 
     def _keep(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
         """Keep this version of the claim, without its spec if the claims of its namespace take too much."""
-        self.kept.remove(record.claim.metadata.namespace, record.size, short=record.size > 0 and not record.raw)
+        self.kept.remove(record.claim.metadata.namespace, record.size, has_spec=not record.size or bool(record.raw))
         namespace, size = claim.metadata.namespace, kept_bytes(claim, data)
         if not self.kept.has_room(namespace, size):
-            claim, data = kept_short(claim), b""
+            claim, data = without_spec(claim), b""
             size = kept_bytes(claim, data)
         record.claim, record.raw, record.size = claim, data, size
-        self.kept.add(namespace, size, short=not data)
+        self.kept.add(namespace, size, has_spec=bool(data))
 
     def _replace_name(self, claim: ClaimHead) -> UsageChange:
         previous = self._by_key.get(claim.metadata.key)

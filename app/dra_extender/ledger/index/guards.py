@@ -13,7 +13,7 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import ObjectMeta, version_number
-from dra_extender.model.resource_claim import ClaimHead, ResourceClaim
+from dra_extender.model.resource_claim import ResourceClaim
 
 GUARD_PREFIX: Final = "dra-extender-guard-"
 GUARD_MARK: Final = GUARD_PREFIX.encode()
@@ -56,7 +56,7 @@ class GuardIndex:
 
     def has(self, namespace: str, name: str) -> bool:
         """Whether a claim of this name is a guard claim."""
-        return bool(namespace) and namespace == self.namespace and name.startswith(GUARD_PREFIX)
+        return is_guard((namespace, name), self.namespace)
 
     def put(self, claim: ResourceClaim, raw: bytes) -> Guard:
         """Take over a guard claim as the server has it; what is known of it then.  An older state changes nothing."""
@@ -96,9 +96,10 @@ def _made_for(meta: ObjectMeta) -> DeviceId | None:
     return device if name_of_guard(device) == meta.name else None
 
 
-def is_guard(claim: ClaimHead) -> bool:
-    """Whether the claim is called like a guard claim and reserved for nobody, as guard claims are."""
-    return claim.metadata.name.startswith(GUARD_PREFIX) and not claim.status.reserved_for
+def is_guard(key: tuple[str, str], guard_namespace: str) -> bool:
+    """Whether the claim with this key (namespace, name) is a guard claim; they all are in one namespace (empty: there are none)."""
+    namespace, name = key
+    return bool(guard_namespace) and namespace == guard_namespace and name.startswith(GUARD_PREFIX)
 
 
 def name_of_guard(device: DeviceId) -> str:

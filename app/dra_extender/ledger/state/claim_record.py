@@ -15,18 +15,24 @@ from dra_extender.model.unreadable_claim import read_broken
 
 @dataclass(slots=True)
 class ClaimRecord:
-    """One claim: as stored (`raw`, and of it decoded what is read often), what it holds, and what a bind is writing for it.
+    """One claim: as stored (`raw`, and `claim` with the decoded parts that are read often), what it holds, and what a bind writes.
 
-    `raw` is empty, and the spec not kept, if the claims of its namespace take too much.
-    `unreadable` says why the spec or the status cannot be read, empty if both can; without `has_status` the status cannot, and
-    `claim` has of it what tells the devices.
-    `claim` is a ResourceClaim if it is short; the spec of a longer one is decoded where it is asked for, with the help of `specs`.
-    `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
-    `allocated_version` is the resourceVersion with which the watch first brought the present allocation, 0 before it has.  Claims
-    that ask for the same have the same `spec_digest`, and ask for about so many `devices`.  `size` is what is kept in bytes, by
-    estimate.  `orphaned`: the claim is deleted, and pods still use its devices.
-    `pending` is the allocation that a bind decided and that is not known to be stored yet.
-    `written` is the allocation that this process stored last, `written_for` the UIDs of the consumers for which it reserved it.
+    Attributes:
+        claim: A ResourceClaim if the claim is small; the spec of another is decoded when it is read, by means of `specs`.
+        raw: The API JSON; empty, and the spec not kept, if the claims of its namespace take too much.
+        spec_digest: Equal for claims that ask for the same.
+        devices: About how many devices the claim asks for.
+        holdings: What the stored allocation takes out of pools.
+        pending: The allocation that a bind decided and that is not known to be stored yet.
+        delivered: The highest resourceVersion that the watch has brought; our own writes are stored before it does.
+        allocated_version: The resourceVersion with which the watch first brought the present allocation, 0 before it has.
+        orphaned: The claim is deleted, and pods still use its devices.
+        written: The allocation that this process stored last.
+        written_for: UIDs of the consumers for which this process reserved that allocation.
+        unreadable: Why the spec or the status cannot be read; empty if both can.
+        has_status: Whether the status can be read; otherwise `claim` has as much of it as identifies the devices.
+        size: The bytes that are kept, by estimate.
+        specs: The decoded specs that are kept.
     """
 
     claim: ClaimHead
@@ -77,7 +83,7 @@ class ClaimRecord:
 
     @property
     def whole(self) -> ResourceClaim:
-        """The claim with its spec, as `spec`; the metadata is what `kept` leaves of it."""
+        """The claim with its spec, as `spec`; the metadata is what `kept_form` leaves of it."""
         claim = self.claim
         if isinstance(claim, ResourceClaim):
             return claim

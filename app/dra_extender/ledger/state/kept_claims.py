@@ -67,7 +67,10 @@ class Specs:
 
 
 class KeptBytes:
-    """What is kept of all claims, in bytes by estimate, and the bound for those of one namespace."""
+    """The bytes that all claims take by estimate, and the bound for those of one namespace.
+
+    `without_spec`: how many claims are kept without their spec, because their namespace exceeds the bound.
+    """
 
     def __init__(self, limit: int = 0, full: Callable[[str], None] = lambda _: None) -> None:
         """`limit`: bytes for each namespace, 0 for no limit; `full` is called with a namespace that begins to exceed it."""
@@ -75,7 +78,7 @@ class KeptBytes:
         self._report_full = full
         self._namespaces: dict[str, _Share] = {}
         self.total = 0
-        self.short = 0
+        self.without_spec = 0
 
     def of(self, namespace: str) -> int:
         """The bytes that the claims of a namespace take."""
@@ -86,47 +89,47 @@ class KeptBytes:
         """Whether a claim of this size may be kept beside what there is."""
         return not self._limit or self.of(namespace) + size <= self._limit
 
-    def add(self, namespace: str, size: int, *, short: bool) -> None:
+    def add(self, namespace: str, size: int, *, has_spec: bool) -> None:
         """A claim is kept."""
-        self._change(namespace, size, int(short))
+        self._change(namespace, size, int(not has_spec))
 
-    def remove(self, namespace: str, size: int, *, short: bool) -> None:
+    def remove(self, namespace: str, size: int, *, has_spec: bool) -> None:
         """A claim is not kept any more, or differently."""
-        self._change(namespace, -size, -int(short))
+        self._change(namespace, -size, -int(not has_spec))
 
     def note(self) -> str | None:
         """A sentence about claims that are kept in part; None if there are none."""
-        if not self.short:
+        if not self.without_spec:
             return None
-        worst = max(self._namespaces, key=lambda each: self._namespaces[each].short)
+        worst = max(self._namespaces, key=lambda each: self._namespaces[each].without_spec)
         return (
-            f"the specs of {self.short} claims are not kept but read again when they are needed, because the claims of their "
-            f"namespace take more than {self._limit} bytes; {self._namespaces[worst].short} of them are in {worst}"
+            f"the specs of {self.without_spec} claims are not kept but read again when they are needed, because the claims of "
+            f"their namespace take more than {self._limit} bytes; {self._namespaces[worst].without_spec} of them are in {worst}"
         )
 
-    def _change(self, namespace: str, size: int, short: int) -> None:
+    def _change(self, namespace: str, size: int, without_spec: int) -> None:
         share = self._namespaces.get(namespace, _NO_SHARE)
-        share = _Share(share.size + size, share.short + short)
+        share = _Share(share.size + size, share.without_spec + without_spec)
         if share == _NO_SHARE:
             self._namespaces.pop(namespace, None)
         else:
             self._namespaces[namespace] = share
         self.total += size
-        self.short += short
-        if short > 0 and share.short == short:
+        self.without_spec += without_spec
+        if without_spec > 0 and share.without_spec == without_spec:
             self._report_full(namespace)
 
 
 class _Share(NamedTuple):
     size: int
-    short: int
+    without_spec: int
 
 
 _NO_SHARE: Final = _Share(0, 0)
 
 
-def kept(claim: ClaimHead, size: int) -> ClaimHead:
-    """What is kept decoded of a claim of `size` bytes: the spec only if it is short, and was readable."""
+def kept_form(claim: ClaimHead, size: int) -> ClaimHead:
+    """What is kept decoded of a claim of `size` bytes: with the spec only if the claim is small and could be read."""
     controller = claim.metadata.controller
     metadata = claim.metadata.bare(
         FINALIZER,
@@ -139,13 +142,13 @@ def kept(claim: ClaimHead, size: int) -> ClaimHead:
     return ResourceClaim(metadata=metadata, status=status, spec=claim.spec)
 
 
-def kept_short(claim: ClaimHead) -> ClaimHead:
-    """Of what `kept` leaves, that without which nothing can be decided about other claims: everything but the spec."""
+def without_spec(claim: ClaimHead) -> ClaimHead:
+    """What remains of a claim without its spec; decisions about other claims need no more."""
     return ClaimHead(metadata=claim.metadata, status=claim.status)
 
 
 def kept_bytes(claim: ClaimHead, raw: bytes) -> int:
-    """What a claim takes that is kept like this, by estimate."""
+    """The bytes that a claim in this form takes, by estimate."""
     return _RECORD_BYTES + len(raw) + _decoded_bytes(claim)
 
 

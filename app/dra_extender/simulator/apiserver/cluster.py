@@ -17,7 +17,7 @@ from dra_extender.simulator.apiserver.watch import StoreWatch
 
 
 class MemoryClaims:
-    """ResourceClaims of the embedded cluster.  Implements ports.Claims; each call gives way to other tasks before it acts.
+    """ResourceClaims of the embedded cluster.  Implements ports.Claims; each call lets other tasks run before it acts.
 
     Writes are noted under `field_manager`, which is how the service tells its own.
     """
@@ -148,7 +148,7 @@ class MemoryPods:
 
 
 class PodEvent(msgspec.Struct, frozen=True):
-    """What was said about a pod; equal sayings count up."""
+    """An Event on a pod; equal ones are counted."""
 
     pod: str
     uid: str
@@ -159,21 +159,21 @@ class PodEvent(msgspec.Struct, frozen=True):
 
 
 class EventLog:
-    """Keeps Events in memory, the newest saying of each pod and reason last.  Implements ports.Events."""
+    """Keeps Events in memory, the newest of each pod and reason last.  Implements ports.Events."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, str, str], PodEvent] = {}
+        self._events: dict[tuple[str, str, str], PodEvent] = {}
 
     def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
         """Record an Event on the pod; an equal one counts up and moves to the end."""
         key = (pod.uid, reason, message)
-        before = self._said.pop(key, None)
+        before = self._events.pop(key, None)
         count = before.count + 1 if before is not None else 1
-        self._said[key] = PodEvent(pod.key, pod.uid, warning, reason, message, count)
+        self._events[key] = PodEvent(pod.key, pod.uid, warning, reason, message, count)
 
     def of(self, uid: str) -> list[PodEvent]:
         """Events of the pod with this UID, oldest first."""
-        return [event for event in self._said.values() if event.uid == uid]
+        return [event for event in self._events.values() if event.uid == uid]
 
 
 class MemoryWaker:
@@ -189,10 +189,10 @@ class MemoryWaker:
         self.calls += 1
         self._called.set()
 
-    async def called_since(self, calls: int, patience: float) -> bool:
-        """Wait until there were more calls than that, `patience` seconds at most; whether there were."""
+    async def called_since(self, calls: int, timeout: float) -> bool:  # noqa: ASYNC109 - a result, not an error, when it is over
+        """Wait at most `timeout` seconds until there were more than `calls` calls; whether there were."""
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 while self.calls <= calls:
                     self._called.clear()
                     await self._called.wait()
@@ -258,7 +258,7 @@ class MemoryCluster:
 
     @property
     def events(self) -> EventLog:
-        """What was said about pods."""
+        """Events on pods."""
         return self._events
 
     @property

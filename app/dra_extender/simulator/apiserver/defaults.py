@@ -1,4 +1,4 @@
-"""What the API server fills in on every write before anybody else sees the object."""
+"""What the API server fills in on every write before it stores the object."""
 
 from collections.abc import Iterator
 
@@ -51,19 +51,17 @@ def _spell_amounts(amounts: Json) -> None:
 
 
 def _fill_slice(spec: Json) -> None:
-    counted = [each.get("counters") or {} for each in spec.get("sharedCounters") or []]
-    for device in spec.get("devices") or []:
-        counted.extend(each.get("counters") or {} for each in device.get("consumesCounters") or [])
-        counted.append(device.get("capacity") or {})
-    for counters in counted:
-        for counter in counters.values():
-            counter["value"] = str(counter["value"])
-    for device in spec.get("devices") or []:
-        for capacity in (device.get("capacity") or {}).values():
-            policy = capacity.get("requestPolicy") or {}
-            span = policy.get("validRange")
-            if span and "step" in span and "min" not in span:
-                span["min"] = "0"
+    devices = spec.get("devices") or []
+    consuming = [each for device in devices for each in device.get("consumesCounters") or []]
+    counters = [part(each, "counters") for each in (*(spec.get("sharedCounters") or []), *consuming)]
+    capacities = [part(device, "capacity") for device in devices]
+    for amounts in (*counters, *capacities):
+        for amount in amounts.values():
+            amount["value"] = str(amount["value"])
+    for capacity in (each for named in capacities for each in named.values()):
+        span = part(capacity, "requestPolicy", "validRange")
+        if "step" in span and "min" not in span:
+            span["min"] = "0"
 
 
 def _fill_pod(pod: Json) -> None:

@@ -1,8 +1,9 @@
-"""Which fields an API server of a given age keeps.  What it does not know is dropped in silence, as a real one does."""
+"""Which fields an API server of a given age keeps.  The API server drops other fields in silence."""
 
 import msgspec
 
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
+from dra_extender.simulator.apiserver.defaults import bodies
 from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 
 OLDEST, NEWEST = 34, 37
@@ -42,20 +43,24 @@ class Served(msgspec.Struct, frozen=True):
 
     def strip(self, kind: StoredKind, thing: Json) -> None:
         """Drop what the server does not keep, in place."""
-        if kind is StoredKind.SLICE:
-            if not self.node_resources:
-                part(thing, "spec").pop("partitionTypeAttribute", None)
-            for device in part(thing, "spec").get("devices") or []:
-                self._strip_device(device)
-        elif kind is StoredKind.CLAIM:
-            self._strip_allocation(part(thing, "status", "allocation"))
-            for request in part(thing, "spec", "devices").get("requests") or [] if not self.shares else ():
-                for body in (request.get("exactly") or {}, *(request.get("firstAvailable") or [])):
-                    body.pop("capacity", None)
-        elif kind is StoredKind.CLASS and not self.extended:
-            part(thing, "spec").pop("extendedResourceName", None)
-        elif kind is StoredKind.POD and not self.extended:
-            part(thing, "status").pop("extendedResourceClaimStatus", None)
+        match kind:
+            case StoredKind.SLICE:
+                self._strip_slice(part(thing, "spec"))
+            case StoredKind.CLAIM:
+                self._strip_allocation(part(thing, "status", "allocation"))
+                if not self.shares:
+                    for body in bodies(part(thing, "spec")):
+                        body.pop("capacity", None)
+            case StoredKind.CLASS if not self.extended:
+                part(thing, "spec").pop("extendedResourceName", None)
+            case StoredKind.POD if not self.extended:
+                part(thing, "status").pop("extendedResourceClaimStatus", None)
+
+    def _strip_slice(self, spec: Json) -> None:
+        if not self.node_resources:
+            spec.pop("partitionTypeAttribute", None)
+        for device in spec.get("devices") or []:
+            self._strip_device(device)
 
     def _strip_device(self, device: Json) -> None:
         if not self.groups:

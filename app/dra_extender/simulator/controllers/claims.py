@@ -23,29 +23,32 @@ class ClaimController:
     """
 
     def __init__(self, store: Store, *, for_groups: bool = True) -> None:
-        """`for_groups`: the gate DRAWorkloadResourceClaims; without it claims and reservations of PodGroups are left alone."""
+        """`for_groups`: the gate DRAWorkloadResourceClaims; without it claims and reservations of PodGroups are ignored."""
         self._store = store
         self._for_groups = for_groups
         self._groups = SimulatedGroupClaims(store)
         self.problems: list[str] = []
 
-    def settle(self) -> None:
-        """Work until nothing is left to do."""
+    def reconcile(self) -> None:
+        """Reconcile all claims until nothing changes any more."""
         for _ in range(_ROUNDS):
             before = self._store.version
-            self.problems = []
-            pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(StoredKind.POD)}
-            groups = {group["metadata"]["uid"]: group for group in self._store.all(StoredKind.POD_GROUP)}
-            for group in groups.values() if self._for_groups else ():
-                self._guarded(self._groups.generate, group)
-            for pod in pods.values():
-                self._guarded(self._generate, pod)
-            for claim in self._store.all(StoredKind.CLAIM):
-                self._guarded(self._collect, claim, {**pods, **groups})
-            for claim in self._store.all(StoredKind.CLAIM):
-                self._guarded(self._reserve_and_release, claim, pods, groups)
+            self._reconcile_once()
             if self._store.version == before:
                 return
+
+    def _reconcile_once(self) -> None:
+        self.problems = []
+        pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(StoredKind.POD)}
+        groups = {group["metadata"]["uid"]: group for group in self._store.all(StoredKind.POD_GROUP)}
+        for group in groups.values() if self._for_groups else ():
+            self._guarded(self._groups.generate, group)
+        for pod in pods.values():
+            self._guarded(self._generate, pod)
+        for claim in self._store.all(StoredKind.CLAIM):
+            self._guarded(self._collect, claim, {**pods, **groups})
+        for claim in self._store.all(StoredKind.CLAIM):
+            self._guarded(self._reserve_and_release, claim, pods, groups)
 
     def _guarded(self, step: Callable[..., None], thing: Json, *rest: dict[str, Json]) -> None:
         try:
@@ -60,19 +63,26 @@ class ClaimController:
             return
         statuses = list(part(pod, "status").get("resourceClaimStatuses") or [])
         recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
+        made = {}
         for entry in pod["spec"].get("resourceClaims") or []:
-            template, drafted = entry.get("resourceClaimTemplateName"), entry.get("podGroupResourceClaim")
             known = recorded.get(entry["name"])
-            if not (template or drafted) or (known and self._claim(pod, known) is not None):
+            if known and self._claim(pod, known) is not None:
                 continue
-            name = self._claim_for(pod, entry, template) if template else self._groups.drafted_name(pod, drafted)
-            if name is None:
-                continue
-            statuses = [each for each in statuses if each["name"] != entry["name"]]
-            statuses.append({"name": entry["name"], "resourceClaimName": name})
-        if statuses != (part(pod, "status").get("resourceClaimStatuses") or []):
-            pod.setdefault("status", {})["resourceClaimStatuses"] = statuses
+            name = self._generated_name(pod, entry)
+            if name is not None:
+                made[entry["name"]] = name
+        kept = [each for each in statuses if each["name"] not in made]
+        new = [*kept, *({"name": entry, "resourceClaimName": name} for entry, name in made.items())]
+        if new != statuses:
+            pod.setdefault("status", {})["resourceClaimStatuses"] = new
             self._store.update_status(StoredKind.POD, pod)
+
+    def _generated_name(self, pod: Json, entry: Json) -> str | None:
+        """The name of the claim that exists, or is made now, for an entry that names no claim itself."""
+        if entry.get("resourceClaimTemplateName"):
+            return self._claim_for(pod, entry, entry["resourceClaimTemplateName"])
+        drafted = entry.get("podGroupResourceClaim")
+        return self._groups.drafted_name(pod, drafted) if drafted else None
 
     def _claim_for(self, pod: Json, entry: Json, template: str) -> str | None:
         """The name of the claim of a template entry, which is made now unless the pod's group has it.
@@ -104,7 +114,7 @@ class ClaimController:
             self._store.delete(key_of(StoredKind.CLAIM, claim), claim["metadata"]["uid"])
 
     def _reserve_and_release(self, claim: Json, pods: dict[str, Json], groups: dict[str, Json]) -> None:
-        """Drop reservations of gone pods, deallocate after the last one, and let a deleted claim go."""
+        """Drop reservations of gone pods, deallocate after the last one, and remove the finalizer of a deleted claim."""
         claim = self._store.get(key_of(StoredKind.CLAIM, claim))
         status = claim.setdefault("status", {})
         reserved = status.get("reservedFor") or []

@@ -35,8 +35,8 @@ def orphan(store: Store, owner: Json, entry: str) -> Json | None:
     """A claim made earlier for this entry whose name was not recorded."""
     for claim in store.all(StoredKind.CLAIM):
         metadata = claim["metadata"]
-        mine = controller_uid(claim) == owner["metadata"]["uid"] and "deletionTimestamp" not in metadata
-        if mine and part(metadata, "annotations").get(ENTRY_ANNOTATION) == entry:
+        is_own = controller_uid(claim) == owner["metadata"]["uid"] and "deletionTimestamp" not in metadata
+        if is_own and part(metadata, "annotations").get(ENTRY_ANNOTATION) == entry:
             return claim
     return None
 
@@ -79,8 +79,8 @@ class SimulatedGroupClaims:
     def drafted_name(self, pod: Json, wanted: str) -> str | None:
         """The name of the group's claim to which a pod refers in the way of the KEP's drafts, which record it for pods."""
         group = self._group_of(pod)
-        theirs = part(group, "spec").get("resourceClaims") or [] if group is not None else []
-        found = next((each for each in theirs if each["name"] == wanted), None)
+        group_claims = part(group, "spec").get("resourceClaims") or [] if group is not None else []
+        found = next((each for each in group_claims if each["name"] == wanted), None)
         return None if found is None else found.get("resourceClaimName") or self.claim_name(pod, found)
 
     def _group_of(self, pod: Json) -> Json | None:

@@ -54,7 +54,7 @@ class StoryReport:
                 self._line(text, style, indent=6)
         if len(step.pods) > _MOST_PODS:
             self._line(f"and {more_pods(step.pods[_MOST_PODS:])}", "default", indent=6)
-        for text in step.trouble:
+        for text in step.problems:
             self._line(f"trouble: {text}", "red", indent=6)
         if step.checked is not None:
             self._check(step.checked)
@@ -66,7 +66,7 @@ class StoryReport:
         table.add_column("pod", overflow="fold")
         table.add_column("node", overflow="fold")
         table.add_column("claim -> devices, or why it waits", overflow="fold", ratio=1)
-        for state, more in alike(result.pods):
+        for state, more in group_equal(result.pods):
             what = "\n".join(map(claim_text, state.claims)) if state.node else state.message
             table.add_row(
                 Text(state.pod + (f" and {more} more" if more else "")),
@@ -147,8 +147,8 @@ def more_pods(states: Sequence[PodState]) -> str:
     return f"{len(states)} more pods: " + ", ".join(f"{count} {place}" for place, count in sorted(where.items()))
 
 
-def alike(states: Sequence[PodState]) -> list[tuple[PodState, int]]:
-    """One pod for those in the same place with the same devices where there are many, and how many more there are."""
+def group_equal(states: Sequence[PodState]) -> list[tuple[PodState, int]]:
+    """Each pod, or where they are many one pod per place and devices, and how many more pods equal it."""
     if len(states) <= _MANY_PODS:
         return [(state, 0) for state in states]
     found: dict[object, tuple[PodState, int]] = {}

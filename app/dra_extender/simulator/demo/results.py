@@ -24,7 +24,7 @@ class ClaimUse(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodState(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a pod is, or why it waits: the scheduler's sentence, each node's reason, and what Events on the pod say."""
+    """Where a pod is, or why it waits: the scheduler's message, each node's reason, and the Events on the pod."""
 
     pod: str
     node: str | None
@@ -35,7 +35,7 @@ class PodState(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def why(self) -> str:
-        """Everything that was said about the waiting, as one text."""
+        """All messages about why the pod waits, as one text."""
         return "\n".join((self.message, *self.reasons.values(), *self.details))
 
     def same_as(self, earlier: "PodState | None") -> bool:
@@ -65,7 +65,7 @@ class ApplyEffect(StrEnum):
 
 
 class StoryStep(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One document and what followed: pods whose state changed, trouble on the way, and the expectation if there was one."""
+    """One document and what followed: pods whose state changed, problems on the way, and the expectation if there was one."""
 
     line: int
     subject: str
@@ -73,7 +73,7 @@ class StoryStep(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     narration: tuple[str, ...] = ()
     refusal: str = ""
     pods: tuple[PodState, ...] = ()
-    trouble: tuple[str, ...] = ()
+    problems: tuple[str, ...] = msgspec.field(name="trouble", default=())
     checked: CheckedExpectation | None = None
 
 

@@ -13,7 +13,7 @@ from dra_extender.simulator.demo.manifests import Action, Document, Manifests
 from dra_extender.simulator.demo.pod_state import state_of
 from dra_extender.simulator.demo.results import ApplyEffect, CheckedExpectation, PodState, StoryResult, StoryStep
 from dra_extender.simulator.scheduler.extender_client import ExtenderTransport
-from dra_extender.simulator.scheduler.loop import NotSettledError, SchedulingLoop
+from dra_extender.simulator.scheduler.loop import NotAtRestError, SchedulingLoop
 
 EXIT_OK: Final = 0
 EXIT_EXPECTATION: Final = 1
@@ -21,7 +21,7 @@ EXIT_USAGE: Final = 2
 
 
 ServiceFactory = Callable[[MemoryCluster], AbstractAsyncContextManager[ExtenderTransport]]
-"""Starts the extender over a cluster (and the cluster's watch), tells how to reach it, and stops both at the end of the story."""
+"""Starts the extender over a cluster (and the cluster's watch), yields its transport, and stops both at the end of the story."""
 
 
 async def run_story(
@@ -39,7 +39,7 @@ async def run_story(
         manifests: The documents.
         factory: Starts the service; it is up before the first document.
         served: Which fields the API server keeps; everything that 1.37 can keep by default.
-        observe: Told of each step as soon as it is over.
+        observe: Called with each step as soon as it is over.
 
     Returns:
         What happened.  A document that the cluster refuses is part of the story, not an error.
@@ -49,7 +49,7 @@ async def run_story(
         story = _Story(cluster, SchedulingLoop(cluster, transport))
         steps = []
         for document in manifests.documents:
-            step = await story.take(document)
+            step = await story.apply(document)
             observe(step)
             steps.append(step)
         return StoryResult(
@@ -73,11 +73,11 @@ class _Story:
         self._cluster = cluster
         self._loop = loop
         self._known: dict[str, PodState] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    async def take(self, document: Document) -> StoryStep:
-        """Apply one document and tell what came of it."""
-        refusal, trouble = "", []
+    async def apply(self, document: Document) -> StoryStep:
+        """Apply one document and report what followed."""
+        refusal, problems = "", []
         try:
             effects = [self._apply(document, key) for key in document.keys]
             effect = effects[0]
@@ -85,12 +85,12 @@ class _Story:
             effect, refusal = ApplyEffect.REFUSED, str(problem)
         try:
             await self._loop.rest()
-        except NotSettledError as problem:
-            trouble.append(str(problem))
-        problems = set(self._loop.controller.problems)
-        trouble.extend(sorted(problems - self._told))
-        self._told = problems
-        trouble.extend(self._cluster.watch.unreadable)
+        except NotAtRestError as problem:
+            problems.append(str(problem))
+        unresolved = set(self._loop.controller.problems)
+        problems.extend(sorted(unresolved - self._reported))
+        self._reported = unresolved
+        problems.extend(self._cluster.watch.unreadable)
         self._cluster.watch.unreadable.clear()
         before, self._known = self._known, self.states()
         checked = self._check(document, document.expect, at_end=False)
@@ -101,7 +101,7 @@ class _Story:
             narration=document.narration,
             refusal=refusal,
             pods=tuple(state for uid, state in self._known.items() if not state.same_as(before.get(uid))),
-            trouble=tuple(trouble),
+            problems=tuple(problems),
             checked=checked,
         )
 
@@ -171,7 +171,7 @@ class _Story:
 
 
 def _carry_over(old: Json, thing: Json) -> None:
-    """Keep what others wrote and the document does not speak of, as a server-side apply does."""
+    """Keep what other writers set and the document does not mention, as a server-side apply does."""
     before, metadata = old["metadata"], thing["metadata"]
     if "annotations" in before:
         metadata["annotations"] = {**before["annotations"], **part(metadata, "annotations")}

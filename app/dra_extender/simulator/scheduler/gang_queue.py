@@ -65,8 +65,8 @@ def _unit(store: Store, key: Key, waiting: Sequence[Key]) -> Unit:
     group = store.find(key)
     if group is None:
         return Unit(waiting, wait=f"waiting for PodGroup {key.name} to appear")
-    mine = (key.namespace, key.name)
-    bound = sum(_group_name(pod) == mine and bool(pod["spec"].get("nodeName")) for pod in store.all(StoredKind.POD))
+    own = (key.namespace, key.name)
+    bound = sum(_group_name(pod) == own and bool(pod["spec"].get("nodeName")) for pod in store.all(StoredKind.POD))
     needed = _min_count(group)
     if bound + len(waiting) < needed:
         return Unit(

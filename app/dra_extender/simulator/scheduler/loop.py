@@ -61,7 +61,7 @@ class _Parked(msgspec.Struct):
     failures: int = 0
 
 
-class NotSettledError(Exception):
+class NotAtRestError(Exception):
     """Pods were tried again and again without coming to rest; the message names them."""
 
 
@@ -70,8 +70,8 @@ class SchedulingLoop:
 
     A rejected pod is parked and retried when something happens that wakes pods rejected by an extender in kube-scheduler: a
     claim, class or node changes, a bound pod comes, changes or goes, the pod itself changes, or the service calls `wake`.
-    Slices wake nobody, so after a change of one the loop waits `patience` for the service to call.  `backoff`, `bind_timeout` and
-    `patience` are seconds; a bind that takes longer than its time fails and is tried again.
+    A change of a slice wakes no pod, so the loop waits `wake_timeout` for the service to call after one.  `backoff`,
+    `bind_timeout` and `wake_timeout` are seconds; a bind that takes longer than its time fails and is tried again.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SchedulingLoop:
         *,
         backoff: float = 0.05,
         bind_timeout: float = 1.0,
-        patience: float = 1.0,
+        wake_timeout: float = 1.0,
         rounds: int = 50,
     ) -> None:
         self._cluster = cluster
@@ -90,7 +90,7 @@ class SchedulingLoop:
         self._controller = ClaimController(cluster.store)
         self._backoff = backoff
         self._bind_timeout = bind_timeout
-        self._patience = patience
+        self._wake_timeout = wake_timeout
         self._rounds = rounds
         self._wakes_before_slices: int | None = None
         self._parked: dict[str, _Parked] = {}
@@ -113,10 +113,10 @@ class SchedulingLoop:
         """Schedule until every pod is bound or parked, telling `observe` of each attempt.
 
         Raises:
-            NotSettledError: pods were still being retried after the allowed number of rounds.
+            NotAtRestError: pods were still being retried after the allowed number of rounds.
         """
         for _ in range(self._rounds):
-            self._controller.settle()
+            self._controller.reconcile()
             await self._cluster.watch.caught_up()
             queue = self._queue() or await self._queue_after_slices()
             if not queue:
@@ -126,10 +126,10 @@ class SchedulingLoop:
                     await self._try_gang(unit, observe)
                 else:
                     await self._try(unit.pods[0], observe)
-                self._controller.settle()
+                self._controller.reconcile()
                 await self._cluster.watch.caught_up()
         names = ", ".join(str(key) for key in self._queue())
-        raise NotSettledError(
+        raise NotAtRestError(
             f"the scheduling loop did not come to rest within {self._rounds} rounds; still retried: {names}"
         )
 
@@ -138,7 +138,7 @@ class SchedulingLoop:
         calls, self._wakes_before_slices = self._wakes_before_slices, None
         if calls is None or not self._parked:
             return []
-        await self._cluster.waker.called_since(calls, self._patience)
+        await self._cluster.waker.called_since(calls, self._wake_timeout)
         return self._queue()
 
     def _queue(self) -> list[Key]:
@@ -165,7 +165,7 @@ class SchedulingLoop:
         if 0 < failures < _RETRIES:
             await asyncio.sleep(self._backoff * failures)
         before = self._seen(pod)
-        self._settle(pod, before, await self._attempt(pod), observe)
+        self._record(pod, before, await self._attempt(pod), observe)
 
     async def _try_gang(self, unit: Unit, observe: Callable[[Outcome], None]) -> None:
         """One cycle for all waiting members: each is given a node, and only if enough have one they are bound, all at once."""
@@ -179,7 +179,7 @@ class SchedulingLoop:
         else:
             outcomes = [_held_back(each) for each in choices]
         for pod, seen, outcome in zip(pods, before, outcomes, strict=True):
-            self._settle(pod, seen, outcome, observe)
+            self._record(pod, seen, outcome, observe)
 
     def _failures(self, pod: Json) -> int:
         before = self._parked.get(pod["metadata"]["uid"])
@@ -189,7 +189,7 @@ class SchedulingLoop:
         """Where the signals stand before an attempt: what happens during it counts as a reason to try again."""
         return self._signals + self._own.get(pod["metadata"]["uid"], 0), self._cluster.waker.calls
 
-    def _settle(self, pod: Json, seen: tuple[int, int], outcome: Outcome, observe: Callable[[Outcome], None]) -> None:
+    def _record(self, pod: Json, seen: tuple[int, int], outcome: Outcome, observe: Callable[[Outcome], None]) -> None:
         uid, failures = pod["metadata"]["uid"], self._failures(pod)
         observe(outcome)
         if isinstance(outcome, PodBound):
@@ -272,7 +272,7 @@ class SchedulingLoop:
         return frozenset(name for each in classes for name in device_class_from(each).extended_resources)
 
     def _start(self, key: Key) -> None:
-        """As a kubelet with every gate: the pod starts, from which the service may learn something and wake others."""
+        """Start the pod, as a kubelet with every gate does; the service may learn from the start and wake other pods."""
         if self._store.find(key) is not None:
             self._wakes_before_slices = self._cluster.waker.calls
             self._store.replace(key, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"}))
@@ -311,7 +311,7 @@ def _failures_after(outcome: Outcome, before: int) -> int:
 
 
 def _state(pod: Json) -> bytes:
-    """What of a pod makes the scheduler try it again when it changes: a nomination does not."""
+    """The parts of a pod whose change makes the scheduler try it again; a nomination is no such part."""
     kept = {name: value for name, value in part(pod, "status").items() if name != "nominatedNodeName"}
     meta = {name: pod["metadata"].get(name) for name in ("labels", "annotations", "deletionTimestamp")}
     return msgspec.json.encode((meta, pod["spec"], kept))
