@@ -5,15 +5,13 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.cel.analysis.rewrite import SUFFIXES, is_device_field, is_domain_name, step_of
+from dra_extender.cel.analysis.rewrite import DEVICE_MAPS, SUFFIXES, is_device_field, is_domain_name, step_of
 from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.syntax import ast
 
 CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
 """Suffixes that users write behind a capacity; none exists."""
-_INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 _SUFFIXES: Final = SUFFIXES | CAPACITY_SUFFIXES
-_DEVICE_MAPS: Final = ("attributes", "capacity")
 
 
 class AccessKind(Enum):
@@ -90,13 +88,13 @@ def access_of(node: ast.SyntaxNode) -> AttributeAccess | None:
 
 def device_map_of(node: ast.SyntaxNode) -> str | None:
     """Which map of the device a node is a domain of, as `device.attributes[domain]`: attributes, capacity or neither."""
-    if isinstance(node, ast.CallExpression) and node.function in _INDEXES:
+    if isinstance(node, ast.CallExpression) and node.function in ast.INDEX_OPERATORS:
         holder = node.arguments[0]
     elif isinstance(node, ast.Select) and not node.test:
         holder = node.operand
     else:
         return None
-    return next((device_map for device_map in _DEVICE_MAPS if is_device_field(holder, device_map)), None)
+    return next((device_map for device_map in DEVICE_MAPS if is_device_field(holder, device_map)), None)
 
 
 def _is_optional(node: ast.SyntaxNode) -> bool:

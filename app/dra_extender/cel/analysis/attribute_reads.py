@@ -3,14 +3,12 @@
 from collections.abc import Iterable
 from typing import Final
 
-from dra_extender.cel.analysis.rewrite import is_device_field
+from dra_extender.cel.analysis.rewrite import DEVICE_MAPS, is_device_field
 from dra_extender.cel.analysis.visitor import children_of
 from dra_extender.cel.syntax import ast
 
 ANY_DOMAIN: Final = "*"
 """Stands for `device.driver` as a domain, which differs between devices."""
-_DEVICE_MAPS: Final = frozenset({"attributes", "capacity"})
-_INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 
 
 def qualified_name(domain: str, name: str) -> str:
@@ -27,7 +25,9 @@ def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
     pending = [root]
     while pending:
         node = pending.pop()
-        selects = type(node) is ast.Select or (isinstance(node, ast.CallExpression) and node.function in _INDEXES)
+        selects = type(node) is ast.Select or (
+            isinstance(node, ast.CallExpression) and node.function in ast.INDEX_OPERATORS
+        )
         name = _attribute(node) if selects else None
         if name is not None:
             names.add(name)
@@ -56,7 +56,7 @@ def _attribute(node: ast.SyntaxNode) -> str | None:
     if owner is None or type(name) is not str:
         return None
     place, domain = _selection(owner)
-    if not (isinstance(place, ast.Select) and place.field in _DEVICE_MAPS and is_device_field(place, place.field)):
+    if not (isinstance(place, ast.Select) and place.field in DEVICE_MAPS and is_device_field(place, place.field)):
         return None
     if type(domain) is str:
         return qualified_name(domain, name)
@@ -71,7 +71,7 @@ def _selection(node: ast.SyntaxNode) -> tuple[ast.SyntaxNode | None, str | ast.S
     """What a node selects from, and the key, a text if it is constant; None for nodes that select nothing."""
     if isinstance(node, ast.Select):
         return node.operand, node.field
-    if isinstance(node, ast.CallExpression) and node.function in _INDEXES:
+    if isinstance(node, ast.CallExpression) and node.function in ast.INDEX_OPERATORS:
         operand, key = node.arguments
         return operand, key.value if isinstance(key, ast.Literal) and type(key.value) is str else key
     return None, ""

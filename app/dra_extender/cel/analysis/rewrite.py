@@ -10,13 +10,14 @@ import msgspec
 
 from dra_extender.cel.analysis.visitor import mapped
 from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.cel.syntax.ast import CallExpression, Identifier, Literal, Select, SyntaxNode
+from dra_extender.cel.syntax.ast import INDEX_OPERATORS, CallExpression, Identifier, Literal, Select, SyntaxNode
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import is_plain_name, print_expression
 
 SUFFIXES: Final = frozenset({"string", "int", "bool", "version", "strings", "ints", "bools", "versions"})
 """Fields of an attribute in the API; in an expression, an attribute is its value."""
-_INDEX: Final = {"_[_]": False, "_[?_]": True}
+DEVICE_MAPS: Final = ("attributes", "capacity")
+"""The fields of a device that are maps of domains."""
 _PLAIN_INDEX: Final = "_[_]"
 
 
@@ -48,10 +49,10 @@ def step_of(node: SyntaxNode | None) -> SelectionStep | None:
     """The selection of a node; None if the node is none, tests presence, or has a computed key."""
     if isinstance(node, Select):
         return None if node.test else SelectionStep(node.operand, node.field, node.optional)
-    if isinstance(node, CallExpression) and node.function in _INDEX:
+    if isinstance(node, CallExpression) and node.function in INDEX_OPERATORS:
         operand, key = node.arguments
         if isinstance(key, Literal) and isinstance(key.value, str):
-            return SelectionStep(operand, key.value, _INDEX[node.function])
+            return SelectionStep(operand, key.value, INDEX_OPERATORS[node.function])
     return None
 
 
@@ -79,7 +80,7 @@ def without_suffix(node: Select) -> SyntaxNode | None:
 
 def _is_domain(node: SyntaxNode) -> bool:
     """Whether a node is `device.attributes[domain]`, whatever the domain."""
-    if isinstance(node, CallExpression) and node.function in _INDEX:
+    if isinstance(node, CallExpression) and node.function in INDEX_OPERATORS:
         return is_device_field(node.arguments[0], "attributes")
     step = step_of(node)
     return step is not None and is_device_field(step.operand, "attributes")

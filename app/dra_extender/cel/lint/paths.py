@@ -51,7 +51,7 @@ def _unknown_field(node: ast.SyntaxNode, name: str) -> Iterator[LintFinding]:
 
 
 def _indexes_device(node: ast.CallExpression) -> bool:
-    if node.function not in {"_[_]", "_[?_]"}:
+    if node.function not in ast.INDEX_OPERATORS:
         return False
     return isinstance(node.arguments[0], ast.Identifier) and node.arguments[0].name == "device"
 

@@ -1,11 +1,14 @@
 """The syntax tree of an expression: operators are calls, and macros are recognised but not expanded."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
 MAX_DEPTH = 100
 """Deepest accepted tree; checking and evaluating recurse along it."""
+INDEX_OPERATORS: Final[Mapping[str, bool]] = {"_[_]": False, "_[?_]": True}
+"""The operators that select by a key, and whether the selection is optional."""
 
 
 class SyntaxNode(msgspec.Struct, frozen=True, gc=False):

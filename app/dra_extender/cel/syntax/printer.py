@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.syntax.ast import (
+    INDEX_OPERATORS,
     MAX_DEPTH,
     CallExpression,
     Comprehension,
@@ -164,8 +165,8 @@ class _Printer:
         arguments = node.arguments
         if node.target is not None:
             return f"{self._at_least(node.target, _POSTFIX)}.{node.function}({self._listed(arguments)})"
-        if node.function in {"_[_]", "_[?_]"}:
-            mark = "?" if node.function == "_[?_]" else ""
+        if node.function in INDEX_OPERATORS:
+            mark = "?" if INDEX_OPERATORS[node.function] else ""
             return f"{self._at_least(arguments[0], _POSTFIX)}[{mark}{self.text(arguments[1])}]"
         if node.function == "_?_:_":
             condition, chosen, other = arguments

@@ -44,7 +44,6 @@ _LITERALS: Final[Mapping[type, Type]] = {
     bytes: BYTES,
 }
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
-_INDEX: Final = {"_[_]": False, "_[?_]": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
 _OFTEN_TRIVIAL: Final = frozenset({"_==_", "_!=_", "_[_]"})
 _SHOWN_ARGUMENTS: Final = 8
@@ -255,9 +254,9 @@ class Checker(Expansions):
         if name == "_?_:_":
             condition, chosen, other = arguments
             return typed_ast.Conditional(node.offset, result, condition, chosen, other)
-        if name in _INDEX:
+        if name in ast.INDEX_OPERATORS:
             operand, key = arguments
-            return typed_ast.Index(node.offset, result, operand, key, _INDEX[name])
+            return typed_ast.Index(node.offset, result, operand, key, ast.INDEX_OPERATORS[name])
         member = candidates[0].member
         return typed_ast.Invoke(node.offset, result, self._functions[name], candidates, arguments, member)
 
