@@ -1,4 +1,4 @@
-"""Sentences about why one device cannot be had now, given what is held and picked."""
+"""Why one device cannot be picked beside what is held and picked: codes of exclusions, and sentences."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -22,17 +22,6 @@ from dra_extender.allocator.state.features import why_off
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.device import CounterConsumption
 
-VERDICT_CODES: Final = {
-    DeviceVerdict.TAKEN: Code.IN_USE,
-    DeviceVerdict.BINDING_CONDITIONS_OFF: Code.REQUEST_UNSUPPORTED,
-    DeviceVerdict.GROUPS_OFF: Code.GROUPS_OFF,
-    DeviceVerdict.NODE_OPERATIONS: Code.NODE_OPERATIONS,
-    DeviceVerdict.NODE_ALLOCATABLE: Code.NODE_ALLOCATABLE,
-    DeviceVerdict.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
-    DeviceVerdict.TAINTED: Code.TAINTED,
-    DeviceVerdict.MISFIT: Code.CAPACITY,
-    DeviceVerdict.EXHAUSTED: Code.CAPACITY,
-}
 EXCLUSION_CODES: Final = {
     Exclusion.NONE: None,
     Exclusion.PICKED: Code.COMBINATION,
@@ -42,23 +31,6 @@ EXCLUSION_CODES: Final = {
     Exclusion.CAPACITY: Code.CAPACITY,
     Exclusion.NEIGHBOURS: Code.NEIGHBOURS,
 }
-NEAREST_MISS_FIRST: Final = (
-    Code.GROUPS,
-    Code.NEIGHBOURS,
-    Code.COUNTERS,
-    Code.CAPACITY,
-    Code.CONSTRAINT,
-    Code.TAINTED,
-    Code.NODE_OPERATIONS,
-    Code.NODE_ALLOCATABLE,
-    Code.REQUEST_UNSUPPORTED,
-    Code.GROUPS_OFF,
-    Code.IN_USE,
-    Code.SELECTOR_FAILED,
-    Code.SELECTOR_INVALID,
-    Code.COMBINATION,
-)
-"""What a device that was nearly taken failed at, the nearest miss first."""
 _NEEDED: Final = {
     DeviceVerdict.BINDING_CONDITIONS_OFF: "device_binding_and_status",
     DeviceVerdict.GROUPS_OFF: "compatibility_groups",
@@ -67,7 +39,7 @@ _NEEDED: Final = {
 
 
 class DeviceSlot(NamedTuple):
-    """A place to be filled: the device number `picked` of a request."""
+    """A slot to be filled: the device number `picked` of a request."""
 
     claim: int
     request: int
@@ -76,7 +48,7 @@ class DeviceSlot(NamedTuple):
 
 
 class DeviceReasons:
-    """What speaks against single devices at the present state of an attempt."""
+    """The reasons against single devices in the present state of a search."""
 
     __slots__ = ("_node_view", "_state")
 
@@ -85,7 +57,7 @@ class DeviceReasons:
         self._state = state
 
     def of(self, code: Code, place: DeviceSlot, location: int, verdict: DeviceVerdict) -> str:
-        """A sentence about the device at a location; empty where its name says it all."""
+        """A sentence about the device at a location; empty if code and name suffice."""
         pools = self._node_view.pools
         device, pool = pools.devices[location], pools.views[location].pool
         match code:
@@ -125,7 +97,7 @@ class DeviceReasons:
         return "" if conflict is None else conflict_message(pools.devices[location], conflict)
 
     def _members(self, location: int, refused: CounterConsumption) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """(device, groups) of everything on the counter set: held first, then picked by this attempt."""
+        """(device, groups) of the members of the counter set: held devices first, then picks."""
         pools, counter_set = self._node_view.pools, refused.counter_set
         pool = pools.views[location].pool
         for name, entry in self._state.tables(pool).held:
@@ -147,6 +119,6 @@ class DeviceReasons:
         return "" if exhausted is None else capacity_message(device, exhausted)
 
     def constraint_message_for(self, claim: int, wanted: SearchableRequest, location: int) -> str:
-        """Which constraint keeps the device out, and by which values."""
+        """Which constraint excludes the device, and by which values."""
         refusing = self._state.refusing_constraint(claim, wanted, location)
         return "" if refusing is None else constraint_message(self._node_view.pools.devices[location], refusing)

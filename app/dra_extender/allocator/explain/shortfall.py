@@ -7,16 +7,14 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.device_reasons import (
     EXCLUSION_CODES,
-    NEAREST_MISS_FIRST,
-    VERDICT_CODES,
     DeviceReasons,
     DeviceSlot,
 )
 from dra_extender.allocator.explain.messages import listed
-from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
 
 _PREFIXES: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}

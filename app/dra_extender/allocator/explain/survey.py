@@ -9,10 +9,10 @@ from typing import Final
 
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
-from dra_extender.allocator.explain.device_reasons import EXCLUSION_CODES, VERDICT_CODES, DeviceReasons, DeviceSlot
+from dra_extender.allocator.explain.device_reasons import EXCLUSION_CODES, DeviceReasons, DeviceSlot
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.pools.pools import NodePools
-from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.rejection import Code

@@ -17,7 +17,7 @@ from dra_extender.model.device import Device, DeviceTaint
 
 
 class DeviceVerdict(IntEnum):
-    """The first thing that speaks against a device, in the order of the tests; ELIGIBLE if nothing does."""
+    """The first reason against a device, in the order of the tests; ELIGIBLE if there is none."""
 
     UNKNOWN = 0
     ELIGIBLE = 1
@@ -34,6 +34,19 @@ class DeviceVerdict(IntEnum):
     GROUPS_OFF = 12
 
 
+VERDICT_CODES: Final = {
+    DeviceVerdict.TAKEN: Code.IN_USE,
+    DeviceVerdict.BINDING_CONDITIONS_OFF: Code.REQUEST_UNSUPPORTED,
+    DeviceVerdict.GROUPS_OFF: Code.GROUPS_OFF,
+    DeviceVerdict.NODE_OPERATIONS: Code.NODE_OPERATIONS,
+    DeviceVerdict.NODE_ALLOCATABLE: Code.NODE_ALLOCATABLE,
+    DeviceVerdict.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
+    DeviceVerdict.TAINTED: Code.TAINTED,
+    DeviceVerdict.MISFIT: Code.CAPACITY,
+    DeviceVerdict.EXHAUSTED: Code.CAPACITY,
+}
+"""The codes of verdicts against devices that a request selects; the others are no reason to be listed."""
+
 UNSELECTABLE = frozenset(
     {
         DeviceVerdict.BINDING_CONDITIONS_OFF,
@@ -44,6 +57,9 @@ UNSELECTABLE = frozenset(
     }
 )
 """Verdicts about devices that a request does not select; mode All leaves them out, any other adverse verdict makes it fail."""
+
+_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+"""Effects of taints that keep claims away."""
 
 _POLL_MASK: Final = 255
 """The deadline is polled at every 256th location."""
@@ -186,9 +202,6 @@ class Eligibility:
         if tainted and untolerated(device.taints, self._wanted.tolerations) is not None:
             return DeviceVerdict.TAINTED
         return DeviceVerdict.ELIGIBLE
-
-
-_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:

@@ -1,4 +1,7 @@
+"""Reasons why a pod does not fit: the codes, the order of the nearest misses, and the rejection as a value."""
+
 from enum import StrEnum
+from typing import Final
 
 from dra_extender.model.api_json import Value
 
@@ -63,6 +66,25 @@ class Code(StrEnum):
     GANG_ELSEWHERE = "PodGroup is planned on other nodes"
     TOO_MUCH = "more is asked for than is looked at"
     SEARCH_LIMIT = "search was stopped at its limit"
+
+
+NEAREST_MISS_FIRST: Final = (
+    Code.GROUPS,
+    Code.NEIGHBOURS,
+    Code.COUNTERS,
+    Code.CAPACITY,
+    Code.CONSTRAINT,
+    Code.TAINTED,
+    Code.NODE_OPERATIONS,
+    Code.NODE_ALLOCATABLE,
+    Code.REQUEST_UNSUPPORTED,
+    Code.GROUPS_OFF,
+    Code.IN_USE,
+    Code.SELECTOR_FAILED,
+    Code.SELECTOR_INVALID,
+    Code.COMBINATION,
+)
+"""The codes of devices that cannot be picked, the nearest miss first; rejections of a request come in this order."""
 
 
 class Rejection(Value, frozen=True, rename=None):
