@@ -4,7 +4,16 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import NODES
-from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, chosen_node, fabric, nominated, said
+from tests.support.e2e.fabric import (
+    ATTACHED,
+    FAILED,
+    FakeDriver,
+    allocated_claim,
+    chosen_node,
+    fabric,
+    wait_for_any_event,
+    wait_until_nominated,
+)
 from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
 from tests.support.e2e.world import Setup, World
 
@@ -39,12 +48,14 @@ async def test_pod_is_bound_only_after_the_driver_reports_the_device_attached(
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     assert (result["bindingConditions"], result["bindingFailureConditions"]) == ([ATTACHED], [FAILED])
     node, since = chosen_node(claim), claim["status"]["allocation"]["allocationTimestamp"]
-    await scene.told("worker", f"device {scene.driver}/fabric/gpu-0 waits for {ATTACHED}", f"since {since}", node)
-    await nominated(scene, "worker", node)
+    await scene.wait_for_event(
+        "worker", f"device {scene.driver}/fabric/gpu-0 waits for {ATTACHED}", f"since {since}", node
+    )
+    await wait_until_nominated(scene, "worker", node)
     assert await world.metric("bindingconditions_waiting_pods") == 1
     assert await scene.node_of("worker") == ""
     await driver.report(claim, ATTACHED)
-    assert await scene.bound("worker", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("worker", PROMPT_SECONDS) == node
     assert node in nodes
     assert await counted(world, "success") == succeeded + 1
     assert await world.metric("bindingconditions_waiting_pods") == 0
@@ -56,13 +67,15 @@ async def test_device_that_failed_is_given_back_and_not_tried_first_again(scene:
     await scene.pod("worker", claim="one")
     failed = await allocated_claim(scene)
     await driver.report(failed, FAILED, message="no free port")
-    await said(scene, "worker", "binding conditions failed", f"fabric/gpu-0 reports {FAILED}: no free port")
+    await wait_for_any_event(
+        scene, "worker", "binding conditions failed", f"fabric/gpu-0 reports {FAILED}: no free port"
+    )
     again = await allocated_claim(scene, after=failed)
     assert await scene.device_of("worker") == "fabric/gpu-1"
     assert not again["status"].get("devices")
     assert await scene.node_of("worker") == ""
     await driver.report(again, ATTACHED)
-    await scene.bound("worker", PROMPT_SECONDS)
+    await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
 
 async def test_only_device_that_failed_is_tried_again_when_its_cool_down_is_over(
@@ -74,12 +87,12 @@ async def test_only_device_that_failed_is_tried_again_when_its_cool_down_is_over
     await scene.pod("worker", claim="one")
     failed = await allocated_claim(scene)
     await driver.report(failed, FAILED)
-    await scene.waits("worker", "devices have just failed for this pod")
-    await nominated(scene, "worker", "")
+    await scene.wait_until_unschedulable("worker", "devices have just failed for this pod")
+    await wait_until_nominated(scene, "worker", "")
     assert await scene.allocated() == []
     again = await allocated_claim(scene, after=failed)
     await driver.report(again, ATTACHED)
-    await scene.bound("worker", PROMPT_SECONDS)
+    await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
 
 async def test_of_two_devices_of_a_pod_one_fails_and_both_are_given_back(scene: Scene, driver: FakeDriver) -> None:
@@ -92,14 +105,14 @@ async def test_of_two_devices_of_a_pod_one_fails_and_both_are_given_back(scene: 
     await driver.report(ready, ATTACHED)
     bad = failed["status"]["allocation"]["devices"]["results"][1]["device"]
     await driver.report(failed, ATTACHED, failed["status"]["allocation"]["devices"]["results"][0]["device"])
-    await scene.told("worker", f"fabric/{bad} waits for {ATTACHED}")
+    await scene.wait_for_event("worker", f"fabric/{bad} waits for {ATTACHED}")
     await driver.report(failed, FAILED, bad)
     again = await allocated_claim(scene, after=failed)
     devices = {each["device"] for each in again["status"]["allocation"]["devices"]["results"]}
     assert len(devices) == 2
     assert bad not in devices
     await driver.report(again, ATTACHED)
-    await scene.bound("worker", PROMPT_SECONDS)
+    await scene.wait_until_bound("worker", PROMPT_SECONDS)
     assert (await scene.stored_claim("other"))["status"]["allocation"] == ready["status"]["allocation"]
 
 
@@ -111,12 +124,12 @@ async def test_wait_survives_a_restart_of_the_scheduler_and_of_the_extender(
     await scene.claim("one")
     await scene.pod("worker", claim="one")
     claim = await allocated_claim(scene)
-    await scene.told("worker", "waits for")
+    await scene.wait_for_event("worker", "waits for")
     await world.cluster.restart_scheduler()
     world.extender.kill()
     await world.extender.start()
     await driver.report(claim, ATTACHED)
-    assert await scene.bound("worker") == chosen_node(claim)
+    assert await scene.wait_until_bound("worker") == chosen_node(claim)
     stored = await scene.stored_claim("one")
     assert stored["status"]["allocation"] == claim["status"]["allocation"]
 
@@ -126,15 +139,15 @@ async def test_pod_that_joins_a_shared_claim_late_waits_for_the_same_devices(sce
     await scene.claim("one")
     await scene.pod("first", claim="one")
     claim = await allocated_claim(scene)
-    await scene.told("first", "waits for")
+    await scene.wait_for_event("first", "waits for")
     await scene.pod("second", claim="one")
     since = claim["status"]["allocation"]["allocationTimestamp"]
-    await scene.told("second", f"fabric/gpu-0 waits for {ATTACHED}", f"since {since}")
+    await scene.wait_for_event("second", f"fabric/gpu-0 waits for {ATTACHED}", f"since {since}")
     await driver.report(claim, ATTACHED)
     for name in ("first", "second"):
-        assert await scene.bound(name, PROMPT_SECONDS) == chosen_node(claim)
+        assert await scene.wait_until_bound(name, PROMPT_SECONDS) == chosen_node(claim)
     await scene.pod("third", claim="one")
-    assert await scene.bound("third") == chosen_node(claim)
+    assert await scene.wait_until_bound("third") == chosen_node(claim)
 
 
 async def test_device_without_conditions_is_preferred(scene: Scene) -> None:
@@ -143,7 +156,7 @@ async def test_device_without_conditions_is_preferred(scene: Scene) -> None:
     await scene.publish(scene.slice_of("local", node=nodes[1], pool="local", devices=[device("gpu-0")]))
     await scene.claim("one")
     await scene.pod("worker", claim="one", nodeSelector={"kubernetes.io/hostname": nodes[1]})
-    assert await scene.bound("worker") == nodes[1]
+    assert await scene.wait_until_bound("worker") == nodes[1]
     assert await scene.device_of("worker") == "local/gpu-0"
 
 
@@ -155,10 +168,10 @@ async def test_claim_with_a_ready_and_an_attachable_device_waits_for_the_one_alo
     await scene.claim("one", count=2)
     await scene.pod("worker", claim="one")
     claim = await allocated_claim(scene)
-    told = await scene.told("worker", f"fabric/gpu-0 waits for {ATTACHED}")
+    told = await scene.wait_for_event("worker", f"fabric/gpu-0 waits for {ATTACHED}")
     assert "card-0" not in told
     await driver.report(claim, ATTACHED, "gpu-0")
-    assert await scene.bound("worker", PROMPT_SECONDS) == nodes[0]
+    assert await scene.wait_until_bound("worker", PROMPT_SECONDS) == nodes[0]
 
 
 async def test_each_pod_binds_its_devices_of_a_pool_to_its_own_node(scene: Scene, driver: FakeDriver) -> None:
@@ -167,11 +180,11 @@ async def test_each_pod_binds_its_devices_of_a_pool_to_its_own_node(scene: Scene
     await scene.template("one")
     for name, node in zip(("first", "second"), nodes, strict=True):
         await scene.pod(name, template="one", nodeSelector={"kubernetes.io/hostname": node})
-        await scene.told(name, "waits for", node)
+        await scene.wait_for_event(name, "waits for", node)
         claim = await scene.claim_of(name)
         assert chosen_node(claim) == node
         await driver.report(claim, ATTACHED)
-        assert await scene.bound(name, PROMPT_SECONDS) == node
+        assert await scene.wait_until_bound(name, PROMPT_SECONDS) == node
 
 
 async def test_node_that_goes_away_ends_the_wait_and_its_pod_goes_to_another(scene: Scene, driver: FakeDriver) -> None:
@@ -180,14 +193,14 @@ async def test_node_that_goes_away_ends_the_wait_and_its_pod_goes_to_another(sce
     await scene.claim("one")
     await scene.pod("worker", claim="one")
     before = await allocated_claim(scene)
-    await scene.told("worker", "waits for")
+    await scene.wait_for_event("worker", "waits for")
     gone = chosen_node(before)
     await scene.api.delete(NODES, gone)
-    await said(scene, "worker", f"node {gone} does not exist any more")
+    await wait_for_any_event(scene, "worker", f"node {gone} does not exist any more")
     again = await allocated_claim(scene, after=before)
     assert chosen_node(again) != gone
     await driver.report(again, ATTACHED)
-    assert await scene.bound("worker", PROMPT_SECONDS) == chosen_node(again)
+    assert await scene.wait_until_bound("worker", PROMPT_SECONDS) == chosen_node(again)
 
 
 async def test_pod_that_is_deleted_while_it_waits_gives_its_device_back(scene: Scene) -> None:
@@ -196,7 +209,7 @@ async def test_pod_that_is_deleted_while_it_waits_gives_its_device_back(scene: S
     await scene.pod("worker", claim="one")
     await allocated_claim(scene)
     await scene.delete_pod("worker")
-    await scene.free()
+    await scene.wait_until_free()
 
     async def nobody_waits() -> bool:
         return await scene.world.metric("bindingconditions_waiting_pods") == 0

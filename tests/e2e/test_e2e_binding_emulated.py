@@ -15,8 +15,8 @@ from tests.support.e2e.fabric import (
     allocated_claim,
     chosen_node,
     fabric,
-    said,
     snapshot_of,
+    wait_for_any_event,
 )
 from tests.support.e2e.scene import PROMPT_SECONDS, Scene
 from tests.support.e2e.world import Setup, World
@@ -73,7 +73,7 @@ async def waiting(scene: Scene, *devices: str, by_policy: bool) -> Object:
     claim = await allocated_claim(scene)
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     assert ("bindingConditions" in result) is not stripping
-    await scene.told("worker", f"fabric/gpu-0 waits for {ATTACHED}, since 20", chosen_node(claim))
+    await scene.wait_for_event("worker", f"fabric/gpu-0 waits for {ATTACHED}, since 20", chosen_node(claim))
     assert await scene.node_of("worker") == ""
     return claim
 
@@ -81,26 +81,26 @@ async def waiting(scene: Scene, *devices: str, by_policy: bool) -> Object:
 async def test_success(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> None:
     claim = await waiting(scene, "gpu-0", by_policy=by_policy)
     await driver.report(claim, ATTACHED)
-    assert await scene.bound("worker", PROMPT_SECONDS) == chosen_node(claim)
+    assert await scene.wait_until_bound("worker", PROMPT_SECONDS) == chosen_node(claim)
 
 
 async def test_failure(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> None:
     claim = await waiting(scene, "gpu-0", "gpu-1", by_policy=by_policy)
     await driver.report(claim, FAILED)
-    await said(scene, "worker", "binding conditions failed", f"fabric/gpu-0 reports {FAILED}")
+    await wait_for_any_event(scene, "worker", "binding conditions failed", f"fabric/gpu-0 reports {FAILED}")
     again = await allocated_claim(scene, after=claim)
     assert await scene.device_of("worker") == "fabric/gpu-1"
     await driver.report(again, ATTACHED)
-    await scene.bound("worker", PROMPT_SECONDS)
+    await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
 
 async def test_timeout(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> None:
     claim = await waiting(scene, "gpu-0", "gpu-1", by_policy=by_policy)
-    await said(scene, "worker", "binding conditions timed out", f"fabric/gpu-0 waits for {ATTACHED}")
+    await wait_for_any_event(scene, "worker", "binding conditions timed out", f"fabric/gpu-0 waits for {ATTACHED}")
     again = await allocated_claim(scene, after=claim)
     assert await scene.device_of("worker") == "fabric/gpu-1"
     await driver.report(again, ATTACHED)
-    await scene.bound("worker", PROMPT_SECONDS)
+    await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
 
 async def test_restart(scene: Scene, driver: FakeDriver, world: World, *, by_policy: bool) -> None:
@@ -109,7 +109,7 @@ async def test_restart(scene: Scene, driver: FakeDriver, world: World, *, by_pol
     await scene.claim("two")
     await scene.pod("late", claim="two")
     late = await allocated_claim(scene, "two")
-    await scene.told("late", "waits for")
+    await scene.wait_for_event("late", "waits for")
     world.extender.kill()
     await driver.report(claim, ATTACHED)
     await asyncio.sleep(TIMEOUT_SECONDS + 1)
@@ -120,5 +120,5 @@ async def test_restart(scene: Scene, driver: FakeDriver, world: World, *, by_pol
         return "allocation" not in stored["status"] or snapshot_of(stored) != snapshot_of(late)
 
     await scene.api.wait_for(gone, PROMPT_SECONDS, "the device that took too long is given back")
-    assert await scene.bound("worker") == chosen_node(claim)
+    assert await scene.wait_until_bound("worker") == chosen_node(claim)
     assert snapshot_of(await scene.stored_claim("one")) == snapshot_of(claim)

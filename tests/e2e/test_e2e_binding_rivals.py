@@ -10,7 +10,7 @@ from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import in_tree_config
-from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
+from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, wait_for_any_event
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.relay import Relay
 from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
@@ -69,8 +69,8 @@ async def test_no_device_is_bound_twice_by_two_extenders_that_are_both_active(
                 await scene.pod(f"theirs-{index}", template="one", scheduler=RIVAL)
             for held in (ours, theirs):
                 await scene.api.wait_for(lambda held=held: held.arrived(DEVICES), SECONDS, "all binds have come")  # type: ignore[misc]
-            ours.let_go()
-            theirs.let_go()
+            ours.release()
+            theirs.release()
 
         async def all_bound() -> bool:
             return len(await bound_devices(scene)) >= DEVICES
@@ -79,7 +79,7 @@ async def test_no_device_is_bound_twice_by_two_extenders_that_are_both_active(
         assert await bound_devices(scene) == sorted(f"{node}/gpu-{index}" for index in range(DEVICES))
         for each in await scene.api.list(PODS, scene.name):
             await scene.delete_pod(each["metadata"]["name"])
-        await scene.free()
+        await scene.wait_until_free()
         if await yielded(*urls) > before:
             break
     assert await yielded(*urls) > before
@@ -107,15 +107,15 @@ async def test_pod_that_waits_for_its_device_gives_it_up_when_a_foreign_writer_t
     await scene.claim("one")
     await scene.pod("worker", claim="one")
     taken = await allocated_claim(scene)
-    await scene.told("worker", "waits for")
+    await scene.wait_for_event("worker", "waits for")
     before = await world.metric("allocation_overlaps_total", kind="device", outcome="yielded")
     await foreign_claim(scene, taken)
-    await said(scene, "worker", f"another writer allocated device {scene.driver}/fabric/gpu-0 first")
+    await wait_for_any_event(scene, "worker", f"another writer allocated device {scene.driver}/fabric/gpu-0 first")
     again = await allocated_claim(scene, after=taken)
     assert await scene.device_of("worker") == "fabric/gpu-1"
     assert await world.metric("allocation_overlaps_total", kind="device", outcome="yielded") == before + 1
     await FakeDriver(scene).report(again, ATTACHED)
-    await scene.bound("worker", PROMPT_SECONDS)
+    await scene.wait_until_bound("worker", PROMPT_SECONDS)
     await foreign_claim_ends(scene)
 
 
@@ -129,15 +129,15 @@ async def test_pod_that_waits_gives_way_to_a_foreign_partition_with_which_its_ow
     await scene.claim("one", f'{scene.attribute("type")} == "vgpu"')
     await scene.pod("worker", claim="one")
     taken = await allocated_claim(scene)
-    await scene.told("worker", "waits for")
+    await scene.wait_for_event("worker", "waits for")
     await foreign_claim(scene, taken, "gpu-0-mig-0")
-    await said(scene, "worker", f"another writer allocated groups {scene.driver}/{node}/gpu-0 first")
-    await scene.waits("worker", "compatibility groups in conflict")
+    await wait_for_any_event(scene, "worker", f"another writer allocated groups {scene.driver}/{node}/gpu-0 first")
+    await scene.wait_until_unschedulable("worker", "compatibility groups in conflict")
     assert await scene.allocated() == [f"{node}/gpu-0-mig-0"]
     await foreign_claim_ends(scene)
     again = await allocated_claim(scene, after=taken)
     await FakeDriver(scene).report(again, ATTACHED)
-    assert await scene.bound("worker", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("worker", PROMPT_SECONDS) == node
 
 
 async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_when_ours_is_released(
@@ -150,9 +150,9 @@ async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_whe
         await scene.claim("one")
         await scene.pod("worker", claim="one")
         taken = await allocated_claim(scene)
-        await scene.told("worker", "waits for")
+        await scene.wait_for_event("worker", "waits for")
         await foreign_claim(scene, taken)
-        await said(scene, "worker", f"another writer allocated device {scene.driver}/fabric/gpu-0 first")
+        await wait_for_any_event(scene, "worker", f"another writer allocated device {scene.driver}/fabric/gpu-0 first")
         await scene.delete_pod("worker")
 
         async def guarded() -> bool:
@@ -162,7 +162,7 @@ async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_whe
         await scene.api.wait_for(guarded, SECONDS, "a guard claim is allocated")
         await scene.claim("next")
         await scene.pod("theirs", claim="next", scheduler=IN_TREE)
-        await scene.waits("theirs", "cannot allocate all claims")
+        await scene.wait_until_unschedulable("theirs", "cannot allocate all claims")
         assert await scene.allocated() == ["fabric/gpu-0"]
         await foreign_claim_ends(scene)
 
@@ -180,10 +180,12 @@ async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(scene: Sce
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.claim("one")
     await scene.pod("worker", claim="one")
-    await scene.bound("worker")
+    await scene.wait_until_bound("worker")
     before = await world.metric("allocation_overlaps_total", kind="device", outcome="reported")
     await foreign_claim(scene, await scene.stored_claim("one"))
-    await scene.told("worker", f"device {scene.driver}/{node}/gpu-0 of claim {scene.name}/one", "by another writer")
+    await scene.wait_for_event(
+        "worker", f"device {scene.driver}/{node}/gpu-0 of claim {scene.name}/one", "by another writer"
+    )
 
     async def counted() -> bool:
         return await world.metric("allocation_overlaps_total", kind="device", outcome="reported") == before + 1

@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.controlplane.objects import Object
-from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabric, nominated, said
+from tests.support.e2e.fabric import (
+    ATTACHED,
+    FakeDriver,
+    allocated_claim,
+    fabric,
+    wait_for_any_event,
+    wait_until_nominated,
+)
 from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
 from tests.support.e2e.world import Setup, World
 
@@ -44,13 +51,13 @@ async def test_device_that_takes_too_long_is_given_back_and_another_is_tried(
     before = await world.metric("bindingconditions_allocations_total", status="timeout")
     await scene.pod("worker", claim="one")
     late = await allocated_claim(scene)
-    await said(
+    await wait_for_any_event(
         scene, "worker", "binding conditions timed out", f"device {scene.driver}/fabric/gpu-0 waits for {ATTACHED}"
     )
     again = await allocated_claim(scene, after=late)
     assert await world.metric("bindingconditions_allocations_total", status="timeout") == before + 1
     await driver.report(again, ATTACHED)
-    await scene.bound("worker", PROMPT_SECONDS)
+    await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
 
 async def test_pod_that_joins_late_gets_no_more_time(scene: Scene) -> None:
@@ -61,8 +68,8 @@ async def test_pod_that_joins_late_gets_no_more_time(scene: Scene) -> None:
     late = await allocated_claim(scene)
     await asyncio.sleep(TIMEOUT_SECONDS / 2)
     await scene.pod("second", claim="one")
-    await scene.told("second", "waits for", f"since {late['status']['allocation']['allocationTimestamp']}")
-    await said(scene, "first", "binding conditions timed out")
+    await scene.wait_for_event("second", "waits for", f"since {late['status']['allocation']['allocationTimestamp']}")
+    await wait_for_any_event(scene, "first", "binding conditions timed out")
 
     async def given_back() -> bool:
         stored = await scene.stored_claim("one")
@@ -79,7 +86,7 @@ async def test_restart_of_the_extender_does_not_start_the_clock_anew(
     await scene.claim("one")
     await scene.pod("worker", claim="one")
     late = await allocated_claim(scene)
-    await scene.told("worker", "waits for")
+    await scene.wait_for_event("worker", "waits for")
     world.extender.kill()
     await asyncio.sleep(max(0.0, TIMEOUT_SECONDS + 1 - age(late)))
     await world.extender.start()
@@ -91,7 +98,7 @@ async def test_restart_of_the_extender_does_not_start_the_clock_anew(
     await scene.api.wait_for(given_back, PROMPT_SECONDS, "the device is given back")
     again = await allocated_claim(scene, after=late)
     await driver.report(again, ATTACHED)
-    await scene.bound("worker", SECONDS)
+    await scene.wait_until_bound("worker", SECONDS)
 
 
 async def test_nomination_ends_with_the_wait(scene: Scene) -> None:
@@ -99,5 +106,5 @@ async def test_nomination_ends_with_the_wait(scene: Scene) -> None:
     await scene.claim("one")
     await scene.pod("worker", claim="one", nodeSelector={"kubernetes.io/hostname": f"{scene.name}-a"})
     await allocated_claim(scene)
-    await nominated(scene, "worker", f"{scene.name}-a")
-    await nominated(scene, "worker", "")
+    await wait_until_nominated(scene, "worker", f"{scene.name}-a")
+    await wait_until_nominated(scene, "worker", "")

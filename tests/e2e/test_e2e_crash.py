@@ -76,7 +76,7 @@ async def test_extender_killed_between_allocation_and_binding_binds_on_the_same_
         world.extender.kill()
         assert await scene.node_of("worker") == ""
     await world.extender.start()
-    assert await scene.bound("worker") == held.partition("/")[0]
+    assert await scene.wait_until_bound("worker") == held.partition("/")[0]
     assert await scene.allocated() == [held]
 
 
@@ -88,10 +88,10 @@ async def test_pod_deleted_while_the_extender_is_down_leaves_nothing_allocated(s
         await allocated_and_refused(scene, world, "worker")
         world.extender.kill()
         await scene.delete_pod("worker")
-        await scene.free()
+        await scene.wait_until_free()
     await world.extender.start()
     await scene.pod("next", template="one")
-    assert await scene.bound("next") == node
+    assert await scene.wait_until_bound("next") == node
 
 
 async def test_devices_on_a_node_that_became_unfit_before_the_binding_are_given_back(
@@ -105,6 +105,6 @@ async def test_devices_on_a_node_that_became_unfit_before_the_binding_are_given_
         await scene.pod("worker", template="one")
         held = await allocated_and_refused(scene, world, "worker")
         await scene.api.patch(NODES, held.partition("/")[0], {"spec": {"unschedulable": True}})
-    node = await scene.bound("worker")
+    node = await scene.wait_until_bound("worker")
     assert node != held.partition("/")[0]
     assert await scene.allocated() == [f"{node}/gpu-0"]

@@ -33,15 +33,15 @@ async def test_device_of_a_deleted_claim_is_given_to_the_next_pod_when_the_first
     for name in ("first", "second"):
         await scene.claim(name)
     await scene.pod("first", claim="first")
-    assert await scene.bound("first") == node
+    assert await scene.wait_until_bound("first") == node
     await scene.api.patch(PODS, "first", {"status": {"phase": "Running"}}, scene.name, subresource="status")
 
     await strip_and_delete(scene, "first")
 
-    told = await scene.told("first", "was deleted while this pod uses its devices")
+    told = await scene.wait_for_event("first", "was deleted while this pod uses its devices")
     assert f"{scene.driver}/{node}/gpu-0" in told
     await scene.pod("second", claim="second")
-    await scene.waits("second")
+    await scene.wait_until_unschedulable("second")
     await asyncio.sleep(QUIET_SECONDS)
     assert await scene.node_of("second") == ""
     assert total(await page(f"{world.extender.url}/metrics"), "dra_extender_orphaned_allocations", {}) == 1
@@ -51,5 +51,5 @@ async def test_device_of_a_deleted_claim_is_given_to_the_next_pod_when_the_first
     else:
         await scene.api.patch(PODS, "first", {"status": {"phase": "Failed"}}, scene.name, subresource="status")
 
-    assert await scene.bound("second", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("second", PROMPT_SECONDS) == node
     assert total(await page(f"{world.extender.url}/metrics"), "dra_extender_orphaned_allocations", {}) == 0

@@ -65,14 +65,14 @@ async def publish(scene: Scene) -> str:
 async def test_devices_beside_counters_are_allocated_by_counters_and_by_groups_of_the_policy(scene: Scene) -> None:
     node = await publish(scene)
     await scene.pod("first", template="mig")
-    assert await scene.bound("first") == node
+    assert await scene.wait_until_bound("first") == node
     await scene.pod("other", template="vgpu")
-    await scene.waits("other", "compatibility groups in conflict")
+    await scene.wait_until_unschedulable("other", "compatibility groups in conflict")
     await scene.delete_pod("other")
     await scene.pod("second", template="mig")
-    await scene.waits("second", "shared counters are exhausted")
+    await scene.wait_until_unschedulable("second", "shared counters are exhausted")
     await scene.delete_pod("first")
-    assert await scene.bound("second", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("second", PROMPT_SECONDS) == node
 
 
 @LEFT_OVER
@@ -80,14 +80,14 @@ async def test_what_is_left_of_them_after_an_upgrade_counts_for_its_counters_alo
     """As in upstream's scheduler of that release; the driver's slices of today's shape are used."""
     await publish(scene)
     await scene.pod("mig", template="mig")
-    await scene.waits("mig", "no devices on this node")
+    await scene.wait_until_unschedulable("mig", "no devices on this node")
     await scene.api.delete(RESOURCE_SLICES, f"{scene.name}-both")
     pool = {"node": f"{scene.name}-a", "generation": 2, "slice_count": 2}
     await scene.publish(
         scene.slice_of("counters", counter_sets=[gpu()], **pool),
         scene.slice_of("devices", devices=[partition("mig", 0, "60", groups=())], **pool),
     )
-    assert await scene.bound("mig", PROMPT_SECONDS) == f"{scene.name}-a"
+    assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == f"{scene.name}-a"
 
 
 @LEFT_OVER
@@ -100,7 +100,7 @@ async def test_what_is_left_of_them_is_served_where_the_administrator_says_so(
     async with ExtenderProcess(tmp_path, world.kubeconfig, environment=always, name="beside") as extender:
         await world.cluster.start_scheduler(shipped_configuration(extender.url, name), name)
         await scene.pod("mig", template="mig", scheduler=name)
-        assert await scene.bound("mig") == node
+        assert await scene.wait_until_bound("mig") == node
         await scene.pod("second", template="mig", scheduler=name)
-        await scene.waits("second", "shared counters are exhausted")
+        await scene.wait_until_unschedulable("second", "shared counters are exhausted")
         await world.cluster.stop_scheduler(name)

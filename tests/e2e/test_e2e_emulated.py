@@ -29,7 +29,7 @@ async def test_without_groups_both_pods_share_a_gpu_as_before_the_kep(scene: Sce
     for kind in ("vgpu", "mig"):
         await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
         await scene.pod(kind, template=kind)
-        assert await scene.bound(kind) == node
+        assert await scene.wait_until_bound(kind) == node
     assert await scene.allocated() == [f"{node}/gpu-0-mig-0", f"{node}/gpu-0-vgpu-0"]
 
 
@@ -50,9 +50,9 @@ async def test_without_podgroups_pods_that_name_one_are_placed_one_by_one(scene:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     await scene.pod("first", template="one", schedulingGroup={"podGroupName": "team"})
-    assert await scene.bound("first") == node
+    assert await scene.wait_until_bound("first") == node
     await scene.pod("second", template="one", schedulingGroup={"podGroupName": "team"})
-    await scene.waits("second", "matching devices are in use")
+    await scene.wait_until_unschedulable("second", "matching devices are in use")
     assert [each["resource"] for each in (await scene.claim_of("first"))["status"]["reservedFor"]] == ["pods"]
     words = "not served by this API server: pods are placed one by one"
     assert f"[i]pod-groups: {words}" in (await scene.world.page("/readyz?verbose")).splitlines()
@@ -65,11 +65,11 @@ async def test_without_counters_a_claim_is_allocated_released_and_allocated_agai
     assert "[i]partitionable-devices: not served" in await scene.world.page("/readyz?verbose")
     await scene.template("one")
     await scene.pod("first", template="one")
-    assert await scene.bound("first") == node
+    assert await scene.wait_until_bound("first") == node
     await scene.pod("second", template="one")
-    await scene.waits("second", "matching devices are in use")
+    await scene.wait_until_unschedulable("second", "matching devices are in use")
     await scene.delete_pod("first")
-    assert await scene.bound("second", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("second", PROMPT_SECONDS) == node
     assert await scene.allocated() == [f"{node}/gpu-0"]
 
 
@@ -82,7 +82,7 @@ async def test_extended_resources_are_left_to_nodes_that_list_them_where_no_clas
     await scene.api.create(DEVICE_CLASSES, backing)
     assert "[i]extended-resources: not served" in await scene.world.page("/readyz?verbose")
     await scene.pod("extended", extended={resource: "1"})
-    await scene.waits("extended", f"Insufficient {resource}")
+    await scene.wait_until_unschedulable("extended", f"Insufficient {resource}")
     listed = await scene.node("b", extended={resource: "1"})
-    assert await scene.bound("extended") == listed
+    assert await scene.wait_until_bound("extended") == listed
     assert list(await scene.api.list(RESOURCE_CLAIMS, scene.name)) == []

@@ -85,7 +85,7 @@ async def test_every_pod_that_fits_is_bound_and_the_rest_follow_as_devices_are_f
         held = await scene.allocated()
         assert len(held) == len(set(held)) == FITTING
         await scene.api.delete_collection(PODS, scene.name, grace_seconds=0)
-        await scene.free(FLEET_SECONDS)
+        await scene.wait_until_free(FLEET_SECONDS)
     assert [each for claim in await scene.api.list(RESOURCE_CLAIMS) for each in devices_of(claim)] == []
     assert await world.metric("unreadable_objects_total") == 0
     assert await world.metric("requests_total", outcome="internal") == 0

@@ -29,9 +29,9 @@ async def cut(scene: Scene, *suffixes: str) -> list[str]:
 async def test_mig_pod_is_refused_on_a_gpu_in_vgpu_mode_and_lands_on_another(scene: Scene) -> None:
     first, second = await cut(scene, "a", "b")
     await scene.pod("vgpu", template="vgpu", nodeSelector={"kubernetes.io/hostname": first})
-    assert await scene.bound("vgpu") == first
+    assert await scene.wait_until_bound("vgpu") == first
     await scene.pod("mig", template="mig")
-    assert await scene.bound("mig") == second
+    assert await scene.wait_until_bound("mig") == second
     assert await scene.device_of("mig") == f"{second}/gpu-0-mig-0"
 
 
@@ -39,15 +39,15 @@ async def test_mig_pod_waits_for_the_only_gpu_and_is_bound_soon_after_the_vgpu_p
     """Its Event names both groups and who holds the GPU."""
     (node,) = await cut(scene, "a")
     await scene.pod("vgpu", template="vgpu")
-    await scene.bound("vgpu")
+    await scene.wait_until_bound("vgpu")
     await scene.pod("mig", template="mig")
-    message = await scene.waits("mig", CONFLICT)
+    message = await scene.wait_until_unschedulable("mig", CONFLICT)
     assert message.startswith(f"0/1 nodes are available: 1 claim gpu: request gpu: {CONFLICT}.")
-    note = await scene.told("mig", CONFLICT)
+    note = await scene.wait_for_event("mig", CONFLICT)
     assert "declares [mig] on counter set gpu-0" in note
     assert "gpu-0-vgpu-0 (allocated) has [vgpu]" in note
     await scene.delete_pod("vgpu")
-    assert await scene.bound("mig", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == node
 
 
 async def test_groups_are_kept_in_the_annotation_alone_by_a_server_without_the_field(
@@ -57,7 +57,7 @@ async def test_groups_are_kept_in_the_annotation_alone_by_a_server_without_the_f
     await cut(scene, "a")
     before = await world.metric("claim_writes_total", step="allocate")
     await scene.pod("vgpu", template="vgpu")
-    await scene.bound("vgpu")
+    await scene.wait_until_bound("vgpu")
     claim = await scene.claim_of("vgpu")
     assert "compatibilityGroups" not in claim["status"]["allocation"]["devices"]["results"][0]
     assert '"vgpu"' in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
@@ -70,7 +70,7 @@ async def test_groups_edited_after_an_allocation_do_not_change_what_was_allocate
     """The snapshot on the claim counts; when the administrator removes it, the live slice does."""
     (node,) = await cut(scene, "a")
     await scene.pod("vgpu", template="vgpu")
-    await scene.bound("vgpu")
+    await scene.wait_until_bound("vgpu")
     claim = await scene.claim_of("vgpu")
     assert '"vgpu"' in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
     slices = f"{scene.name}-a-devices"
@@ -81,11 +81,11 @@ async def test_groups_edited_after_an_allocation_do_not_change_what_was_allocate
     ]
     await scene.api.replace(RESOURCE_SLICES, published)
     await scene.pod("mig", template="mig")
-    await scene.waits("mig", CONFLICT)
-    await scene.told("mig", "gpu-0-vgpu-0 (allocated) has [vgpu]")
+    await scene.wait_until_unschedulable("mig", CONFLICT)
+    await scene.wait_for_event("mig", "gpu-0-vgpu-0 (allocated) has [vgpu]")
     bare = {"metadata": {"annotations": {SNAPSHOT_ANNOTATION: None}}}
     await scene.api.patch(RESOURCE_CLAIMS, claim["metadata"]["name"], bare, scene.name)
-    assert await scene.bound("mig", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == node
 
 
 async def test_devices_with_groups_are_skipped_while_groups_are_switched_off(
@@ -102,9 +102,9 @@ async def test_devices_with_groups_are_skipped_while_groups_are_switched_off(
         await world.cluster.start_scheduler(shipped_configuration(extender.url, name), name)
         await scene.pod("mig", template="mig", scheduler=name)
         await scene.pod("vgpu", template="vgpu", scheduler=name)
-        assert await scene.bound("mig") == node
+        assert await scene.wait_until_bound("mig") == node
         assert await scene.device_of("mig") == f"{node}/gpu-0-mig-0"
-        await scene.waits("vgpu", SKIPPED)
+        await scene.wait_until_unschedulable("vgpu", SKIPPED)
         await world.cluster.stop_scheduler(name)
 
 
@@ -127,7 +127,7 @@ async def test_groups_off_and_on_again_with_holders_and_with_shares_in_flight(
         driver.idle.add("flying")
         await world.cluster.start_scheduler(shipped_configuration(extender.url, name), name)
         await scene.pod("holder", template="mps", scheduler=name)
-        assert await scene.bound("holder") == node
+        assert await scene.wait_until_bound("holder") == node
         await scene.pod("flying", claim="flying", scheduler=name)
         await scene.api.wait_for(lambda: shares(scene), SECONDS, "both shares are allocated")
 
@@ -136,20 +136,20 @@ async def test_groups_off_and_on_again_with_holders_and_with_shares_in_flight(
         await scene.pod("late", template="mps", scheduler=name)
         await scene.pod("mig", template="mig", scheduler=name)
         for pod in ("late", "mig"):
-            await scene.waits(pod, SKIPPED)
+            await scene.wait_until_unschedulable(pod, SKIPPED)
         await scene.pod("plain", template="plain", scheduler=name)
-        assert await scene.bound("plain") == node
+        assert await scene.wait_until_bound("plain") == node
         assert await scene.device_of("plain") == f"{node}/gpu-1-plain-1"
         driver.idle.clear()
-        assert await scene.bound("flying") == node
+        assert await scene.wait_until_bound("flying") == node
 
         file.write_text("features: {compatibility_groups: true}")
         await extender.restart()
-        assert await scene.bound("late") == node
-        await scene.waits("mig", CONFLICT)
+        assert await scene.wait_until_bound("late") == node
+        await scene.wait_until_unschedulable("mig", CONFLICT)
         for pod in ("holder", "flying", "late"):
             await scene.delete_pod(pod)
-        assert await scene.bound("mig") == node
+        assert await scene.wait_until_bound("mig") == node
         await world.cluster.stop_scheduler(name)
 
 

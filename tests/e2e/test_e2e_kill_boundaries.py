@@ -97,7 +97,7 @@ async def populate(scene: Scene, relay: ApiRelay, plan: Mapping[str, tuple[str, 
     await asyncio.gather(*(prepare(scene, kind, name) for name, (kind, _) in plan.items()))
     for name, (kind, _) in plan.items():
         if kind == JOINS:
-            await scene.bound(f"host.{name}")
+            await scene.wait_until_bound(f"host.{name}")
     stops = relay.handler = Boundaries({name: at for name, (_, at) in plan.items()})
     await asyncio.gather(*(add(scene, kind, name) for name, (kind, _) in plan.items()))
     try:
@@ -127,13 +127,13 @@ async def steps(world: World) -> Steps:
     await furnish(scene)
     for kind in KINDS:
         await prepare(scene, kind, kind)
-    await scene.bound(f"host.{JOINS}")
+    await scene.wait_until_bound(f"host.{JOINS}")
     seen = relay.handler = Boundaries()
     async with driving(scene, after_nomination=True):
         for kind in KINDS:
             await add(scene, kind, kind)
         for kind in KINDS:
-            await scene.bound(kind)
+            await scene.wait_until_bound(kind)
     relay.handler = pass_on
     await scene.clear()
     return {kind: seen.steps[kind] for kind in KINDS}
@@ -183,7 +183,7 @@ async def test_every_pod_is_bound_after_a_kill_at_each_boundary(
         assert await forbidden_findings(scene.api) == []
         await world.extender.start()
         for name in plan:
-            await scene.bound(name, 2 * SECONDS)
+            await scene.wait_until_bound(name, 2 * SECONDS)
         await expect_rest(scene.api)
     await one_special_claim_each(scene, plan)
 
@@ -226,15 +226,15 @@ async def test_every_pod_is_bound_when_the_scheduler_restarts_at_each_boundary(
         await prepare(scene, TWO, "waiter")
         driver.idle.add("waiter.b")
         await add(scene, TWO, "waiter")
-        await scene.told("waiter", f"waits for {ATTACHED}")
+        await scene.wait_for_event("waiter", f"waits for {ATTACHED}")
         stops = await populate(scene, relay, plan)
         await world.cluster.stop_scheduler()
-        stops.let_go()
+        stops.release()
         assert await forbidden_findings(scene.api) == []
         await world.start_scheduler()
         driver.idle.clear()
         for name in ("waiter", *plan):
-            await scene.bound(name, 2 * SECONDS)
+            await scene.wait_until_bound(name, 2 * SECONDS)
         relay.handler = pass_on
         await expect_rest(scene.api)
     await one_special_claim_each(scene, plan)

@@ -71,7 +71,7 @@ async def test_pods_are_bound_on_while_the_leader_is_killed_in_the_middle(scene:
     await scene.api.wait_for(some, SECONDS, "some claims are allocated")
     leader.process.kill()
     for name in names:
-        await scene.bound(name, 2 * SECONDS)
+        await scene.wait_until_bound(name, 2 * SECONDS)
     held = await scene.allocated()
     assert len(held) == len(set(held)) == len(names)
     assert await world.leader() is world.other(leader)
@@ -85,10 +85,10 @@ async def test_a_pod_that_waits_is_woken_by_the_next_leader_for_what_happened_wh
     node = await scene.node("a")
     await scene.template("one")
     await scene.pod("waiting", template="one")
-    await scene.waits("waiting", "no devices on this node")
+    await scene.wait_until_unschedulable("waiting", "no devices on this node")
     leader.process.kill()
     await scene.publish(scene.slice_of("a", node=node, devices=[device("gpu-0")]))
-    assert await scene.bound("waiting") == node
+    assert await scene.wait_until_bound("waiting") == node
     assert await world.leader() is world.other(leader)
 
 
@@ -106,7 +106,7 @@ async def waiting_bind(scene: Scene) -> Object:
         return bool(devices_of(await scene.stored_claim("one")))
 
     await scene.api.wait_for(allocated, SECONDS, "the claim is allocated")
-    await scene.told("worker", ATTACHED)
+    await scene.wait_for_event("worker", ATTACHED)
     return await scene.stored_claim("one")
 
 
@@ -151,7 +151,7 @@ async def test_a_leader_that_was_frozen_past_its_deadline_writes_nothing_when_it
     finally:
         frozen.send(signal.SIGCONT)
     for name in ("worker", *names):
-        await scene.bound(name, 2 * SECONDS)
+        await scene.wait_until_bound(name, 2 * SECONDS)
     status, text = await frozen.page("/readyz")
     assert (status, f"this replica stands by, {successor.name}_" in text) == (503, True)
     assert world.writes(frozen)[before:] == []
@@ -177,7 +177,7 @@ async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_its_waiting
     assert said[-1] == "stopped"
     assert await scene.node_of("worker") == ""
     await attach(scene, claim)
-    await scene.bound("worker")
+    await scene.wait_until_bound("worker")
     assert (await scene.stored_claim("one"))["status"]["allocation"] == claim["status"]["allocation"]
 
 
@@ -199,7 +199,7 @@ async def test_a_leader_whose_lease_was_taken_stands_by_without_restart_and_may_
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     await scene.pod("worker", template="one")
-    assert await scene.bound("worker") == node
+    assert await scene.wait_until_bound("worker") == node
     assert await won(again) >= 1
 
 

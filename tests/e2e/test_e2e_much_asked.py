@@ -30,10 +30,10 @@ async def test_thousands_of_containers_with_extended_resources_are_refused_in_wo
 
     body["spec"] |= {"initContainers": containers("i", "1000"), "containers": containers("c", "1")}
     await scene.api.create(PODS, body)
-    await scene.told("many", "more devices than one claim may have", f"asks for {_CONTAINERS} devices")
+    await scene.wait_for_event("many", "more devices than one claim may have", f"asks for {_CONTAINERS} devices")
     await scene.template("one")
     await scene.pod("neighbour", template="one")
-    assert await scene.bound("neighbour") == node
+    assert await scene.wait_until_bound("neighbour") == node
 
 
 async def test_claims_with_thousands_of_alternatives_are_refused_in_words(scene: Scene) -> None:
@@ -48,7 +48,7 @@ async def test_claims_with_thousands_of_alternatives_are_refused_in_words(scene:
         {"name": f"c{index}", "resourceClaimName": f"c{index}"} for index in range(_CLAIMS)
     ]
     await scene.api.create(PODS, body)
-    await scene.told("many", _MUCH, f"{_CLAIMS * _REQUESTS * _ALTERNATIVES} requests and alternatives")
+    await scene.wait_for_event("many", _MUCH, f"{_CLAIMS * _REQUESTS * _ALTERNATIVES} requests and alternatives")
     await scene.template("one")
     await scene.pod("neighbour", template="one")
-    assert await scene.bound("neighbour") == node
+    assert await scene.wait_until_bound("neighbour") == node

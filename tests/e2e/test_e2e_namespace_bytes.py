@@ -65,7 +65,7 @@ async def test_pods_with_claims_beyond_the_bound_get_their_devices_also_after_a_
         await scene.template("one", f"{scene.attribute('number')} >= {2 * COUNT}")
         for index in range(4):
             await scene.pod(f"neighbour-{index}", template="one")
-        await asyncio.gather(*(scene.bound(f"neighbour-{index}") for index in range(4)))
+        await asyncio.gather(*(scene.wait_until_bound(f"neighbour-{index}") for index in range(4)))
         # A list brings all of them at once.
         await world.extender.restart()
         assert await bound(scene, hoarder, range(COUNT, 2 * COUNT)) == expected[COUNT:]

@@ -34,14 +34,14 @@ async def test_pods_share_a_device_while_its_driver_begins_to_publish_groups_and
     node = await scene.node_with_counters("a", [gpu()], [shared([])])
     await scene.template("share", capacity={"requests": {"memory": "1Gi"}})
     await scene.pod("first", template="share")
-    assert await scene.bound("first") == node
+    assert await scene.wait_until_bound("first") == node
     before = await undone(world)
     for name, groups in (("second", ["mig"]), ("third", ["vgpu"]), ("fourth", [])):
         published = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a-devices")
         published["spec"]["devices"] = [shared(groups)]
         await scene.api.replace(RESOURCE_SLICES, published)
         await scene.pod(name, template="share")
-        assert await scene.bound(name) == node
+        assert await scene.wait_until_bound(name) == node
         claim = await scene.claim_of(name)
         assert not {"mig", "vgpu"} & set(claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION].split('"'))
     assert await undone(world) == before
@@ -68,12 +68,12 @@ async def test_gpu_on_which_another_scheduler_mixed_none_with_groups_is_left_for
     before = await undone(world)
     for kind in ("plain", "mig"):
         await scene.pod(kind, template=kind)
-        await scene.waits(kind, CONFLICT)
-        await scene.told(kind, CONFLICT, "they contradict each other")
+        await scene.wait_until_unschedulable(kind, CONFLICT)
+        await scene.wait_for_event(kind, CONFLICT, "they contradict each other")
     second = await scene.node_with_counters(
         "b", [gpu("gpu-0"), gpu("gpu-1")], [parts[2], partition("mig", 1, "10", "gpu-1")]
     )
-    assert [await scene.bound(kind) for kind in ("plain", "mig")] == [second, second]
+    assert [await scene.wait_until_bound(kind) for kind in ("plain", "mig")] == [second, second]
     assert await undone(world) == before
     for kind in ("plain", "mig"):
         await scene.api.delete(RESOURCE_CLAIMS, f"foreign-{kind}", scene.name)

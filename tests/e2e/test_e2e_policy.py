@@ -74,18 +74,18 @@ async def kinds(scene: Scene) -> str:
 async def test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_groups(scene: Scene) -> None:
     node = await kinds(scene)
     await scene.pod("mig", template="mig")
-    assert await scene.bound("mig") == node
+    assert await scene.wait_until_bound("mig") == node
     await scene.pod("vgpu", template="vgpu")
-    await scene.waits("vgpu", "compatibility groups in conflict")
-    await scene.told("vgpu", "gpu-0-vgpu-0 declares [vgpu]", "gpu-0-mig-0 (allocated) has [mig]")
+    await scene.wait_until_unschedulable("vgpu", "compatibility groups in conflict")
+    await scene.wait_for_event("vgpu", "gpu-0-vgpu-0 declares [vgpu]", "gpu-0-mig-0 (allocated) has [mig]")
     await scene.delete_pod("mig")
-    assert await scene.bound("vgpu", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
 
 
 async def test_the_snapshot_says_which_rule_supplied_the_groups(scene: Scene) -> None:
     await kinds(scene)
     await scene.pod("mig", template="mig")
-    await scene.bound("mig")
+    await scene.wait_until_bound("mig")
     claim = await scene.claim_of("mig")
     (device,) = json.loads(claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION])["devices"]
     assert device["sources"] == {"compatibilityGroups[gpu-0]": "mig"}
@@ -97,13 +97,13 @@ async def test_groups_that_were_frozen_outlive_a_restart_under_another_policy(
 ) -> None:
     await kinds(scene)
     await scene.pod("mig", template="mig")
-    await scene.bound("mig")
+    await scene.wait_until_bound("mig")
     try:
         write(policy, RULES.replace("[mig]", "[any]").replace("[vgpu]", "[any]"))
         await world.extender.restart()
         await scene.pod("vgpu", template="vgpu")
-        await scene.waits("vgpu", "compatibility groups in conflict")
-        await scene.told("vgpu", "gpu-0-vgpu-0 declares [any]", "gpu-0-mig-0 (allocated) has [mig]")
+        await scene.wait_until_unschedulable("vgpu", "compatibility groups in conflict")
+        await scene.wait_for_event("vgpu", "gpu-0-vgpu-0 declares [any]", "gpu-0-mig-0 (allocated) has [mig]")
     finally:
         await rewritten(policy, RULES, world)
 
@@ -114,7 +114,7 @@ async def test_a_wrong_file_changes_nothing_and_is_told_and_a_right_one_wakes_th
     """Within the same process."""
     node = await kinds(scene)
     await scene.pod("mig", template="mig")
-    await scene.bound("mig")
+    await scene.wait_until_bound("mig")
     try:
         await rewritten(policy, WRONG, world)
         expected = "rules[0].compatibilityGroups (rule mig): expected a list, got 'mig'"
@@ -123,9 +123,9 @@ async def test_a_wrong_file_changes_nothing_and_is_told_and_a_right_one_wakes_th
         assert await world.metric("policy_current") == 0
         assert any(expected in str(line) for line in world.log_lines())
         await scene.pod("vgpu", template="vgpu")
-        await scene.waits("vgpu", "compatibility groups in conflict")
+        await scene.wait_until_unschedulable("vgpu", "compatibility groups in conflict")
         await rewritten(policy, TOGETHER, world)
-        assert await scene.bound("vgpu", PROMPT_SECONDS) == node
+        assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
     finally:
         await rewritten(policy, RULES, world)
 
@@ -162,18 +162,18 @@ async def test_devices_that_only_attributes_tell_apart_exclude_each_other(
         await rewritten(policy, BY_ATTRIBUTES, world)
         for name in ("partition", "beside"):
             await scene.pod(name, template=name)
-            assert await scene.bound(name) == node
+            assert await scene.wait_until_bound(name) == node
         claim = await scene.claim_of("partition")
         (frozen,) = json.loads(claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION])["devices"]
         assert frozen["neighboursOn"] == "pool"
         assert frozen["sources"] == {"compatibleOnlyWith": "partitions"}
         await scene.pod("whole", template="whole")
-        await scene.waits("whole", "devices are not compatible with their neighbours")
+        await scene.wait_until_unschedulable("whole", "devices are not compatible with their neighbours")
         await scene.delete_pod("partition")
-        assert await scene.bound("whole", PROMPT_SECONDS) == node
+        assert await scene.wait_until_bound("whole", PROMPT_SECONDS) == node
         await scene.pod("partition", template="partition")
-        await scene.waits("partition", "devices are not compatible with their neighbours")
+        await scene.wait_until_unschedulable("partition", "devices are not compatible with their neighbours")
         await scene.delete_pod("whole")
-        assert await scene.bound("partition", PROMPT_SECONDS) == node
+        assert await scene.wait_until_bound("partition", PROMPT_SECONDS) == node
     finally:
         await rewritten(policy, RULES, world)

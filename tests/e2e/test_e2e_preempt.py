@@ -33,14 +33,14 @@ async def test_victims_are_chosen_only_where_the_devices_would_suffice(scene: Sc
     without = await scene.node_with_devices("a", device("gpu-0"), cpu="4")
     suffices = await scene.node_with_devices("b", device("gpu-0"), cpu="4")
     await scene.pod("holder", template="one", nodeSelector=on(without), priorityClassName="high")
-    assert await scene.bound("holder") == without
+    assert await scene.wait_until_bound("holder") == without
     await scene.pod("spared", cpu="3", nodeSelector=on(without), priorityClassName="least")
     await scene.pod("victim", cpu="3", nodeSelector=on(suffices), priorityClassName="low")
     for name in ("spared", "victim"):
-        await scene.bound(name)
+        await scene.wait_until_bound(name)
     await scene.claim("wanted")
     await scene.pod("urgent", claim="wanted", cpu="2", priorityClassName="high")
-    assert await scene.bound("urgent") == suffices
+    assert await scene.wait_until_bound("urgent") == suffices
     assert await scene.node_of("spared") == without
     with pytest.raises(ApiError, match="NotFound"):
         await scene.read("victim")
@@ -52,11 +52,11 @@ async def test_nobody_is_evicted_while_no_node_has_the_devices(scene: Scene, wor
     await scene.pod("holder", template="one", priorityClassName="high")
     await scene.pod("spared", cpu="3", priorityClassName="least")
     for name in ("holder", "spared"):
-        assert await scene.bound(name) == node
+        assert await scene.wait_until_bound(name) == node
     before = await world.metric("requests_total", verb="preempt", outcome="ok")
     await scene.claim("wanted")
     await scene.pod("urgent", claim="wanted", cpu="2", priorityClassName="high")
-    await scene.waits("urgent", "Insufficient cpu")
+    await scene.wait_until_unschedulable("urgent", "Insufficient cpu")
     assert await world.metric("requests_total", verb="preempt", outcome="ok") > before
     assert await scene.node_of("spared") == node
 
@@ -66,10 +66,10 @@ async def test_devices_of_the_victims_themselves_count(scene: Scene) -> None:
     await scene.template("one")
     node = await scene.node_with_devices("a", device("gpu-0"), cpu="4")
     await scene.pod("victim", template="one", cpu="3", priorityClassName="low")
-    assert await scene.bound("victim") == node
+    assert await scene.wait_until_bound("victim") == node
     await scene.claim("wanted")
     await scene.pod("urgent", claim="wanted", cpu="2", priorityClassName="high")
-    assert await scene.bound("urgent") == node
+    assert await scene.wait_until_bound("urgent") == node
     assert await scene.allocated() == [f"{node}/gpu-0"]
 
 
@@ -78,6 +78,6 @@ async def test_pod_whose_claim_is_still_being_made_from_its_template_may_preempt
     await scene.template("one")
     node = await scene.node_with_devices("a", device("gpu-0"), cpu="4")
     await scene.pod("victim", cpu="3", priorityClassName="low")
-    assert await scene.bound("victim") == node
+    assert await scene.wait_until_bound("victim") == node
     await scene.pod("urgent", template="one", cpu="2", priorityClassName="high")
-    assert await scene.bound("urgent", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("urgent", PROMPT_SECONDS) == node

@@ -190,10 +190,10 @@ async def test_pod_whose_allocation_ties_it_to_a_cordoned_node_moves_to_another(
     before = await world.metric("reclaims_total", reason="node_unfit", outcome="done")
     await leave(scene, service, OURS, Left("one", cordoned, ["worker"]))
     await scene.api.patch(PODS, "worker", {"spec": {"schedulingGates": None}}, scene.name)
-    assert await scene.bound("worker") == f"{scene.name}-b"
+    assert await scene.wait_until_bound("worker") == f"{scene.name}-b"
     assert await scene.allocated() == [f"{scene.name}-b/one"]
     assert await world.metric("reclaims_total", reason="node_unfit", outcome="done") == before + 1
-    await scene.told("worker", "devices", "given back", "its node does not suit the pod")
+    await scene.wait_for_event("worker", "devices", "given back", "its node does not suit the pod")
 
 
 async def test_devices_of_a_pod_that_no_filter_of_the_scheduler_lets_pass_go_to_another_pod(
@@ -206,7 +206,7 @@ async def test_devices_of_a_pod_that_no_filter_of_the_scheduler_lets_pass_go_to_
     await scene.api.patch(PODS, "big", {"spec": {"schedulingGates": None}}, scene.name)
     await scene.claim("two")
     await scene.pod("small", claim="two")
-    assert await scene.bound("small") == node
+    assert await scene.wait_until_bound("small") == node
     assert devices_of(await scene.stored_claim("one")) == []
     assert await scene.node_of("big") == ""
 
@@ -264,7 +264,7 @@ async def test_hold_of_a_pod_whose_bind_never_comes_ends(scene: Scene, world: Wo
         await scene.api.wait_for(expired, SECONDS, "the hold has expired")
     await asyncio.gather(scene.delete_pod("first"), world.start_scheduler())
     await scene.pod("second", claim="second")
-    assert await scene.bound("second") == node
+    assert await scene.wait_until_bound("second") == node
 
 
 async def test_finalizer_without_allocation_is_removed(scene: Scene, service: ApiClient) -> None:

@@ -27,7 +27,7 @@ async def test_pod_lands_on_the_node_that_has_the_first_alternative(scene: Scene
     request = {"name": "gpu", "firstAvailable": [alternative(scene, "big"), alternative(scene, "small")]}
     await scene.api.create(RESOURCE_CLAIMS, resource_claim("either", scene.name, request))
     await scene.pod("worker", claim="either")
-    assert await scene.bound("worker") == f"{scene.name}-c"
+    assert await scene.wait_until_bound("worker") == f"{scene.name}-c"
 
 
 async def test_pod_lands_on_the_node_without_binding_conditions(scene: Scene) -> None:
@@ -41,7 +41,7 @@ async def test_pod_lands_on_the_node_without_binding_conditions(scene: Scene) ->
         await scene.node_with_devices(suffix, device("gpu-0", **fields))
     await scene.claim("one")
     await scene.pod("worker", claim="one")
-    assert await scene.bound("worker") == f"{scene.name}-b"
+    assert await scene.wait_until_bound("worker") == f"{scene.name}-b"
 
 
 async def test_partitions_land_next_to_each_other(scene: Scene) -> None:
@@ -53,5 +53,5 @@ async def test_partitions_land_next_to_each_other(scene: Scene) -> None:
     nodes = set()
     for number in range(4):
         await scene.pod(f"worker-{number}", template="mig")
-        nodes.add(await scene.bound(f"worker-{number}"))
+        nodes.add(await scene.wait_until_bound(f"worker-{number}"))
     assert len(nodes) == 1

@@ -36,8 +36,8 @@ async def test_two_pods_that_share_an_unallocated_claim_end_on_one_allocation(sc
             await scene.pod(name, claim="shared")
         await scene.api.wait_for(lambda: held.arrived(2), SECONDS, "both pods are about to be bound")
         assert await scene.allocated() == []
-        held.let_go()
-        nodes = {await scene.bound(name) for name in ("first", "second")}
+        held.release()
+        nodes = {await scene.wait_until_bound(name) for name in ("first", "second")}
     (node,) = nodes
     assert await scene.allocated() == [f"{node}/gpu-0"]
     claim = await scene.stored_claim("shared")
@@ -45,7 +45,7 @@ async def test_two_pods_that_share_an_unallocated_claim_end_on_one_allocation(sc
     await scene.delete_pod("first")
     assert await scene.allocated() == [f"{node}/gpu-0"]
     await scene.delete_pod("second")
-    await scene.free()
+    await scene.wait_until_free()
 
 
 async def test_pod_that_is_nominated_to_a_node_gets_it(scene: Scene) -> None:
@@ -55,12 +55,12 @@ async def test_pod_that_is_nominated_to_a_node_gets_it(scene: Scene) -> None:
         await scene.claim(name)
     # Bound with what was made last: by then the extender knows all the rest, and no first attempt spoils the nomination.
     await scene.pod("last", claim="youngest", nodeSelector={"kubernetes.io/hostname": nodes[-1]})
-    await scene.bound("last")
+    await scene.wait_until_bound("last")
     await scene.pod("nominee", claim="wanted", schedulingGates=[{"name": "example.com/wait"}])
     nomination = {"status": {"nominatedNodeName": nodes[2]}}
     await scene.api.patch(PODS, "nominee", nomination, scene.name, subresource="status")
     await scene.api.patch(PODS, "nominee", {"spec": {"schedulingGates": None}}, scene.name)
-    assert await scene.bound("nominee") == nodes[2]
+    assert await scene.wait_until_bound("nominee") == nodes[2]
 
 
 async def test_pod_that_is_deleted_between_filter_and_bind_leaves_nothing_held(
@@ -79,7 +79,7 @@ async def test_pod_that_is_deleted_between_filter_and_bind_leaves_nothing_held(
     assert "does not exist any more" in late["Error"]
     assert await scene.allocated() == []
     await scene.pod("next", claim="one")
-    assert await scene.bound("next") == node
+    assert await scene.wait_until_bound("next") == node
 
 
 async def test_scheduler_that_restarts_between_filter_and_bind_causes_no_second_allocation(
@@ -95,7 +95,7 @@ async def test_scheduler_that_restarts_between_filter_and_bind_causes_no_second_
         await world.cluster.stop_scheduler()
     await scene.api.wait_for(lambda: answered(held.answers), SECONDS, "the late bind is answered")
     await world.start_scheduler()
-    node = await scene.bound("only")
+    node = await scene.wait_until_bound("only")
     assert [each.partition("/")[0] for each in await scene.allocated()] == [node]
     await scene.api.wait_for(lambda: nothing_held(world), SECONDS, "nothing is held any more")
 

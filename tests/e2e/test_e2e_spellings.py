@@ -111,7 +111,7 @@ async def test_claims_are_bound_shared_and_released_and_stay_as_they_are_spelled
     for name in names:
         await scene.pod(f"{name}.first", claim=name)
     for name in names:
-        await scene.bound(f"{name}.first")
+        await scene.wait_until_bound(f"{name}.first")
 
     for name, parameters in zip(names, found, strict=True):
         stored = await scene.stored_claim(name)
@@ -124,7 +124,7 @@ async def test_claims_are_bound_shared_and_released_and_stay_as_they_are_spelled
     for name in names:
         await scene.pod(f"{name}.second", claim=name)
     for name in names:
-        await scene.bound(f"{name}.second")
+        await scene.wait_until_bound(f"{name}.second")
 
     for name, parameters in zip(names, found, strict=True):
         assert await part(scene, name, _SPEC) == specs[name]
@@ -134,7 +134,7 @@ async def test_claims_are_bound_shared_and_released_and_stay_as_they_are_spelled
         assert parameters.encode() in status
         await scene.delete_pod(f"{name}.first")
         await scene.delete_pod(f"{name}.second")
-    await scene.free()
+    await scene.wait_until_free()
     for name in names:
         assert await part(scene, name, _SPEC) == specs[name]
     # The checker reads claims with an encoder that has no halves of surrogate pairs.
@@ -146,7 +146,7 @@ async def test_claim_that_asks_for_nothing_is_allocated(scene: Scene) -> None:
     node = await scene.node("a")
     await scene.api.create(RESOURCE_CLAIMS, objects.resource_claim("empty", scene.name))
     await scene.pod("first", claim="empty")
-    assert await scene.bound("first") == node
+    assert await scene.wait_until_bound("first") == node
     assert "allocation" in (await scene.stored_claim("empty"))["status"]
     await scene.delete_pod("first")
 

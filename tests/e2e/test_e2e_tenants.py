@@ -30,7 +30,7 @@ async def test_pods_of_another_namespace_are_bound_beside_an_attack(scene: Scene
         await scene.api.wait_for(lambda: _was_tried(scene, attacker), 60.0, "kube-scheduler has tried an attacking pod")
         for index in range(_VICTIMS):
             await scene.pod(f"victim-{index}", template="one")
-        found = await asyncio.gather(*(scene.bound(f"victim-{index}") for index in range(_VICTIMS)))
+        found = await asyncio.gather(*(scene.wait_until_bound(f"victim-{index}") for index in range(_VICTIMS)))
         assert found == [node] * _VICTIMS
         assert all(not each["spec"].get("nodeName") for each in await scene.api.list(PODS, attacker))
         assert scene.world.extender.pid == process

@@ -48,7 +48,7 @@ async def test_taint_rule_without_selector_keeps_no_pod_away(scene: Scene, world
     try:
         await scene.template("one")
         await scene.pod("free", template="one")
-        assert await scene.bound("free") == node
+        assert await scene.wait_until_bound("free") == node
     finally:
         await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
 
@@ -59,10 +59,10 @@ async def test_taint_rule_with_an_empty_selector_keeps_every_pod_away(scene: Sce
     try:
         await scene.template("one")
         await scene.pod("waiting", template="one")
-        await scene.waits("waiting", "matching devices are tainted")
+        await scene.wait_until_unschedulable("waiting", "matching devices are tainted")
     finally:
         await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
-    assert await scene.bound("waiting") == node
+    assert await scene.wait_until_bound("waiting") == node
 
 
 async def declare(scene: Scene, node: str, feature: str) -> None:
@@ -76,14 +76,14 @@ async def test_claim_that_skips_node_operations_is_shared_only_on_nodes_that_dec
     await scene.publish(scene.slice_of("net", allNodes=True, devices=[device("d")], skipNodeOperations=SKIPPED))
     await scene.claim("shared")
     await scene.pod("first", claim="shared")
-    assert await scene.bound("first") == able
+    assert await scene.wait_until_bound("first") == able
     (result,) = (await scene.stored_claim("shared"))["status"]["allocation"]["devices"]["results"]
     assert result["skipNodeOperations"] == SKIPPED
     late = await scene.node("late")
     await scene.pod("second", claim="shared", nodeSelector={"kubernetes.io/hostname": late})
-    await scene.waits("second", LACKS_FEATURE)
+    await scene.wait_until_unschedulable("second", LACKS_FEATURE)
     await declare(scene, late, SKIPS)
-    assert await scene.bound("second") == late
+    assert await scene.wait_until_bound("second") == late
 
 
 async def test_device_that_counts_against_its_node_is_not_chosen(scene: Scene) -> None:
@@ -98,8 +98,8 @@ async def test_device_that_counts_against_its_node_is_not_chosen(scene: Scene) -
     assert "nodeAllocatableResources" in published["spec"]["devices"][0]
     await scene.template("one")
     await scene.pod("waiting", template="one")
-    await scene.waits("waiting", NOT_COUNTED)
-    await scene.told("waiting", "cpus counts against cpu of its node")
+    await scene.wait_until_unschedulable("waiting", NOT_COUNTED)
+    await scene.wait_for_event("waiting", "cpus counts against cpu of its node")
     published["spec"]["devices"] = [device("cpus")]
     await scene.api.replace(RESOURCE_SLICES, published)
-    assert await scene.bound("waiting") == node
+    assert await scene.wait_until_bound("waiting") == node

@@ -44,10 +44,10 @@ async def test_waiting_pod_is_bound_soon_after_only_a_slice_appeared(scene: Scen
     node = await scene.node("a")
     await scene.template("one")
     await scene.pod("waiting", template="one")
-    await scene.waits("waiting", "no devices on this node")
+    await scene.wait_until_unschedulable("waiting", "no devices on this node")
     await settled(world)
     await scene.publish(scene.slice_of("a", node=node, devices=[device("gpu-0")]))
-    assert await scene.bound("waiting", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("waiting", PROMPT_SECONDS) == node
     assert await world.metric("scheduler_wakes_total", reason="devices") >= 1
 
 
@@ -55,12 +55,12 @@ async def test_waiting_pod_is_bound_soon_after_only_a_slice_changed(scene: Scene
     node = await scene.node_with_devices("a", device("gpu-0", attributes={"type": "old"}))
     await scene.template("new", f'{scene.attribute("type")} == "new"')
     await scene.pod("waiting", template="new")
-    await scene.waits("waiting", "no device matches the selectors")
+    await scene.wait_until_unschedulable("waiting", "no device matches the selectors")
     await settled(world)
     published = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a")
     published["spec"]["devices"] = [device("gpu-0", attributes={"type": "new"})]
     await scene.api.replace(RESOURCE_SLICES, published)
-    assert await scene.bound("waiting", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("waiting", PROMPT_SECONDS) == node
 
 
 async def test_waiting_pod_is_bound_soon_after_only_a_taint_rule_went(scene: Scene, world: World) -> None:
@@ -82,10 +82,10 @@ async def test_waiting_pod_is_bound_soon_after_only_a_taint_rule_went(scene: Sce
     await scene.api.wait_for(known, SECONDS, "the extender has heard of the rule")
     await scene.template("one")
     await scene.pod("waiting", template="one")
-    await scene.waits("waiting", "matching devices are tainted")
+    await scene.wait_until_unschedulable("waiting", "matching devices are tainted")
     await settled(world)
     await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
-    assert await scene.bound("waiting", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("waiting", PROMPT_SECONDS) == node
 
 
 async def test_pods_that_fit_nowhere_settle_and_one_helpful_change_wakes_them_all(scene: Scene, world: World) -> None:
@@ -93,12 +93,12 @@ async def test_pods_that_fit_nowhere_settle_and_one_helpful_change_wakes_them_al
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     await scene.pod("holder", template="one")
-    await scene.bound("holder")
+    await scene.wait_until_bound("holder")
     for index in range(4):
         await scene.pod(f"waiting-{index}", template="one")
     await scene.pod("claimless", claim="absent")
     for name in (*(f"waiting-{index}" for index in range(4)), "claimless"):
-        await scene.waits(name)
+        await scene.wait_until_unschedulable(name)
     before = await settled(world, 5)
     await scene.claim("unrelated")
     await scene.api.delete(RESOURCE_CLAIMS, "unrelated", scene.name)
@@ -106,7 +106,7 @@ async def test_pods_that_fit_nowhere_settle_and_one_helpful_change_wakes_them_al
     more = [device(f"gpu-{index}") for index in range(1, 5)]
     await scene.publish(scene.slice_of("more", node=node, pool=f"{node}-more", devices=more))
     for index in range(4):
-        assert await scene.bound(f"waiting-{index}", PROMPT_SECONDS) == node
+        assert await scene.wait_until_bound(f"waiting-{index}", PROMPT_SECONDS) == node
     await settled(world, 1)
 
 
@@ -127,13 +127,13 @@ async def test_waiting_pods_are_bound_soon_after_only_their_class_or_claim_appea
     await scene.pod("classless", claim="of-late-class")
     await scene.pod("claimless", claim="late")
     for name in ("classless", "claimless"):
-        await scene.waits(name)
+        await scene.wait_until_unschedulable(name)
     await settled(world, 2)
     await scene.api.create(DEVICE_CLASSES, late)
-    assert await scene.bound("classless", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("classless", PROMPT_SECONDS) == node
     await settled(world, 1)
     await scene.claim("late")
-    assert await scene.bound("claimless", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("claimless", PROMPT_SECONDS) == node
 
 
 async def test_waiting_pod_is_bound_soon_after_only_its_pod_group_appeared(scene: Scene, world: World) -> None:
@@ -141,10 +141,10 @@ async def test_waiting_pod_is_bound_soon_after_only_its_pod_group_appeared(scene
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     await member(scene, "team", "waiting", template="one")
-    await scene.waits("waiting", "PodGroup")
+    await scene.wait_until_unschedulable("waiting", "PodGroup")
     await settled(world)
     await create_group(scene, "team")
-    assert await scene.bound("waiting", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("waiting", PROMPT_SECONDS) == node
     await clear_groups(scene)
 
 
@@ -153,7 +153,7 @@ async def test_slices_that_help_no_waiting_pod_wake_none_however_many_change(sce
     node = await scene.node_with_devices("a", device("gpu-0", attributes={"type": "old"}))
     await scene.template("new", f'{scene.attribute("type")} == "new"')
     await scene.pod("waiting", template="new")
-    await scene.waits("waiting", "no device matches the selectors")
+    await scene.wait_until_unschedulable("waiting", "no device matches the selectors")
     before, wakes = await settled(world), await world.metric("scheduler_wakes_total")
     since = await world.metric("watch_events_total", kind="resourceslices")
     other = scene.slice_of("other", node=node, pool=f"{node}-other", devices=[device("nic-0")])
@@ -176,7 +176,7 @@ async def test_a_burst_of_helpful_changes_is_told_a_few_times_and_its_end_is_not
     names = [f"waiting-{number}" for number in range(5)]
     for name in names:
         await scene.pod(name, template="new")
-        await scene.waits(name, "no device matches the selectors")
+        await scene.wait_until_unschedulable(name, "no device matches the selectors")
     await settled(world, len(names))
     wakes = await world.metric("scheduler_wakes_total")
     for generation in range(2, BURST):
@@ -186,5 +186,5 @@ async def test_a_burst_of_helpful_changes_is_told_a_few_times_and_its_end_is_not
         spec = {"pool": {"generation": generation}, "devices": devices}
         await scene.api.patch(RESOURCE_SLICES, f"{scene.name}-a", {"spec": spec})
     for name in names:
-        assert await scene.bound(name, PROMPT_SECONDS) == node
+        assert await scene.wait_until_bound(name, PROMPT_SECONDS) == node
     assert await world.metric("scheduler_wakes_total") - wakes <= len(names) + 1

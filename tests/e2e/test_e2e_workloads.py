@@ -73,12 +73,12 @@ async def test_group_of_300_pods_runs_under_one_reservation_until_the_group_goes
     await asyncio.gather(*(groups.delete_pod(name) for name in names[: MANY // 2]))
     assert await groups.allocated() == ["fabric/domain-0"]
     await member(groups, "workers", "late", template="domain", cpu="1m")
-    await groups.bound("late")
+    await groups.wait_until_bound("late")
     await asyncio.gather(*(groups.delete_pod(name) for name in (*names[MANY // 2 :], "late")))
     await asyncio.sleep(2)
     assert await groups.allocated() == ["fabric/domain-0"]
     await delete_group(groups, "workers")
-    await groups.free()
+    await groups.wait_until_free()
 
 
 async def cards(scene: Scene, suffix: str, *, whole: bool) -> str:
@@ -112,7 +112,7 @@ async def test_gang_is_placed_where_pod_by_pod_would_fail(groups: Scene) -> None
     assert await bound_members(groups) == {}
     await member(groups, "gang", "third", template="whole")
     for name in ("first", "second", "third"):
-        await groups.bound(name)
+        await groups.wait_until_bound(name)
     assert await bound_members(groups) == {"first": halves, "second": halves, "third": whole}
 
 
@@ -151,7 +151,7 @@ async def test_gang_is_placed_in_one_cycle_of_a_scheduler_that_schedules_groups_
         await groups.delete_pod(f"{winner}-{member_name}")
     loser = "other" if winner == "gang" else "gang"
     for member_name, node in placed.items():
-        assert await groups.bound(f"{loser}-{member_name}") == node
+        assert await groups.wait_until_bound(f"{loser}-{member_name}") == node
     await cluster.stop_scheduler(name)
 
 
@@ -193,7 +193,7 @@ async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups:
     (winner,) = winners
     loser = "y" if winner == "x" else "x"
     for index in range(3):
-        await groups.waits(f"{loser}{index}", "not enough members of the PodGroup fit at once")
+        await groups.wait_until_unschedulable(f"{loser}{index}", "not enough members of the PodGroup fit at once")
     await asyncio.sleep(QUIET_SECONDS)
     asked, events = await attempts(groups), await told(groups)
     await asyncio.sleep(QUIET_SECONDS)
@@ -203,7 +203,7 @@ async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups:
     assert 0 < events <= MOST_EVENTS
     await asyncio.gather(*(groups.delete_pod(f"{winner}{index}") for index in range(3)))
     for index in range(3):
-        await groups.bound(f"{loser}{index}")
+        await groups.wait_until_bound(f"{loser}{index}")
 
 
 async def test_gang_that_never_comes_together_is_not_bound_and_gives_its_devices_back(groups: Scene) -> None:
@@ -221,5 +221,5 @@ async def test_gang_that_never_comes_together_is_not_bound_and_gives_its_devices
     groups.world.extender.kill()
     await groups.world.extender.start()
     assert await bound_members(groups) == {}
-    await groups.free(BINDING_SECONDS + SECONDS)
+    await groups.wait_until_free(BINDING_SECONDS + SECONDS)
     assert await bound_members(groups) == {}

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
+from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, wait_for_any_event
 from tests.support.e2e.scene import Scene, devices_of
 from tests.support.e2e.workloads import clear_groups, create_group, delete_group, member
 from tests.support.e2e.world import Setup
@@ -44,18 +44,18 @@ async def test_device_that_fails_is_given_back_while_all_wait_and_kept_once_a_me
         await member(groups, "team", name, claim="one")
     failed = await allocated_claim(groups)
     assert failed["status"]["reservedFor"] == [reservation]
-    await said(groups, "second", f"waits for {ATTACHED}")
+    await wait_for_any_event(groups, "second", f"waits for {ATTACHED}")
     await driver.report(failed, FAILED, message="no free port")
 
     again = await allocated_claim(groups, after=failed)
     assert devices_of(again) == ["fabric/gpu-1"]
     assert again["status"]["reservedFor"] == [reservation]
     await driver.report(again, ATTACHED)
-    assert await groups.bound("first") == await groups.bound("second")
+    assert await groups.wait_until_bound("first") == await groups.wait_until_bound("second")
 
     await driver.report(again, FAILED, message="cable pulled")
     await member(groups, "team", "late", claim="one")
-    await groups.waits("late", "not ready in time, and other pods use it")
+    await groups.wait_until_unschedulable("late", "not ready in time, and other pods use it")
     await groups.delete_pod("first")
     await asyncio.sleep(QUIET_SECONDS)
     kept = await groups.stored_claim("one")
@@ -64,7 +64,7 @@ async def test_device_that_fails_is_given_back_while_all_wait_and_kept_once_a_me
     await groups.delete_pod("second")
     anew = await allocated_claim(groups, after=again)
     await driver.report(anew, ATTACHED)
-    await groups.bound("late")
+    await groups.wait_until_bound("late")
     await groups.delete_pod("late")
     await delete_group(groups, "team")
-    await groups.free()
+    await groups.wait_until_free()

@@ -107,7 +107,7 @@ async def test_300_pods_of_a_podgroup_share_a_named_claim_with_shipped_defaults(
     await expect_rest(groups.api, world.kubelets)
     await groups.api.delete_collection(PODS, groups.name, grace_seconds=0)
     await delete_group(groups, GROUP)
-    await groups.free(MANY_SECONDS)
+    await groups.wait_until_free(MANY_SECONDS)
 
 
 async def test_where_kubelets_lack_the_gate_pods_on_trial_get_their_own_entries_in_time(

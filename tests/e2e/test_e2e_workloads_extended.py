@@ -85,7 +85,7 @@ async def test_claim_and_pod_status_are_what_the_in_tree_plugin_writes(scene: Sc
         }
         await scene.pod(f"twin-{scheduler}", scheduler=scheduler, extended={resource: "2"}, **fields)
     ours, theirs = "twin-dra-extender-scheduler", f"twin-{IN_TREE}"
-    assert [await scene.bound(ours), await scene.bound(theirs)] == nodes
+    assert [await scene.wait_until_bound(ours), await scene.wait_until_bound(theirs)] == nodes
     shapes = [shape(await special(scene, each), await scene.read(each)) for each in (ours, theirs)]
     assert shapes[0] == shapes[1]
     assert len(devices_of(await special(scene, ours))) == 5
@@ -99,12 +99,12 @@ async def test_a_pod_waits_for_devices_of_its_extended_resource_and_frees_them(s
     if kind == "implicit":
         resource = f"{IMPLICIT}{scene.name}-backing"
     await scene.pod("first", extended={resource: "1"})
-    assert await scene.bound("first") == node
+    assert await scene.wait_until_bound("first") == node
     assert devices_of(await special(scene, "first")) == [f"{node}/gpu-0"]
     await scene.pod("second", extended={resource: "1"})
-    await scene.waits("second", "matching devices are in use")
+    await scene.wait_until_unschedulable("second", "matching devices are in use")
     await scene.delete_pod("first")
-    assert await scene.bound("second", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("second", PROMPT_SECONDS) == node
 
     async def one_claim() -> bool:
         return [each["metadata"]["annotations"][EXTENDED_CLAIM] for each in await claims(scene)] == ["true"]
@@ -120,11 +120,11 @@ async def test_nodes_with_a_device_plugin_and_with_devices_serve_one_workload(sc
     names = [f"pod-{index}" for index in range(4)]
     for name in names:
         await scene.pod(name, extended={resource: "1"})
-    assert sorted(await asyncio.gather(*map(scene.bound, names))) == sorted([plugin] * 2 + [devices] * 2)
+    assert sorted(await asyncio.gather(*map(scene.wait_until_bound, names))) == sorted([plugin] * 2 + [devices] * 2)
     assert len(await claims(scene)) == 2
     assert await scene.allocated() == [f"{devices}/gpu-0", f"{devices}/gpu-1"]
     await scene.pod("fifth", extended={resource: "1"})
-    await scene.waits("fifth", f"Insufficient {resource}")
+    await scene.wait_until_unschedulable("fifth", f"Insufficient {resource}")
 
 
 async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(scene: Scene) -> None:
@@ -132,9 +132,9 @@ async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     await scene.pod("both", template="one", extended={resource: "1"})
-    await scene.waits("both", "no combination of devices fits")
+    await scene.wait_until_unschedulable("both", "no combination of devices fits")
     node = await scene.node_with_devices("b", device("gpu-0"), device("gpu-1"))
-    assert await scene.bound("both", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("both", PROMPT_SECONDS) == node
     assert await scene.allocated() == [f"{node}/gpu-0", f"{node}/gpu-1"]
 
 
@@ -142,6 +142,6 @@ async def test_a_pod_that_nobody_can_serve_is_refused_in_words(scene: Scene) -> 
     resource = await backed(scene)
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.pod("more", extended={resource: "2"})
-    await scene.waits("more", "claim <extended-resources>: ")
+    await scene.wait_until_unschedulable("more", "claim <extended-resources>: ")
     assert await claims(scene) == []
     await scene.api.delete(PODS, "more", scene.name, grace_seconds=0)

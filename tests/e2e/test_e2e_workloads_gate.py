@@ -134,7 +134,7 @@ async def test_every_claim_of_a_gang_is_written_before_its_first_binding(groups:
     gangs = [f"gang-{index}" for index in range(GANGS)]
     async with following(groups, PODS) as pods, following(groups, RESOURCE_CLAIMS) as claims:
         await asyncio.gather(*(gang(groups, each) for each in gangs))
-        await asyncio.gather(*(groups.bound(name) for each in gangs for name in names(each)))
+        await asyncio.gather(*(groups.wait_until_bound(name) for each in gangs for name in names(each)))
 
         async def told() -> bool:
             return {each["metadata"]["name"] for each in pods if each["spec"].get("nodeName")} == {
@@ -173,12 +173,12 @@ async def test_killed_before_its_first_binding_nobody_is_bound_and_all_is_releas
     await groups.delete_pod("gang-0")
     relay.handler = pass_on
     await groups.world.extender.start()
-    await groups.free()
+    await groups.wait_until_free()
     assert await bound_members(groups) == {}
     claims = await groups.api.list(RESOURCE_CLAIMS, groups.name)
     assert not any(each.get("status", {}).get("reservedFor") for each in claims)
     await add(groups, "gang", "gang-0")
-    await asyncio.gather(*map(groups.bound, names("gang")))
+    await asyncio.gather(*map(groups.wait_until_bound, names("gang")))
 
 
 @pytest.mark.parametrize("posted", [1, MEMBERS - 1])
@@ -203,7 +203,7 @@ async def test_killed_after_its_first_binding_the_rest_is_bound_as_written(
     await groups.world.extender.start()
     for name in names("gang"):
         (pool, _, _) = (await groups.device_of(name)).partition("/")
-        assert await groups.bound(name) == pool == bound.get(name, pool)
+        assert await groups.wait_until_bound(name) == pool == bound.get(name, pool)
     assert await allocations(groups) == before
     assert devices_of(await shared_claim(groups))[0].startswith("fabric/")
     await expect_rest(groups.api, groups.world.kubelets)

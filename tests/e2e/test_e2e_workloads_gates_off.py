@@ -76,7 +76,7 @@ async def test_with_all_gates_off_ordinary_claims_are_bound_and_fields_that_are_
     for name, node in (("named", quick), ("cut", cut)):
         sources = {"claim": "named"} if name == "named" else {"template": "mig"}
         await scene.pod(name, nodeSelector={"kubernetes.io/hostname": node}, **sources)
-    assert [await scene.bound("named"), await scene.bound("cut")] == [quick, cut]
+    assert [await scene.wait_until_bound("named"), await scene.wait_until_bound("cut")] == [quick, cut]
     assert devices_of(await scene.claim_of("cut")) == [f"{cut}/gpu-0-mig-0"]
 
 
@@ -99,17 +99,17 @@ async def test_with_all_gates_off_members_are_placed_one_by_one(scene: Scene) ->
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     await member(scene, "team", "first", template="one")
-    assert await scene.bound("first") == node
+    assert await scene.wait_until_bound("first") == node
     assert "schedulingGroup" not in (await scene.read("first"))["spec"]
     await member(scene, "team", "second", template="one")
-    await scene.waits("second", "matching devices are in use")
+    await scene.wait_until_unschedulable("second", "matching devices are in use")
 
 
 @ALL_OFF
 async def test_extended_resources_are_served_whatever_gates_are_off_as_theirs_is_locked(scene: Scene) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.pod("extended", extended={await backing(scene): "1"})
-    assert await scene.bound("extended") == node
+    assert await scene.wait_until_bound("extended") == node
     told = (await scene.read("extended"))["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
     assert devices_of(await scene.stored_claim(told)) == [f"{node}/gpu-0"]
 
@@ -121,10 +121,10 @@ async def test_groups_without_claims_are_gangs_whose_members_have_claims_of_thei
     await scene.template("one")
     await create_group(scene, "team", min_count=2, templates={"gpu": "one"})
     await member(scene, "team", "a", template="one")
-    await scene.waits("a", "PodGroup")
+    await scene.wait_until_unschedulable("a", "PodGroup")
     assert await bound_members(scene) == {}
     await member(scene, "team", "b", template="one")
-    assert [await scene.bound(name) for name in "ab"] == [node, node]
+    assert [await scene.wait_until_bound(name) for name in "ab"] == [node, node]
     claims = {name: await scene.claim_of(name) for name in "ab"}
     assert len({claim["metadata"]["uid"] for claim in claims.values()}) == 2
     for name, claim in claims.items():
@@ -139,7 +139,7 @@ async def test_a_claim_by_name_of_a_group_without_claims_is_reserved_for_each_po
     for name in "ab":
         await member(scene, "team", name, claim="shared")
     for name in "ab":
-        await scene.bound(name)
+        await scene.wait_until_bound(name)
     reserved = (await scene.stored_claim("shared"))["status"]["reservedFor"]
     assert sorted((each["resource"], each["name"]) for each in reserved) == [("pods", "a"), ("pods", "b")]
     assert not any(
@@ -160,8 +160,8 @@ async def test_without_extended_resources_of_classes_nodes_that_list_them_are_le
     assert sum("extended-resources" in line for line in scene.world.log_lines()) == 1
     await scene.pod("explicit", extended={explicit: "1"})
     await scene.pod("implicit", extended={implicit: "1"})
-    await scene.waits("explicit", f"Insufficient {explicit}")
-    await scene.waits("implicit", "cannot fit resource")
+    await scene.wait_until_unschedulable("explicit", f"Insufficient {explicit}")
+    await scene.wait_until_unschedulable("implicit", "cannot fit resource")
     listed = await scene.node("b", extended={explicit: "1", implicit: "1"})
-    assert [await scene.bound(name) for name in ("explicit", "implicit")] == [listed, listed]
+    assert [await scene.wait_until_bound(name) for name in ("explicit", "implicit")] == [listed, listed]
     assert list(await scene.api.list(RESOURCE_CLAIMS, scene.name)) == []

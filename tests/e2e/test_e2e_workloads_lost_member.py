@@ -68,9 +68,9 @@ async def test_after_a_restart_the_others_are_refused_and_released_until_there_i
     await groups.delete_pod(names[0])
     await groups.world.extender.start()
     for name in names[1:]:
-        await groups.waits(name, "too few members of the PodGroup can be placed yet")
-    await groups.free()
+        await groups.wait_until_unschedulable(name, "too few members of the PodGroup can be placed yet")
+    await groups.wait_until_free()
     assert await bound_members(groups) == {}
     await member(groups, "gang", names[0], template="own")
-    await asyncio.gather(*map(groups.bound, names))
+    await asyncio.gather(*map(groups.wait_until_bound, names))
     await expect_rest(groups.api, groups.world.kubelets)

@@ -73,7 +73,7 @@ async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: Sce
     names = [f"worker-{index}" for index in range(MEMBERS)]
     await asyncio.gather(*(member(groups, "workers", name, template="domain") for name in names))
     for name in names:
-        await groups.bound(name)
+        await groups.wait_until_bound(name)
     (claim,) = await claims(groups)
     consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": uid}
     assert claim["status"]["reservedFor"] == [consumer]
@@ -82,7 +82,7 @@ async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: Sce
     assert managers == {"dra-extender"}
 
     await member(groups, "workers", "late", template="domain")
-    await groups.bound("late")
+    await groups.wait_until_bound("late")
     assert len(await claims(groups)) == 1
 
     await groups.api.delete(POD_GROUPS, "workers", groups.name)
@@ -99,13 +99,13 @@ async def test_two_groups_with_one_template_get_a_claim_each(groups: Scene) -> N
     for name in ("first", "second"):
         await create_group(groups, name, templates={"gpu": "domain"})
     await member(groups, "first", "a", template="domain")
-    await groups.bound("a")
+    await groups.wait_until_bound("a")
     await member(groups, "second", "b", template="domain")
-    await groups.waits("b")
+    await groups.wait_until_unschedulable("b")
     assert len(await claims(groups)) == 2
     await groups.delete_pod("a")
     await delete_group(groups, "first")
-    await groups.bound("b", 2 * SECONDS)
+    await groups.wait_until_bound("b", 2 * SECONDS)
 
 
 async def test_pod_with_a_claim_of_its_own_beside_the_groups_gets_both(groups: Scene) -> None:
@@ -117,7 +117,7 @@ async def test_pod_with_a_claim_of_its_own_beside_the_groups_gets_both(groups: S
         body["spec"]["schedulingGroup"] = {"podGroupName": "workers"}
         await groups.api.create(PODS, body)
     for name in ("before", "behind"):
-        await groups.bound(name)
+        await groups.wait_until_bound(name)
     assert len(await groups.allocated()) == 3
 
 
@@ -134,7 +134,7 @@ async def test_forged_snapshot_of_a_template_never_arrives(groups: Scene) -> Non
     (claim,) = await groups.api.wait_for(made, SECONDS, "a claim is made for the group")
     assert claim["metadata"]["annotations"] == {"note": "kept", ENTRY_ANNOTATION: "gpu"}
     await member(groups, "forgers", "forger", template="forged")
-    await groups.bound("forger")
+    await groups.wait_until_bound("forger")
     (claim,) = await claims(groups)
     assert "forged" not in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
 
@@ -149,7 +149,7 @@ async def test_a_killed_service_makes_no_second_claim(groups: Scene, world: Worl
     await groups.api.wait_for(made, SECONDS, "the claim is made")
     world.extender.kill()
     await world.extender.start()
-    await groups.bound("a", 2 * SECONDS)
+    await groups.wait_until_bound("a", 2 * SECONDS)
     assert len(await claims(groups)) == 1
 
 
@@ -169,7 +169,7 @@ async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_ca
     world.tolerated.append("left to another controller")
     await create_group(groups, "old", templates={"gpu": "domain"})
     await member(groups, "old", "a", template="domain")
-    await groups.bound("a")
+    await groups.wait_until_bound("a")
     (before,) = await claims(groups)
     await world.cluster.restart_controller_manager(default_gates())
     await create_group(groups, "new", templates={"gpu": "domain"})

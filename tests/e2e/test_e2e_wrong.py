@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 async def test_pod_without_claims_is_bound(scene: Scene) -> None:
     node = await scene.node("a")
     await scene.pod("plain")
-    assert await scene.bound("plain") == node
+    assert await scene.wait_until_bound("plain") == node
 
 
 async def test_each_wrong_pod_is_told_why_and_the_right_one_beside_them_is_bound(scene: Scene) -> None:
@@ -25,7 +25,7 @@ async def test_each_wrong_pod_is_told_why_and_the_right_one_beside_them_is_bound
     await scene.claim("right", f'{scene.attribute("type")} == "mig"')
     for name in ("absent", "no-class", "suffix", "elsewhere", "right"):
         await scene.pod(name, claim=name)
-    assert await scene.bound("right") == node
+    assert await scene.wait_until_bound("right") == node
     expected = {
         "absent": ("claim gpu: claim does not exist", f"{scene.name}/absent"),
         "no-class": ("claim gpu: request gpu: device class does not exist", f"{scene.name}-absent"),
@@ -33,10 +33,10 @@ async def test_each_wrong_pod_is_told_why_and_the_right_one_beside_them_is_bound
         "elsewhere": ("claim gpu: request gpu: no device matches the selectors", f"class {scene.name}"),
     }
     for name, (short, detail) in expected.items():
-        message = await scene.waits(name, short)
+        message = await scene.wait_until_unschedulable(name, short)
         assert message.startswith(f"0/1 nodes are available: 1 {short}.")
         assert detail not in message or name == "no-class"
-        await scene.told(name, short, detail)
+        await scene.wait_for_event(name, short, detail)
 
 
 async def test_selector_that_does_not_compile_is_not_even_stored(scene: Scene) -> None:
@@ -51,25 +51,25 @@ async def test_missing_claim_and_class_get_their_pods_bound_when_they_appear(sce
     await scene.pod("claimless", claim="late")
     await scene.claim("classless", device_class=f"{scene.name}-late")
     await scene.pod("classless", claim="classless")
-    await scene.waits("claimless", "claim does not exist")
-    await scene.waits("classless", "device class does not exist")
+    await scene.wait_until_unschedulable("claimless", "claim does not exist")
+    await scene.wait_until_unschedulable("classless", "device class does not exist")
     await scene.claim("late")
-    assert await scene.bound("claimless", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("claimless", PROMPT_SECONDS) == node
     late = device_class(f"{scene.name}-late", f'device.driver == "{scene.driver}"')
     await scene.api.create(DEVICE_CLASSES, late)
-    assert await scene.bound("classless", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("classless", PROMPT_SECONDS) == node
 
 
 async def test_class_that_is_deleted_while_a_pod_waits_is_missed_until_it_is_back(scene: Scene) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     await scene.pod("first", template="one")
-    await scene.bound("first")
+    await scene.wait_until_bound("first")
     await scene.pod("second", template="one")
-    await scene.waits("second", "matching devices are in use")
+    await scene.wait_until_unschedulable("second", "matching devices are in use")
     await scene.api.delete(DEVICE_CLASSES, scene.name)
-    await scene.waits("second", "device class does not exist", again=True)
+    await scene.wait_until_unschedulable("second", "device class does not exist", again=True)
     await scene.delete_pod("first")
-    await scene.free()
+    await scene.wait_until_free()
     await scene.api.create(DEVICE_CLASSES, scene.device_class())
-    assert await scene.bound("second", PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("second", PROMPT_SECONDS) == node

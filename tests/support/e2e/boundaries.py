@@ -22,7 +22,7 @@ class Boundary:
 
 
 class Boundaries:
-    """Lets the writes for each pod through up to its boundary; then it and all that follows wait for `let_go`.
+    """Lets the writes for each pod through up to its boundary; then it and all that follows wait for `release`.
 
     Claims belong to the pod whose name their own begins with, up to a dot, or to what is appended for extended resources.
     `steps` are the writes that came, by pod.
@@ -44,7 +44,7 @@ class Boundaries:
         """What came of the pods that have not reached their boundary."""
         return {f"{pod} {at}": self.steps.get(pod, []) for pod, at in self._plan.items() if pod not in self.reached}
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let everything through that waits."""
         self._go.set()
 

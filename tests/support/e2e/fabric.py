@@ -70,7 +70,7 @@ def chosen_node(claim: Object) -> str:
     return str(term["values"][0])
 
 
-async def said(scene: Scene, pod: str, *words: str) -> str:
+async def wait_for_any_event(scene: Scene, pod: str, *words: str) -> str:
     """Waits for an Event of anybody about the pod that contains all these words; returns its text."""
 
     async def note() -> str:
@@ -80,7 +80,7 @@ async def said(scene: Scene, pod: str, *words: str) -> str:
     return await scene.api.wait_for(note, SECONDS, f"an Event about pod {pod} says {words}")
 
 
-async def nominated(scene: Scene, pod: str, node: str) -> None:
+async def wait_until_nominated(scene: Scene, pod: str, node: str) -> None:
     """Waits until this is the nominated node of the pod (nothing: until it has none)."""
 
     async def so() -> bool:

@@ -20,12 +20,12 @@ class Held:
         """Whether so many calls wait (for `wait_for`)."""
         return self.waiting >= count
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Deliver them now, however late."""
         self._go.set()
 
     async def wait(self) -> None:
-        """Until `let_go`."""
+        """Until `release`."""
         self.waiting += 1
         await self._go.wait()
 
@@ -56,7 +56,7 @@ class Relay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for held in self._held.values():
-            held.let_go()
+            held.release()
         if self._runner is not None:
             await self._runner.cleanup()
         if self._session is not None:
@@ -70,7 +70,7 @@ class Relay:
             yield held
         finally:
             self._held.pop(verb, None)
-            held.let_go()
+            held.release()
 
     async def where(self) -> str:
         """URL of the extender that is called now."""

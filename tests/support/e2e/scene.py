@@ -130,8 +130,8 @@ class Scene:
         """The node to which the pod is bound, or nothing."""
         return str((await self.read(name))["spec"].get("nodeName", ""))
 
-    async def bound(self, name: str, seconds: float = SECONDS) -> str:
-        """Waits until the pod is bound; returns the node."""
+    async def wait_until_bound(self, name: str, seconds: float = SECONDS) -> str:
+        """Wait until the pod is bound; returns the node."""
         try:
             return await self.api.wait_for(lambda: self.node_of(name), seconds, f"pod {name} is bound")
         except TimeoutError as late:
@@ -142,13 +142,13 @@ class Scene:
         conditions = (await self.read(name))["status"].get("conditions", ())
         return next((dict(each) for each in conditions if each["type"] == "PodScheduled"), {})
 
-    async def waits(self, name: str, because: str = "", *, again: bool = False) -> str:
-        """Waits until kube-scheduler says that the pod fits nowhere, with `because` among its words; returns these.
+    async def wait_until_unschedulable(self, name: str, because: str = "", *, again: bool = False) -> str:
+        """Wait until kube-scheduler says that the pod fits nowhere, with `because` in its message; returns the message.
 
-        `again`: lets kube-scheduler retry rejected pods now and then, for it may hear of a change before the extender does.
+        `again`: let kube-scheduler retry rejected pods now and then, because it may see a change before the extender does.
         """
 
-        async def told() -> str:
+        async def rejection() -> str:
             found = await self.condition(name)
             message = str(found.get("message", ""))
             if found.get("reason") == "Unschedulable" and because in message:
@@ -158,24 +158,24 @@ class Scene:
             return ""
 
         try:
-            message = await self.api.wait_for(told, SECONDS, f"pod {name} is unschedulable ({because!r})")
+            message = await self.api.wait_for(rejection, SECONDS, f"pod {name} is unschedulable ({because!r})")
         except TimeoutError as late:
             raise TimeoutError(f"{late} {await self.state(name)}") from late
         assert await self.node_of(name) == ""
         return message
 
     async def retry(self) -> None:
-        """Lets kube-scheduler retry all rejected pods, as any change of a DeviceClass does."""
+        """Let kube-scheduler retry all rejected pods, as any change of a DeviceClass does."""
         change = {"metadata": {"annotations": {"example.com/retried-at": str(time.monotonic())}}}
         await self.api.patch(DEVICE_CLASSES, WAKE_UP_CLASS, change)
         await asyncio.sleep(RETRY_SECONDS)
 
     async def events(self, name: str) -> list[Object]:
-        """Events about the pod, of anybody."""
+        """Events about the pod, of any controller."""
         return [each for each in await self.api.list(EVENTS, self.name) if each["regarding"].get("name") == name]
 
-    async def told(self, name: str, *words: str) -> str:
-        """Waits for an Event of the extender about the pod that contains all these words; returns its text."""
+    async def wait_for_event(self, name: str, *words: str) -> str:
+        """Wait for an Event of the extender about the pod with all these texts; returns its note."""
 
         async def note() -> str:
             for each in await self.events(name):
@@ -184,7 +184,7 @@ class Scene:
                     return text
             return ""
 
-        return await self.api.wait_for(note, SECONDS, f"the extender tells about pod {name}: {words}")
+        return await self.api.wait_for(note, SECONDS, f"an Event of the extender about pod {name} says {words}")
 
     async def state(self, name: str) -> str:
         """What is known about a pod that does not do what it should."""
@@ -214,8 +214,8 @@ class Scene:
         """All devices that claims of this scene hold, sorted."""
         return sorted(each for claim in await self.api.list(RESOURCE_CLAIMS, self.name) for each in devices_of(claim))
 
-    async def free(self, seconds: float = SECONDS) -> None:
-        """Waits until no claim of this scene is allocated."""
+    async def wait_until_free(self, seconds: float = SECONDS) -> None:
+        """Wait until no claim of this scene is allocated."""
 
         async def nothing() -> bool:
             return not await self.allocated()
