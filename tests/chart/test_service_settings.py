@@ -3,8 +3,8 @@
 import os
 
 import pytest
+from dra_extender.config.scheduling_settings import bind_http_seconds
 from dra_extender.config.settings import Settings, load_settings
-from dra_extender.config.timeouts import bind_http_seconds
 from dra_extender.kubescheduler.validate import check, limits_of
 
 from tests.chart.programs import Helm, Object, documents

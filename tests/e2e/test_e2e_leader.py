@@ -173,7 +173,7 @@ async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_its_waiting
     assert lease["leaseTransitions"] == before + 1
     assert any((each.get("verb"), "stopping" in str(each.get("reason"))) == ("bind", True) for each in leader.log())
     said = [each["msg"] for each in leader.log()]
-    assert "released lease" in said[said.index("asked to stop") :]
+    assert "released lease" in said[said.index("stop requested") :]
     assert said[-1] == "stopped"
     assert await scene.node_of("worker") == ""
     await attach(scene, claim)

@@ -22,8 +22,8 @@ from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.scheduling.requeue.waker import Waker
-from dra_extender.service.gc_policy import GcPolicy
 from dra_extender.service.policy_reloader import PolicyReloader
+from dra_extender.service.service import GcPolicy
 
 from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtures
 from tests.kube.test_kube_cluster import Make, make, sleeper  # noqa: F401 - fixtures

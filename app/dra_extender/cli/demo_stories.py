@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
+from dra_extender.config.scheduling_settings import FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.config.settings import Settings
-from dra_extender.config.timeouts import FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster

@@ -1,4 +1,4 @@
-"""Settings of the decisions: how pods are placed, and which optional parts of DRA are in use."""
+"""Settings of the decisions: how pods are placed, which optional parts of DRA are in use, and the time limits that follow."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -9,12 +9,22 @@ from pydantic import Field, model_validator
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.library.environment import LATEST, Release
 from dra_extender.config.service_settings import SettingsGroup
-from dra_extender.config.timeouts import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.kept_claims import NAMESPACE_BYTES
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
 
+FILTER_HTTP_SECONDS: Final = 5.0
+"""The `httpTimeout` of the stanza with filter, prioritize and preempt: the scheduling loop stands still for as long."""
+BIND_MARGIN_SECONDS: Final = 60.0
+"""By how much the `httpTimeout` of the stanza with bind exceeds the binding timeout, for everything else a bind does."""
+WRITE_SECONDS: Final = 15.0
+"""The longest that one write to the API server may take."""
 _ON: Final = Features()
+
+
+def bind_http_seconds(binding_timeout: float) -> float:
+    """The `httpTimeout` of the stanza with bind, in seconds, for a binding timeout in seconds."""
+    return binding_timeout + BIND_MARGIN_SECONDS
 
 
 class SchedulingSettings(SettingsGroup):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from dra_extender.config.timeouts import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
+from dra_extender.config.scheduling_settings import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.kubescheduler.render import VERBS
 from dra_extender.manifests.problems import FieldProblem
 from dra_extender.model.go_duration import SECOND, parse_go_duration

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dra_extender.config.timeouts import FILTER_HTTP_SECONDS, bind_http_seconds
+from dra_extender.config.scheduling_settings import FILTER_HTTP_SECONDS, bind_http_seconds
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"

@@ -1,46 +1,81 @@
+"""Which of several replicas acts."""
+
 import asyncio
 from collections.abc import Mapping
+from typing import Protocol
 
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.leader.election import LeaderElection
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
 
 
-class KubeLeadership:
-    """Leader election on a cluster (`service.Leadership`): the lease, the caches behind it, and where kube-scheduler calls."""
-
-    def __init__(self, election: LeaderElection, cluster: KubeCluster, route: EndpointPublisher | None) -> None:
-        self._election = election
-        self._cluster = cluster
-        self._route = route
+class Leadership(Protocol):
+    """Decides which of several replicas acts."""
 
     def reason(self) -> str | None:
-        """None while this replica leads; else why it may not act."""
-        return self._election.reason()
+        """None while this replica leads; else why it may not act.  Cheap, and exact at every moment."""
+        ...
 
     async def win(self) -> None:
         """Returns when this replica leads."""
+        ...
+
+    async def keep(self) -> None:
+        """Returns when this replica leads no longer."""
+        ...
+
+    async def catch_up(self) -> None:
+        """Returns when everything that was stored before the call has been delivered to the sinks."""
+        ...
+
+    async def announce(self) -> None:
+        """Direct the calls of kube-scheduler to this replica, until cancelled."""
+        ...
+
+    def notes(self) -> Mapping[str, str]:
+        """Problems that do not end a term, by name, for `/readyz?verbose`."""
+        ...
+
+    async def release(self) -> None:
+        """Let another replica lead at once; never raises."""
+        ...
+
+
+class KubeLeadership:
+    """Leader election on a cluster: the lease, the caches, and the endpoint that kube-scheduler calls."""
+
+    def __init__(self, election: LeaderElection, cluster: KubeCluster, publisher: EndpointPublisher | None) -> None:
+        self._election = election
+        self._cluster = cluster
+        self._publisher = publisher
+
+    def reason(self) -> str | None:
+        """See Leadership."""
+        return self._election.reason()
+
+    async def win(self) -> None:
+        """See Leadership."""
         await self._election.win()
 
     async def keep(self) -> None:
-        """Returns when it does not any more."""
+        """See Leadership."""
         await self._election.keep()
 
     async def catch_up(self) -> None:
-        """Returns when the caches know everything that was stored before the call, by the leader before us too."""
+        """See Leadership."""
         await self._cluster.refresh()
 
     async def announce(self) -> None:
-        """Have kube-scheduler's calls come here, until cancelled."""
-        if self._route is not None:
-            await self._route.run()
+        """See Leadership."""
+        if self._publisher is not None:
+            await self._publisher.run()
         await asyncio.Event().wait()
 
     def notes(self) -> Mapping[str, str]:
-        """Troubles with which the service goes on."""
-        trouble = self._route.last_error if self._route is not None else None
-        return {"service-route": trouble} if trouble else {}
+        """See Leadership."""
+        problem = self._publisher.last_error if self._publisher is not None else None
+        return {"service-route": problem} if problem else {}
 
     async def release(self) -> None:
-        """Give the lease up, so that another replica leads at once."""
+        """See Leadership."""
         await self._election.release()

@@ -1,9 +1,23 @@
-"""One running extender: the order in which its parts start and stop, and the terms of a replica that leads at times."""
+"""One running extender: the order in which its parts start and stop.
+
+Start:
+
+1. the HTTP server: probes and metrics are served, the verbs respond with an error;
+2. the policy file is read;
+3. the watches of the cluster begin, until every kind is listed;
+4. background work begins: garbage collection, checks of the policy file;
+5. with leader election, the replica stands by until it holds the lease, and lists every kind again;
+6. the use cases start, the gate opens, and the endpoint of the Service is published.
+
+Stop: the gate closes, the use cases drain, background work and watches end, the lease is released, the HTTP server ends.  A
+replica that loses its lease goes back to step 5.
+"""
 
 import asyncio
+import gc
 import socket
-from collections.abc import Awaitable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -18,13 +32,15 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import STOPPING
-from dra_extender.service.gc_policy import GcPolicy, quiet_collector
 from dra_extender.service.http_server import serving
+from dra_extender.service.leadership import Leadership
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.telemetry.metrics import Metrics
 
 LOADING: Final = "the extender is starting: its caches are not complete yet"
 CATCHING_UP: Final = "this replica has just become the leader: its caches are being brought up to date"
+
+_COLLECT_SECONDS: Final = 30.0
 
 _LOG = structlog.get_logger(__name__)
 
@@ -49,42 +65,38 @@ class WatchedCluster(Cluster, Protocol):
         ...
 
 
-class Leadership(Protocol):
-    """Decides which of several replicas acts."""
+class GcPolicy:
+    """Keeps the cyclic garbage collector out of the caches: a full collection stops the process for up to a second."""
 
-    def reason(self) -> str | None:
-        """None while this replica leads; else why it may not act.  Cheap, and right at every moment."""
-        ...
+    def freeze(self) -> None:
+        """Exempt every object that exists now."""
+        gc.collect()
+        gc.freeze()
 
-    async def win(self) -> None:
-        """Returns when this replica leads."""
-        ...
+    async def run(self) -> None:
+        """Collect young cycles, which failed requests and ended tasks leave behind, every 30 s."""
+        while True:
+            await asyncio.sleep(_COLLECT_SECONDS)
+            gc.collect(1)
 
-    async def keep(self) -> None:
-        """Returns when it does not any more."""
-        ...
 
-    async def catch_up(self) -> None:
-        """Returns when the sinks know everything that was stored before the call."""
-        ...
-
-    async def announce(self) -> None:
-        """Have kube-scheduler's calls come here, until cancelled."""
-        ...
-
-    def notes(self) -> Mapping[str, str]:
-        """Problems that do not end a term, by name, for `/readyz?verbose`."""
-        ...
-
-    async def release(self) -> None:
-        """Let another replica lead at once; never raises."""
-        ...
+@contextmanager
+def quiet_collector() -> Iterator[GcPolicy]:
+    """Inside the block, no collection starts by itself."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield GcPolicy()
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
 
 
 class Service:
     """One running extender over a cluster: ledger, use cases and HTTP side.
 
-    With a `leadership` it stands by with warm caches until it leads, and again when it leads no more.
+    With a `leadership`, it stands by with warm caches until it leads, and again after it has lost the lease.
     """
 
     def __init__(
@@ -167,11 +179,11 @@ class Service:
                 return
             collector.freeze()
             keep = self._supervisor.keep
-            going_on = [keep(BackgroundTask.COLLECTOR, collector.run), keep(BackgroundTask.POLICY, self.policy.run)]
+            background = [keep(BackgroundTask.COLLECTOR, collector.run), keep(BackgroundTask.POLICY, self.policy.run)]
             try:
                 await self._terms(stopped)
             finally:
-                for each in going_on:
+                for each in background:
                     each.cancel()
         finally:
             stopped.cancel()
@@ -182,7 +194,7 @@ class Service:
         await self._cluster.wait_synced()
 
     async def _terms(self, stopped: asyncio.Task[bool]) -> None:
-        """Act for as long as this replica leads, again and again, until stopped."""
+        """One term after the other until stopped: stand by, lead, stand by again."""
         self._phase = None
         if self._leadership is None:
             await self._term({stopped})
@@ -191,13 +203,13 @@ class Service:
             self.gate.close(self._not_leading)
             _LOG.info("standing by")
             if await _unless(stopped, self._leadership.win()):
-                # It goes on while writes in flight end, until the lease is given up.
+                # Renewals continue while writes in flight end, until the lease is released.
                 self._keeping = self._supervisor.begin(BackgroundTask.LEASE, self._leadership.keep())
                 if await _unless_any({stopped, self._keeping}, self._leadership.catch_up()):
                     await self._term({stopped, self._keeping}, self._leadership)
 
     async def _term(self, ends: set[asyncio.Task[bool] | asyncio.Task[None]], leads: Leadership | None = None) -> None:
-        """Answer the verbs until one of `ends` is done."""
+        """Start the use cases and open the gate, until one of `ends` is done; then close the gate and drain."""
         await self.extender.start()
         self.gate.open(leads.reason if leads else None)
         announcing = self._supervisor.keep(BackgroundTask.SERVICE_ROUTE, leads.announce) if leads else None
@@ -206,7 +218,7 @@ class Service:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.gate.close(self._phase or self._not_leading)
-            _LOG.info("ending the work", reason=self.gate.reason)
+            _LOG.info("draining", reason=self.gate.reason)
             if announcing is not None:
                 announcing.cancel()
             await self._drain(self._phase or self._not_leading())
@@ -216,9 +228,7 @@ class Service:
             async with asyncio.timeout(self._settings.stop_seconds):
                 await self.extender.stop(reason)
         except TimeoutError:
-            _LOG.warning(
-                "writes did not end in time; the next bind of each pod carries on", seconds=self._settings.stop_seconds
-            )
+            _LOG.warning("drain timed out", seconds=self._settings.stop_seconds)
 
     async def _resign(self) -> None:
         if self._keeping is not None:
@@ -236,12 +246,12 @@ class Service:
 
 
 async def _unless(stopped: asyncio.Task[bool], work: Awaitable[None]) -> bool:
-    """Whether the work was completed before the stop, which cancels it."""
+    """Whether the work was completed; the stop cancels it."""
     return await _unless_any({stopped}, work)
 
 
 async def _unless_any(ends: set[asyncio.Task[bool] | asyncio.Task[None]], work: Awaitable[None]) -> bool:
-    """Whether the work was completed before one of the ends, which cancels it."""
+    """Whether the work was completed; the first of the ends cancels it."""
     task = asyncio.ensure_future(work)
     await asyncio.wait({task, *ends}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():

@@ -1,4 +1,9 @@
-"""The composition root: what a replica consists of."""
+"""The composition root: what a replica consists of.
+
+Every part reports to the metrics.  The cluster reads from and writes to the API server; with leader election, it writes only while
+the election holds the lease.  The service has the ledger, the use cases and the HTTP side; `service.Service.run` starts and stops
+everything, in the order that the docstring of its module lists.
+"""
 
 import asyncio
 import signal
@@ -15,7 +20,7 @@ from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery.server_features import Support
 from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
-from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
+from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 from dra_extender.kubescheduler.validate import check, limits_of, read_document, scheduler_names
 from dra_extender.service.http_server import listen, raise_limit
 from dra_extender.service.leadership import KubeLeadership
@@ -25,28 +30,34 @@ from dra_extender.telemetry.metrics import Metrics
 _LOG = structlog.get_logger(__name__)
 
 
+def run(settings: Settings) -> None:
+    """As `serve`, in an event loop of its own."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(settings))
+
+
 async def serve(settings: Settings) -> None:
     """Run the service against the API server until SIGTERM or SIGINT.
 
     Raises:
         ListenError: the address cannot be used.
         ConfigurationError: there is no usable configuration of the API server.
-        InvalidSettingsError: leader election is on, but the namespace of the Lease is not known; or kube-scheduler's
+        InvalidSettingsError: leader election is enabled, but the namespace of the Lease is not known; or kube-scheduler's
             configuration does not fit the settings.
         InvalidPolicyError: the policy file is wrong.
-        ClusterError: the API server does not answer, is too old, or does not let us in.
+        ClusterError: the API server does not answer, is too old, or refuses access.
     """
     settings = with_scheduler(settings)
     metrics = Metrics()
     connection = kube_settings(settings)
-    election = _election(settings.leader_election, connection, metrics)
+    election = _election(settings.leader_election, connection, metrics) if settings.leader_election.enabled else None
     cluster = kube_cluster(connection, metrics, election)
     raise_limit()
     with listen(settings.server) as listener:
         leadership = None
         if election is not None:
-            route = _route(settings.leader_election, connection, cluster, listener.getsockname()[1])
-            leadership = KubeLeadership(election, cluster, route)
+            publisher = _publisher(settings.leader_election, connection, cluster, listener.getsockname()[1])
+            leadership = KubeLeadership(election, cluster, publisher)
         await Service(settings, cluster, metrics, leadership).run(_stop_on_signal(), listener)
 
 
@@ -67,12 +78,6 @@ def with_scheduler(settings: Settings) -> Settings:
     return settings.model_copy(update={"scheduling": settings.scheduling.model_copy(update={"scheduler_names": names})})
 
 
-def run(settings: Settings) -> None:
-    """As `serve`, in an event loop of its own."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(settings))
-
-
 def kube_settings(settings: Settings) -> KubeSettings:
     """How to reach the configured API server."""
     return KubeSettings(
@@ -84,8 +89,22 @@ def kube_settings(settings: Settings) -> KubeSettings:
     )
 
 
+def _election(settings: LeaderElectionSettings, connection: KubeSettings, metrics: Metrics) -> LeaderElection:
+    # The host name of a pod is the pod's name; the UUID distinguishes a restarted container from the one before.
+    host = settings.host or socket.gethostname()
+    lease = LeaseSettings(
+        namespace=_namespace(settings),
+        name=settings.lease_name,
+        host=host,
+        identity=f"{host}_{uuid4()}",
+        follow=settings.follow_lease,
+        times=LeaseTimes(settings.duration_seconds, settings.renew_seconds, settings.retry_seconds),
+    )
+    return LeaderElection(lease, connection, observer=metrics, terms=metrics)
+
+
 def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderElection | None = None) -> KubeCluster:
-    """The cluster behind an API server, counted by `metrics`; with an election it is written to only while this replica leads."""
+    """The cluster behind an API server, which reports to `metrics`; with an election, it writes only while this replica leads."""
     cluster = KubeCluster(connection, observer=metrics, election=election)
 
     def refresh() -> None:
@@ -99,35 +118,14 @@ def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderEle
     return cluster
 
 
-def _election(settings: LeaderElectionSettings, connection: KubeSettings, metrics: Metrics) -> LeaderElection | None:
-    if not settings.enabled:
-        return None
-    # The host name of a pod is the pod's name; the rest of the identity tells a restarted container from the one before.
-    host = settings.host or socket.gethostname()
-    lease = LeaseSettings(
-        namespace=_namespace(settings),
-        name=settings.lease_name,
-        host=host,
-        identity=f"{host}_{uuid4()}",
-        follow=settings.follow_lease,
-        times=LeaseTimes(settings.duration_seconds, settings.renew_seconds, settings.retry_seconds),
-    )
-    return LeaderElection(lease, connection, observer=metrics, terms=metrics)
-
-
-def _route(
+def _publisher(
     settings: LeaderElectionSettings, connection: KubeSettings, cluster: KubeCluster, port: int
 ) -> EndpointPublisher | None:
+    """What directs the configured Service to this replica; None without such a Service."""
     if settings.service is None:
         return None
-    return EndpointPublisher(
-        cluster.transport,
-        connection,
-        namespace=_namespace(settings),
-        service=settings.service,
-        address=str(settings.address),
-        port=port,
-    )
+    endpoint = ServiceEndpoint(_namespace(settings), settings.service, str(settings.address), port)
+    return EndpointPublisher(cluster.transport, connection, endpoint)
 
 
 def _namespace(settings: LeaderElectionSettings) -> str:
@@ -146,7 +144,7 @@ def _stop_on_signal() -> asyncio.Event:
     loop = asyncio.get_running_loop()
 
     def first(number: signal.Signals) -> None:
-        _LOG.info("asked to stop", signal=number.name)
+        _LOG.info("stop requested", signal=number.name)
         stop.set()
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)

@@ -4,7 +4,7 @@ import json
 from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
+from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 from dra_extender.kube.watch.reflector import SleepAndJitter
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
@@ -14,16 +14,13 @@ from tests.support.turns import until
 PATH = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/extender"
 
 
-def route(
+def publisher(
     transport: ApiTransport, settings: KubeSettings, sleeper: Sleeper, address: str = "192.0.2.7"
 ) -> EndpointPublisher:
     return EndpointPublisher(
         transport,
         settings,
-        namespace="ns",
-        service="extender",
-        address=address,
-        port=8080,
+        ServiceEndpoint("ns", "extender", address, 8080),
         chance=SleepAndJitter(sleep=sleeper),
     )
 
@@ -34,7 +31,7 @@ async def test_the_service_gets_one_ready_endpoint_that_replaces_whatever_was_th
     """By an apply that makes or changes the EndpointSlice, again and again."""
     server.intervene("PATCH", PATH, lambda _: web.json_response({}), times=1000)
     sleeper = Sleeper(limit=3)
-    task = asyncio.create_task(route(transport, settings, sleeper).run())
+    task = asyncio.create_task(publisher(transport, settings, sleeper).run())
     await until(lambda: len(sleeper.pauses) == 3)
     task.cancel()
     seen = server.requests("PATCH", PATH)
@@ -56,7 +53,7 @@ async def test_a_refusal_is_said_and_tried_again(
     server.intervene("PATCH", PATH, lambda _: status_answer(403, "Forbidden", "you may not"), times=2)
     server.intervene("PATCH", PATH, lambda _: web.json_response({}), times=1000)
     sleeper = Sleeper(limit=2)
-    made = route(transport, settings, sleeper, "2001:db8::7")
+    made = publisher(transport, settings, sleeper, "2001:db8::7")
     task = asyncio.create_task(made.run())
     await until(lambda: len(sleeper.pauses) == 2)
     assert made.last_error == "apply endpointslices ns/extender: 403 Forbidden: you may not"

@@ -1,7 +1,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dra_extender.config.timeouts import WRITE_SECONDS
+from dra_extender.config.scheduling_settings import WRITE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

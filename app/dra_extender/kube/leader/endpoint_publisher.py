@@ -1,5 +1,5 @@
 import ipaddress
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -18,6 +18,15 @@ _AGAIN_SECONDS: Final = 30.0
 _LOG = structlog.get_logger(__name__)
 
 
+class ServiceEndpoint(NamedTuple):
+    """A Service without selector, and where this replica listens for it."""
+
+    namespace: str
+    service: str
+    address: str
+    port: int
+
+
 class EndpointPublisher:
     """Points a Service without selector at this replica, by an EndpointSlice of the Service's name.
 
@@ -29,11 +38,7 @@ class EndpointPublisher:
         self,
         transport: ApiTransport,
         settings: KubeSettings,
-        *,
-        namespace: str,
-        service: str,
-        address: str,
-        port: int,
+        endpoint: ServiceEndpoint,
         chance: SleepAndJitter | None = None,
     ) -> None:
         self.last_error: str | None = None
@@ -41,9 +46,9 @@ class EndpointPublisher:
         self._chance = chance or SleepAndJitter()
         self._seconds = settings.timeouts.write
         self._query = {"fieldManager": settings.identity, "force": "true"}
-        self._intent = RequestIntent("apply", ENDPOINT_SLICES.plural, f"{namespace}/{service}")
-        self._path = ENDPOINT_SLICES.path(namespace, service)
-        self._body = _endpoint_slice(namespace, service, address, port)
+        self._intent = RequestIntent("apply", ENDPOINT_SLICES.plural, f"{endpoint.namespace}/{endpoint.service}")
+        self._path = ENDPOINT_SLICES.path(endpoint.namespace, endpoint.service)
+        self._body = _endpoint_slice(endpoint)
 
     async def run(self) -> None:
         """Publish now and every 30 s, because others may change the EndpointSlice, until cancelled."""
@@ -71,22 +76,22 @@ class EndpointPublisher:
                 await self._chance.sleep(_AGAIN_SECONDS)
 
 
-def _endpoint_slice(namespace: str, service: str, address: str, port: int) -> bytes:
+def _endpoint_slice(endpoint: ServiceEndpoint) -> bytes:
     """The one endpoint of the Service.  JSON is YAML, which is what server-side apply takes."""
     return msgspec.json.encode(
         {
             "apiVersion": ENDPOINT_SLICES.group_version,
             "kind": "EndpointSlice",
             "metadata": {
-                "namespace": namespace,
-                "name": service,
+                "namespace": endpoint.namespace,
+                "name": endpoint.service,
                 "labels": {
-                    "kubernetes.io/service-name": service,
+                    "kubernetes.io/service-name": endpoint.service,
                     "endpointslice.kubernetes.io/managed-by": "dra-extender",
                 },
             },
-            "addressType": f"IPv{ipaddress.ip_address(address).version}",
-            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-            "ports": [{"name": PORT_NAME, "port": port, "protocol": "TCP"}],
+            "addressType": f"IPv{ipaddress.ip_address(endpoint.address).version}",
+            "endpoints": [{"addresses": [endpoint.address], "conditions": {"ready": True}}],
+            "ports": [{"name": PORT_NAME, "port": endpoint.port, "protocol": "TCP"}],
         }
     )
