@@ -276,33 +276,37 @@ class NodeEvaluator:
         return result
 
     def _evaluate_free(self, run: _Pass, node: Node) -> NodeResult:
-        equivalence = self._equivalence
+        table, equivalence = run.table, self._equivalence
         inventory = equivalence.inventory(node)
-        equivalence_class = None if inventory is None else equivalence.class_of(node, inventory, run.table.reads)
+        equivalence_class = None if inventory is None else equivalence.class_of(node, inventory, table.reads)
         versions = (self._ledger.state.of(node.name), 0)
-        usage, cached = self._ledger.claims.usage, run.table.free
-        return self._result(run, _NodeState(node, usage, cached, versions, inventory, equivalence_class))
+        of_class = None if equivalence_class is None else table.classes.get(equivalence_class)
+        if of_class is None or inventory is None:
+            usage = self._ledger.claims.usage
+            return self._search(run, _NodeState(node, usage, table.free, versions, inventory, equivalence_class))
+        result = table.free[node.name] = of_class.on(node.name, inventory.pools, versions)
+        return result
 
     def _evaluate_under_holds(self, run: _Pass, node: Node) -> NodeResult:
-        ledger, cached = self._ledger, run.table.held
+        ledger, table = self._ledger, run.table
         state, hold = versions = ledger.state.of(node.name), ledger.held.of(node.name)
-        known = cached.get(node.name)
+        known = table.held.get(node.name)
         if known is not None and known.state == state and known.hold == hold:
             return known
         usage, inventory = ledger.usage(), self._equivalence.inventory(node)
         equivalence_class = (
-            None if inventory is None else self._equivalence.class_under(node, inventory, run.table.reads, usage)
+            None if inventory is None else self._equivalence.class_under(node, inventory, table.reads, usage)
         )
-        return self._result(run, _NodeState(node, usage, cached, versions, inventory, equivalence_class))
-
-    def _result(self, run: _Pass, at: _NodeState) -> NodeResult:
-        """The result that is cached from now on: that of the node's equivalence class, else what a search finds."""
-        node, table, equivalence_class, inventory = at.node, run.table, at.equivalence_class, at.inventory
         of_class = None if equivalence_class is None else table.classes.get(equivalence_class)
-        if of_class is not None and inventory is not None:
-            result = at.cached[node.name] = of_class.on(node.name, inventory.pools, at.versions)
-            return result
-        found = self._search(run, at)
+        if of_class is None or inventory is None:
+            return self._search(run, _NodeState(node, usage, table.held, versions, inventory, equivalence_class))
+        result = table.held[node.name] = of_class.on(node.name, inventory.pools, versions)
+        return result
+
+    def _search(self, run: _Pass, at: _NodeState) -> NodeResult:
+        """Search the node; the result is cached for it and for its equivalence class, if it is valid there."""
+        node, inventory, equivalence_class = at.node, at.inventory, at.equivalence_class
+        found = self._find(run, at)
         placement, rejection, score_terms = found.placement, found.rejection, found.score_terms
         text = "" if rejection is None else rejection.summary
         result = NodeResult(*at.versions, placement, rejection, text, score_terms, limited=not found.lasting)
@@ -310,10 +314,10 @@ class NodeEvaluator:
             at.cached[node.name] = result
         if found.shared and equivalence_class is not None and inventory is not None:
             template = None if placement is None else PlacementTemplate(node.name, inventory.pools, placement)
-            table.learn(equivalence_class, ClassResult(template, rejection, text, score_terms))
+            run.table.learn(equivalence_class, ClassResult(template, rejection, text, score_terms))
         return result
 
-    def _search(self, run: _Pass, at: _NodeState) -> _Found:
+    def _find(self, run: _Pass, at: _NodeState) -> _Found:
         run.searched += 1
         under = (at.cached is run.table.held, *at.versions)
         answer = self._allocator.search(run.demand, at.node, at.usage, run.out_of_time, under)

@@ -30,10 +30,14 @@ class NodeResult:
         rejection: Rejection | None,
         text: str,
         score_terms: tuple[ScoreTerms, ...] = (),
+        template: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None,
         *,
         limited: bool = False,
     ) -> None:
-        """Either a placement with its score terms, or a rejection with its summary as `text`."""
+        """Either a placement with its score terms, or a rejection with its summary as `text`.
+
+        `template` with the node and its local pools stands for a placement that is made when it is read first.
+        """
         self.state = state
         self.hold = hold
         self.rejection = rejection
@@ -41,21 +45,7 @@ class NodeResult:
         self.score_terms = score_terms
         self.limited = limited
         self._placement = placement
-        self._template: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None
-
-    @classmethod
-    def of_template(
-        cls,
-        versions: tuple[int, int],
-        template: PlacementTemplate,
-        node: str,
-        pools: tuple[PoolId, ...],
-        score_terms: tuple[ScoreTerms, ...],
-    ) -> "NodeResult":
-        """The result on a node that is equivalent to that of the template; the placement is made when it is read first."""
-        made = cls(*versions, None, None, "", score_terms)
-        made._template = (template, node, pools)
-        return made
+        self._template = template
 
     @property
     def placement(self) -> Placement | None:

@@ -37,7 +37,7 @@ class ClassResult:
     def on(self, node: str, pools: tuple[PoolId, ...], versions: tuple[int, int]) -> NodeResult:
         """The result on a node of the class with these local pools, at these versions (state, hold)."""
         if self.template is not None:
-            return NodeResult.of_template(versions, self.template, node, pools, self.score_terms)
+            return NodeResult(*versions, None, None, "", self.score_terms, (self.template, node, pools))
         rejected = self.rejected.get(versions)
         if rejected is None:
             if len(self.rejected) >= _REJECTED_VERSIONS:
