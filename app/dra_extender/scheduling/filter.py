@@ -1,17 +1,15 @@
 """The flow of a filter call: on which nodes the pod fits, and what is held there."""
 
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
-from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
-from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
@@ -36,6 +34,7 @@ from dra_extender.scheduling.extended_resources.need import (
     existing_claim,
     extended_need,
 )
+from dra_extender.scheduling.fairness.behind_holds import BehindHolds, PlacementsBehindHolds
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.node_offers import NodeOffers
 from dra_extender.scheduling.permit.members import gang_of
@@ -45,7 +44,6 @@ from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _NARROWING: Final = Rejection(code=Code.UNSETTLED)
-_NO_NODES: Final = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +94,7 @@ class Filter:
         self._options = uses.options
         self._gangs = uses.gangs
         self._evaluator = uses.evaluator
+        self._behind_holds = BehindHolds(uses.ledger, uses.allocator, uses.gangs.fairness.stale)
         prefetch = Prefetch(uses.evaluator, uses.ledger, self._clock, uses.options.offered_nodes)
         self._offers = NodeOffers(uses.ledger, self._fairness, self._clock, prefetch, uses.options)
 
@@ -179,25 +178,28 @@ class Filter:
             return result
 
     def _evaluate_once(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Evaluate the nodes for the pod, as a member of its gang if it has one, without nodes in backoff."""
-        ledger, backoff = self._ledger, self._device_backoff.nodes
-        in_backoff = backoff.of(pod.uid) if pod.uid in backoff.pods else _NO_NODES
+        """Evaluate the nodes for the pod; nodes in backoff are rejected without evaluation."""
+        backoff = self._device_backoff.nodes
+        in_backoff = backoff.of(pod.uid) if pod.uid in backoff.pods else None
+        if not in_backoff:
+            return self._evaluate_pod(pod, nodes, budget)
         candidates = _without(nodes, in_backoff)
-        if in_backoff and not candidates:
-            result = FilterResult()
-        else:
-            ledger.holds.expire(self._clock.monotonic())
-            gang = None if pod.pod_group is None else gang_of(pod, ledger)
-            planned = None if gang is None else self._gangs.offer(pod, gang, candidates, budget)
-            if planned is not None and (planned.fits or Code.GANG not in planned.codes):
-                result = planned
-            else:
-                # A member that would not even fit alone is rejected with more reasons than the gang's.
-                alone = self._evaluate_alone(pod, candidates, budget)
-                result = planned if planned is not None and alone.fits else alone
-        for name in in_backoff.intersection(nodes) if in_backoff else ():
+        result = self._evaluate_pod(pod, candidates, budget) if candidates else FilterResult()
+        for name in in_backoff.intersection(nodes):
             result.reject(name, NODE_IN_BACKOFF)
         return result
+
+    def _evaluate_pod(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        """Evaluate the nodes for the pod, as a member of its gang if it has one."""
+        ledger = self._ledger
+        ledger.holds.expire(self._clock.monotonic())
+        gang = None if pod.pod_group is None else gang_of(pod, ledger)
+        planned = None if gang is None else self._gangs.offer(pod, gang, nodes, budget)
+        if planned is not None and (planned.fits or Code.GANG not in planned.codes):
+            return planned
+        # A member that would not even fit alone is rejected with more reasons than the gang's.
+        alone = self._evaluate_alone(pod, nodes, budget)
+        return planned if planned is not None and alone.fits else alone
 
     def _evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the nodes as if no other pods had to be placed with this one."""
@@ -278,8 +280,7 @@ class Filter:
             demand = self._allocator.demand(wanted, budget) if known is None else known
             if isinstance(demand, Rejection):
                 result.limited |= demand.code is Code.SEARCH_LIMIT
-                for name in names:
-                    result.reject(name, demand)
+                result.reject_all(names, demand)
                 continue
             result.open, result.demand = max(result.open, wanted, key=len), demand
             self._evaluate_nodes(demand, names, pod.uid, result, budget)
@@ -311,10 +312,8 @@ class Filter:
         self, demand: Demand, nodes: Sequence[str], uid: str, result: FilterResult, budget: CallBudget
     ) -> None:
         """Evaluate the nodes, beginning at a place that depends on the pod, and add what is found to the result."""
-        in_order, max_feasible = (
-            rotated(nodes, zlib.crc32(uid.encode())),
-            self._options.offered_nodes - len(result.fits),
-        )
+        in_order = rotated(nodes, zlib.crc32(uid.encode()))
+        max_feasible = self._options.offered_nodes - len(result.fits)
         backoff = self._device_backoff
         in_backoff = backoff.of(uid) if uid in backoff.pods_with_devices else None
         if in_backoff:
@@ -326,48 +325,15 @@ class Filter:
         if evaluation.rejected.nodes:
             result.reject_batch(evaluation.rejected)
         if not (result.fits or in_backoff):
-            self._look_behind_holds(demand, evaluation.under_holds, nodes, budget, result)
+            found = self._behind_holds.search(demand, evaluation.under_holds, nodes, budget)
+            self._add_behind_holds(found, result)
 
-    def _look_behind_holds(
-        self, demand: Demand, held: Sequence[str], nodes: Iterable[str], budget: CallBudget, result: FilterResult
-    ) -> None:
-        """Find out whether the pod would fit without holds that may end, and which of them are narrowing or stale."""
-        ledger, views = self._ledger, self._fairness.stale.views()
-        if views.is_empty:
-            return
-
-        def fitting(names: Iterable[str], usage: Usage, under: Hashable) -> Iterator[tuple[str, Placement]]:
-            for name in names:
-                node = ledger.nodes.get(name)
-                if node is not None:
-                    answer = self._allocator.search_in_call(demand, node, usage, budget, under)
-                    if isinstance(answer, Placement):
-                        yield name, answer
-
-        concerned = held if not views.freed else self._reaching(views.freed, held, nodes)
-        behind = dict(fitting(concerned, views.without_loose(ledger), ("loose", views.loose, views.freed)))
-        result.behind += tuple(claim for placement in behind.values() for claim in placement.claims)
-        if behind and views.has_stale and not result.revocable:
-            stale = ("stale", views.stale, views.freed)
-            first = next(fitting(behind, views.without_stale(ledger), stale), None)
-            result.revocable = () if first is None else first[1].claims
-        narrowing: Iterable[str] = behind
-        if views.multi_node != views.loose:
-            narrowing = dict(fitting(behind, views.without_multi_node(ledger), ("narrowing", views.multi_node)))
-        for name in narrowing:
+    def _add_behind_holds(self, found: PlacementsBehindHolds, result: FilterResult) -> None:
+        result.behind += found.behind
+        result.revocable = result.revocable or found.revocable
+        for name in found.narrowing:
             result.narrowing = True
             result.reject(name, _NARROWING)
-
-    def _reaching(self, freed: Iterable[DeviceHolding], held: Sequence[str], nodes: Iterable[str]) -> Iterable[str]:
-        """The nodes under holds, and those that reach the pools in which something would be freed."""
-        reached: set[str] = set()
-        for pool_id in {each.pool_id for each in freed}:
-            found = self._ledger.slices.nodes_of(pool_id)
-            if found is None:
-                return nodes
-            reached |= found
-        reached.difference_update(held)
-        return [*held, *(name for name in nodes if name in reached)]
 
     def _reject(self, pod: Pod, result: FilterResult, budget: CallBudget) -> FilterResponse:
         """Record the rejection for requeue and publish it as an Event; the namespace is charged for the time.

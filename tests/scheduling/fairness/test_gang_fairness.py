@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from dra_extender.scheduling.fairness.hold_shares import LEAST_STALE_SECONDS, MOST_STALE_SECONDS
-from dra_extender.scheduling.fairness.stale_holds import GATE_SECONDS
+from dra_extender.scheduling.fairness.stale_holds import PERMIT_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError
 
 from tests.scheduling.gang.test_coordinator import GangWorld
@@ -75,7 +75,7 @@ async def test_members_at_the_gate_give_their_devices_back_for_a_pod_that_fits_o
     await world.cluster.watch.caught_up()
     assert world.devices("a")
     assert world.devices("b")
-    world.clock.seconds += GATE_SECONDS - 1
+    world.clock.seconds += PERMIT_SECONDS - 1
     assert await world.ask(["victim"], *NODES) == {"victim": []}
     assert not any(each.done() for each in binds)
 

@@ -138,6 +138,10 @@ class FilterResult:
                 example = nodes[texts.index(text)]
                 self.reasons[text] = (example, batch.rejection_of(example))
 
+    def reject_all(self, nodes: Sequence[str], rejection: Rejection) -> None:
+        """Record that none of these nodes fits, for one reason; none of them was rejected before."""
+        self.reject_batch(RejectedBatch(nodes, [rejection.summary] * len(nodes), lambda _: rejection))
+
     def why(self) -> list[RejectionGroup]:
         """The rejected nodes by reason, most nodes first."""
         counts = sorted(self._counts.items(), key=lambda entry: (-entry[1], entry[0]))
@@ -152,5 +156,5 @@ class FilterResult:
 def rejected_everywhere(nodes: Sequence[str], rejection: Rejection) -> FilterResult:
     """The result for a pod that fits nowhere, for one reason that does not depend on the node."""
     result = FilterResult()
-    result.reject_batch(RejectedBatch(nodes, [rejection.summary] * len(nodes), lambda _: rejection))
+    result.reject_all(nodes, rejection)
     return result

@@ -1,10 +1,12 @@
-"""Which of the nodes that fit are better.
+"""Rates the nodes that fit.
 
-Three things are told apart, each as a share of the best: how early the chosen alternatives of `firstAvailable` requests stand in
-their lists (as upstream's DynamicResources plugin scores), whether all devices are ready without binding conditions to wait for
-(KEP-5007), and how many of the counter sets that are drawn on are drawn on already (a partition next to other partitions keeps
-the remaining devices whole).  Whoever is next to others on a counter set has groups that are compatible with theirs, since it
-could not have been chosen otherwise.
+Three terms count, each as a share of the best node's:
+
+* alternatives: how early the chosen alternatives of `firstAvailable` requests are in their lists, as upstream's DynamicResources
+  plugin scores;
+* readiness: whether all devices are ready, without binding conditions to wait for (KEP-5007);
+* packing: how many of the counter sets that the pod draws on are in use already.  A partition beside other partitions keeps the
+  remaining devices whole.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +29,7 @@ def has_alternatives(demand: Demand) -> bool:
 
 
 def score_terms_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> tuple[ScoreTerms, ...]:
-    """By claim, what speaks for this placement under this usage; nothing at all if nothing does for any claim."""
+    """The score terms of this placement under this usage, by claim; empty if no claim has any."""
     score_terms = tuple(
         ScoreTerms(
             alternatives=_alternatives(demand, index, claim),
@@ -42,7 +44,7 @@ def score_terms_of(demand: Demand, placement: Placement, usage: Usage, slices: S
 
 
 def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str, float]:
-    """By node, 0 to 10: the weighted mean of what tells these nodes apart; 0 for all if nothing does."""
+    """By node, 0 to 10: the weighted mean of the terms that some node has; 0 for all nodes if there is none."""
     most = max((each.alternatives for each in score_terms.values()), default=0)
     waiting = any(each.waits for each in score_terms.values())
     packing = any(each.counter_sets for each in score_terms.values())
@@ -65,7 +67,7 @@ def ratings(score_terms: Mapping[str, ScoreTerms], weights: Weights) -> dict[str
 
 
 def total(score_terms: Iterable[ScoreTerms]) -> ScoreTerms:
-    """All of these together."""
+    """The sum of these score terms."""
     return sum(score_terms, ScoreTerms())
 
 
@@ -93,7 +95,7 @@ def _counter_sets(claim: ClaimPlacement) -> dict[PoolId, set[str]]:
 
 
 def _drawn(pool_id: PoolId, usage: Usage, slices: SliceIndex) -> set[str]:
-    """The counter sets of a pool that somebody draws on."""
+    """The counter sets of a pool that are in use."""
     held = usage.pool(pool_id)
     if not held:
         return set()

@@ -25,14 +25,14 @@ class HoldFairness:
     def __init__(
         self,
         ledger: Ledger,
-        gate: Permit,
+        permit: Permit,
         binding: Collection[str],
         clock: Clock,
         reconsider: Callable[[str], None],
     ) -> None:
         """`reconsider` is called with the UID of a pod that may fit by now."""
         self.shares = HoldShares(ledger, clock)
-        self.stale = StaleHolds(ledger, self.shares, gate, binding, clock)
+        self.stale = StaleHolds(ledger, self.shares, permit, binding, clock)
         self._reconsider = reconsider
         self._timers: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Holds whose bind does not come: which they are, and how a pod that fits only without them gets their devices."""
+"""Stale holds: which holds wait too long for their bind, and how they are revoked for a pod that fits only without them."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from dra_extender.scheduling.fairness.hold_shares import HoldShares
 from dra_extender.scheduling.permit.permit import Permit, WaitingMembers
 from dra_extender.scheduling.ports.cluster import Clock
 
-GATE_SECONDS: Final = 15.0
-"""A gang at the gate to which no member has come for so long is stale: kube-scheduler backs off pods for 10 s at most."""
+PERMIT_SECONDS: Final = 15.0
+"""A gang at the permit is stale when no member has arrived for so long: kube-scheduler backs pods off for 10 s at most."""
 
 
 class RevocationScope(Enum):
@@ -27,9 +27,10 @@ class RevocationScope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HoldViews:
-    """UIDs of claims with holds that may end any moment: all such (`loose`), those with several nodes, and stale ones.
+    """UIDs of claims with holds, by what may become of the hold.
 
-    `freed` is allocated for members of stale gangs that wait at the gate.
+    `loose` holds may end any moment: no nomination keeps them, and no bind has begun.  `multi_node` holds keep several nodes.
+    `stale` holds are loose ones that may be revoked.  `freed` are the allocations of members of stale gangs at the permit.
     """
 
     loose: frozenset[str]
@@ -39,7 +40,7 @@ class HoldViews:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to look behind."""
+        """Whether no hold may end."""
         return not (self.loose or self.freed)
 
     @property
@@ -56,7 +57,7 @@ class HoldViews:
         return ledger.usage_without(self.stale, self.freed)
 
     def without_multi_node(self, ledger: Ledger) -> Usage:
-        """What is in use without holds that are about to settle on one of several nodes."""
+        """What is in use without holds that are about to narrow to one of several nodes."""
         return ledger.usage_without(self.multi_node)
 
 
@@ -64,18 +65,18 @@ _NOTHING: Final = HoldViews(frozenset(), frozenset(), frozenset())
 
 
 class StaleHolds:
-    """Finds and revokes holds that are held for longer than binds take, that no nomination keeps, and whose bind has not begun.
+    """Finds and revokes holds that last longer than binds take, that no nomination keeps, and whose bind has not begun.
 
-    What belongs together is revoked together: all holds of a pod, the whole plan of a gang with its members at the gate.
+    All holds of a pod are revoked together, and so is the plan of a gang with its members at the permit.
     """
 
     def __init__(
-        self, ledger: Ledger, shares: HoldShares, gate: Permit, binding: Collection[str], clock: Clock
+        self, ledger: Ledger, shares: HoldShares, permit: Permit, binding: Collection[str], clock: Clock
     ) -> None:
         """`binding`: UIDs of the pods that are being bound, as they are at the time of each question."""
         self._ledger = ledger
         self._shares = shares
-        self._gate = gate
+        self._permit = permit
         self._binding = binding
         self._clock = clock
         self._progress: dict[str, float] = {}
@@ -86,15 +87,15 @@ class StaleHolds:
         self._subscribers.append(handler)
 
     def progressed(self, unit: str) -> None:
-        """A further member of this gang was told its node."""
+        """The gang has made progress: a further member was offered its node."""
         self._progress[unit] = self._clock.monotonic()
         if len(self._progress) > 2 * len(self._ledger.holds) + 1:
             units = {each.unit for each in self._ledger.holds.all()}
             self._progress = {each: at for each, at in self._progress.items() if each in units or each == unit}
 
     def views(self, besides: str = "") -> HoldViews:
-        """The holds as they are now, `besides` those of this gang or pod."""
-        if not len(self._ledger.holds) and not self._gate.has_members:
+        """The present holds, except those of the gang or pod `besides`."""
+        if not len(self._ledger.holds) and not self._permit.has_members:
             return _NOTHING
         holds = [hold for hold in self._ledger.holds.all() if not besides or hold.unit != besides]
         loose = [hold for hold in holds if self._is_loose(hold)]
@@ -107,34 +108,34 @@ class StaleHolds:
         )
 
     def revoke(self, wanted: Sequence[ClaimPlacement], scope: RevocationScope) -> None:
-        """Revoke what is stale and in the way of these placements."""
+        """Revoke the stale holds that stand in the way of these placements."""
         holds = self._ledger.holds
         wanted_holdings = [holding for each in wanted for holding in each.holdings]
         for claim_uid in self.views().stale:
             hold = holds.get(claim_uid)
             if hold is not None and _conflict(wanted_holdings, holds.kept(claim_uid), scope):
-                self._end(hold)
-        for meeting in self._stale_gangs():
-            if _conflict(wanted_holdings, list(self._allocated(meeting)), scope):
-                self._send_away(meeting)
+                self._revoke(hold)
+        for waiting in self._stale_gangs():
+            if _conflict(wanted_holdings, list(self._allocated(waiting)), scope):
+                self._evict(waiting)
 
     def _is_loose(self, hold: Hold) -> bool:
         return not hold.nominated and not any(uid in self._binding for uid in hold.pods)
 
     def _is_stale(self, hold: Hold) -> bool:
-        """Whether nothing has happened for too long; a gang of which a member is being bound has until that is at the gate."""
+        """Whether nothing has happened for too long; a gang is not stale while a member is being bound."""
         since = max(hold.since, self._progress.get(hold.unit, hold.since))
         if self._clock.monotonic() - since <= self._shares.stale_after:
             return False
         if hold.unit in hold.pods or not hold.unit:
             return True
-        meeting = self._gate.waiting_gang(hold.unit)
-        if meeting is None:
+        waiting = self._permit.waiting_gang(hold.unit)
+        if waiting is None:
             return not self._member_is_being_bound(hold)
-        return self._is_stale_at_the_gate(meeting)
+        return self._is_stale_at_permit(waiting)
 
     def _member_is_being_bound(self, hold: Hold) -> bool:
-        """Whether some member of the hold's gang is on its way to the gate."""
+        """Whether some member of the hold's gang is being bound."""
         if not self._binding:
             return False
         groups = {
@@ -147,19 +148,19 @@ class StaleHolds:
         )
 
     def _stale_gangs(self) -> Sequence[WaitingMembers]:
-        return [each for each in self._gate.waiting_gangs() if self._is_stale_at_the_gate(each)]
+        return [each for each in self._permit.waiting_gangs() if self._is_stale_at_permit(each)]
 
-    def _is_stale_at_the_gate(self, meeting: WaitingMembers) -> bool:
-        now, key = self._clock.monotonic(), (meeting.namespace, meeting.name)
-        since = max(meeting.since, self._progress.get(meeting.uid, meeting.since))
-        if now - since <= GATE_SECONDS:
+    def _is_stale_at_permit(self, waiting: WaitingMembers) -> bool:
+        now, key = self._clock.monotonic(), (waiting.namespace, waiting.name)
+        since = max(waiting.since, self._progress.get(waiting.uid, waiting.since))
+        if now - since <= PERMIT_SECONDS:
             return False
         members = self._ledger.pods.members(*key)
-        return not any(each.uid in self._binding and each.uid not in meeting.members for each in members)
+        return not any(each.uid in self._binding and each.uid not in waiting.members for each in members)
 
-    def _allocated(self, meeting: WaitingMembers) -> Iterable[DeviceHolding]:
-        """What the members at the gate have, and give back when they are sent away."""
-        consumers = {*meeting.members, meeting.uid}
+    def _allocated(self, waiting: WaitingMembers) -> Iterable[DeviceHolding]:
+        """The allocations of the members at the permit, which release them when they are evicted."""
+        consumers = {*waiting.members, waiting.uid}
         records = {
             record.claim.metadata.uid: record
             for uid in consumers
@@ -169,18 +170,18 @@ class StaleHolds:
         for record in records.values():
             yield from record.holdings
 
-    def _end(self, hold: Hold) -> None:
+    def _revoke(self, hold: Hold) -> None:
         self._publish_revoked(hold.unit)
         if hold.unit and hold.unit not in hold.pods:
-            meeting = self._gate.waiting_gang(hold.unit)
-            if meeting is not None:
-                self._gate.evict(meeting)
+            waiting = self._permit.waiting_gang(hold.unit)
+            if waiting is not None:
+                self._permit.evict(waiting)
         for uid in tuple(hold.pods):
             self._ledger.holds.release_pod(uid)
 
-    def _send_away(self, meeting: WaitingMembers) -> None:
-        self._publish_revoked(meeting.uid)
-        self._gate.evict(meeting)
+    def _evict(self, waiting: WaitingMembers) -> None:
+        self._publish_revoked(waiting.uid)
+        self._permit.evict(waiting)
 
     def _publish_revoked(self, unit: str) -> None:
         self._shares.revoked(unit)
