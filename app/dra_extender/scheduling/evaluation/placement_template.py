@@ -26,7 +26,7 @@ class PlacementTemplate:
 
     def on(self, node: str, pools: tuple[PoolId, ...]) -> Placement:
         """The same devices of another node, whose local pools are these; share IDs stay the same."""
-        names = {mine: other[1] for mine, other in zip(self.pools, pools, strict=True) if mine != other}
+        names = {own: other[1] for own, other in zip(self.pools, pools, strict=True) if own != other}
         claims = tuple(self._claim(each, node, names) for each in self.placement.claims)
         return _replace(self.placement, claims=claims)
 

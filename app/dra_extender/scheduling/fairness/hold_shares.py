@@ -76,7 +76,7 @@ class HoldShares:
         self._ledger = ledger
         self._clock = clock
         self._waiting: LruCache[str, _Waiting] = LruCache(_MOST_WAITING, on_evict=self._stop_counting)
-        # How many pods of which namespaces wait for a pool.
+        # By pool, how many pods wait for it, by namespace.
         self._wanted: dict[PoolId, Counter[str]] = {}
         self._next_clean_up = 0.0
         self._offers: LruCache[str, _Offers] = LruCache(_MAX_KEPT)

@@ -174,7 +174,7 @@ class TimeSlices:
         self._last = self._last_of_another = _Call("", _LONG_AGO)
         burst, now = options.search_burst_seconds, clock.monotonic()
         self._namespaces = TokenBuckets(options.search_namespace_share, burst, _NAMESPACES, debt=burst)
-        self._everybody = TokenBucket(options.search_share, burst, now, debt=burst)
+        self._common = TokenBucket(options.search_share, burst, now, debt=burst)
         self._alone = TokenBucket(options.search_alone_share, burst, now, debt=burst)
         self._spent = dict.fromkeys(SearchLane, 0.0)
         metrics.before_render(self._publish)
@@ -229,7 +229,7 @@ class TimeSlices:
         now = self.clock.monotonic()
         self._namespaces.spend(pod.namespace, seconds, now)
         contended = self._contended(pod)
-        (self._everybody if contended else self._alone).spend(seconds, now)
+        (self._common if contended else self._alone).spend(seconds, now)
         self._spent[SearchLane.NAMESPACE] += seconds
         self._spent[SearchLane.ALL if contended else SearchLane.ALONE] += seconds
 
@@ -241,7 +241,7 @@ class TimeSlices:
     def _level(self, pod: Pod, now: float) -> float:
         """Seconds that are left for further slices of this pod's calls; negative when overdrawn."""
         if self._contended(pod):
-            return min(self._namespaces.level(pod.namespace, now), self._everybody.level(now))
+            return min(self._namespaces.level(pod.namespace, now), self._common.level(now))
         return self._alone.level(now) if self._waiting.waits_beside(pod) else self._options.search_burst_seconds
 
     def _overdrawn(self, pod: Pod, now: float) -> bool:
