@@ -13,7 +13,7 @@ from dra_extender.runtime.caches import FairCache
 
 PROGRAM_BYTES: Final = 16 * 1024 * 1024
 _CLASS_SHARE: Final = 4
-"""Expressions of DeviceClasses get one part in so many."""
+"""The divisor of the bytes for expressions of DeviceClasses."""
 _FAILURE_BYTES: Final = 1_000
 
 _Entry = Program | CelCompileError

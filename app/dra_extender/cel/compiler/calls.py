@@ -135,7 +135,7 @@ def _overloads_of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
 
 
 def _needs_guard(single: Overload, arguments: Sequence[typed_ast.TypedNode]) -> bool:
-    """Whether the run-time type of some argument has to be looked at, because the static one proves too little."""
+    """Whether an argument's run-time type must be checked, because its static type proves too little."""
     pairs = zip(arguments, single.parameters, strict=True)
     return any(_may_differ(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
 

@@ -39,7 +39,7 @@ class ExplainedPart(msgspec.Struct, frozen=True):
 
 
 class EvalResult(msgspec.Struct, frozen=True):
-    """A value, or why there is none; `stopped` says that a limit was reached rather than a failure found."""
+    """A value, or an error; `stopped` says that a limit was reached and the part did not fail by itself."""
 
     value: Any = None
     error: str | None = None

@@ -1,4 +1,4 @@
-"""The part of an expression that failed, and what the device has instead of what it looked for."""
+"""The part of an expression that failed, and what the device has instead."""
 
 from typing import Any
 

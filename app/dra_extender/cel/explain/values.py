@@ -18,7 +18,7 @@ from dra_extender.cel.syntax.printer import text_literal
 from dra_extender.model.quantity import BINARY_EXPONENTS, NANO, format_quantity
 
 LONGEST_TEXT: Final = 200
-"""Expressions and values are cut after so many characters."""
+"""The most characters of an expression or a value."""
 _LONGEST_STRING: Final = 60
 _MOST_ITEMS: Final = 6
 _DEEPEST_VALUE: Final = 3

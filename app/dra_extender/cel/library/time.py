@@ -1,4 +1,4 @@
-"""Durations and timestamps, with the functions that take them apart."""
+"""Durations and timestamps, and the functions that read their parts."""
 
 import re
 from collections.abc import Callable
@@ -43,7 +43,7 @@ _UTC_NAMES: Final = frozenset({"", "UTC", "Local"})
 
 
 def _wrapped(seconds: int) -> int:
-    """Offsets from UTC are kept in 32 bits."""
+    """The offset from UTC as upstream keeps it: in 32 bits."""
     return (seconds + 2**31) % 2**32 - 2**31
 
 

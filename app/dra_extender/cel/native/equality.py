@@ -38,7 +38,7 @@ _LONG_KEY: Final = 64
 _OF_ONE_HASH: Final[Mapping[type, int]] = {Duration: 16, Timestamp: 800, DoubleKey: 160}
 """Units for the most keys of a type that can have one hash: Python reduces numbers modulo 2**61 - 1."""
 _ANY_NUMBER: Final = frozenset({IpAddress, Cidr})
-"""Types whose values are so many that all keys of a map may have one hash."""
+"""Types of whose values any number has one hash."""
 
 
 def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:

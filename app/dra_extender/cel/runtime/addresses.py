@@ -74,7 +74,7 @@ def parse_ip(text: str) -> IpAddress:
     """Read an address.
 
     Raises:
-        AddressError: The text is none, has a zone, or is an IPv4 address written as IPv6.
+        AddressError: The text is no address, has a zone, or is an IPv4-mapped IPv6 address.
     """
     if len(text) > _LONGEST:
         raise AddressError(f"IP Address {text[:60]!r} parse error during conversion from string")
@@ -93,7 +93,7 @@ def parse_cidr(text: str) -> Cidr:
     """Read a network, ADDRESS/BITS.
 
     Raises:
-        AddressError: The text is none.
+        AddressError: The text is no network.
     """
     head, slash, bits = text.rpartition("/") if len(text) <= 2 * _LONGEST else (text, "", "")
     address = parse_ip(head)

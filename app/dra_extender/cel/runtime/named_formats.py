@@ -31,7 +31,7 @@ _KEY_MATCH: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 class NamedFormat(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """A format; `problems` gives sentences about a text, none if it fits, and `pattern_size` is what costs are made of."""
+    """A format; `problems` returns upstream's messages about a text, none if it fits. Cost formulas use `pattern_size`."""
 
     name: str
     pattern_size: int
@@ -118,7 +118,7 @@ def _label_value(text: str) -> list[str]:
 
 
 def _prefix_of(whole: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """What generated names begin with: a dash at the end, behind something else, is about to be followed by more."""
+    """The format of prefixes of generated names, which may end with a dash behind another character."""
     return lambda text: whole(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 

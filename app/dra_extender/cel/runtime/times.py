@@ -101,7 +101,7 @@ def parse_duration(text: str, spend: Callable[[int], None] | None = None) -> Dur
 
 
 def seconds_text(nanos: int) -> str:
-    """Seconds with as many decimals as tell the value apart, and the unit: "3601.5s"."""
+    """The seconds as the shortest decimal of their double, with the unit: "3601.5s"."""
     whole, rest = divmod(abs(nanos), SECOND)
     seconds = whole + rest / 1e9
     text = f"{Decimal(repr(seconds)):f}"

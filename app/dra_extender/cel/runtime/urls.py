@@ -41,7 +41,7 @@ class UrlError(ValueError):
 
 
 class Url(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """A parsed URL; `path` and `fragment` are escaped, `host` is not and includes the port, `text` is its normal form."""
+    """A parsed URL; `path` is escaped, `host` is not and includes the port, `text` is the normal form."""
 
     scheme: str
     host: str

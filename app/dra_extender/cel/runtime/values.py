@@ -48,7 +48,7 @@ NUMBERS: Final = frozenset({int, Uint, float})
 LISTS: Final = frozenset({list, tuple})
 MAPS: Final = frozenset({dict, DomainMap})
 KEYS: Final = frozenset({str, type(None), Duration, Timestamp, IpAddress, Cidr, TypeValue}) | NUMBERS - {float}
-"""Types of map keys beside bool and double, whose values Python tells apart as CEL does."""
+"""Types of map keys whose equality in Python is that of CEL: all but bool and double."""
 
 _NAMES: Final = {
     type(None): "null_type",

@@ -109,7 +109,7 @@ def integer_value(text: str, *, negative: bool) -> int | Uint:
 
 
 def string_value(token: str) -> str | bytes:
-    """The text or bytes that a string token stands for.
+    """The value of a string token.
 
     Raises:
         ValueError: An escape sequence is wrong; the message is a sentence.

@@ -162,7 +162,7 @@ class _Parser:
         return self._postfix(self._primary())
 
     def _prefixed(self, first: Token) -> SyntaxNode:
-        """An even number of equal prefixes is no operation at all, whatever the operand's type: upstream's grammar."""
+        """Parse prefixes; by upstream's grammar an even number of equal ones is no operation, so the operand may be of any type."""
         count = 0
         while self._accept(first.text) is not None:
             count += 1

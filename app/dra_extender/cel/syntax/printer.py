@@ -63,7 +63,7 @@ _MACROS: Final = {
 
 
 def print_expression(node: SyntaxNode) -> str:
-    """The text of a tree; parsing it gives the tree again, apart from offsets."""
+    """The text of a tree; parsing it returns the same tree with other offsets."""
     return _Printer(None).text(node)
 
 

@@ -27,7 +27,7 @@ def to_attribute(value: Any) -> Attribute:
     """The attribute that holds a value; an empty list is one of strings, and versions keep their build metadata.
 
     Raises:
-        CelRuntimeError: It is neither bool, int, string or version, nor a list of one of these; an optional list is none.
+        CelRuntimeError: The value is no bool, int, string or version, and no list of one of these; optional lists are refused.
     """
     optional = type(value) is Optional
     value = _plain(value)
@@ -55,7 +55,7 @@ def _holding(field: str, value: Any) -> Attribute:
 
 
 def _plain(value: Any) -> Any:
-    """An optional value counts as the value in it, and a type as its name."""
+    """The value inside of an optional, and the name of a type."""
     found = unwrapped(value)
     return found.name if type(found) is TypeValue else found
 

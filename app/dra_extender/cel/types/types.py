@@ -39,7 +39,7 @@ class Type(msgspec.Struct, frozen=True, gc=False):
 
 
 _SHOWN_WEIGHT: Final = 100
-"""Types with more than so many within are not spelled out in messages."""
+"""Messages shorten types of a greater weight."""
 
 
 def _primitive(name: str) -> Type:
@@ -206,7 +206,7 @@ class Substitution:
         return one == other
 
     def step(self, steps: int = 1) -> None:
-        """Count comparisons, for variables can share what they stand for without end.
+        """Count comparisons: variables that share their bindings can make them endless.
 
         Raises:
             TypeLimitError: There were too many for one expression.
