@@ -283,6 +283,34 @@ async def test_killed_at_any_write_the_next_process_carries_on_or_starts_anew(
     assert len(taken) == 1
 
 
+@pytest.mark.parametrize("method", ["update_status", "update", "delete"])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_claim_whose_deletion_is_interrupted_never_has_devices_that_no_finalizer_protects(
+    world: World, method: str, when: str
+) -> None:
+    """The claim of an earlier bind is useless on the node of the next one, which is killed while it deletes the claim."""
+    hung_up = asyncio.Event()
+    hung_up.set()
+    async with world.watching():
+        with pytest.raises(RetryableError, match="nobody waits"):
+            await world.bind("p1", "n2", hung_up)
+    assert [devices_of(each) for each in claims(world)] == [["n2/gpu-0"]]
+    world.claims = Failing(world.cluster.claims, {method: (when, Killed())})  # type: ignore[assignment]
+    world.start()
+    async with world.watching():
+        with pytest.raises(Killed):
+            await asyncio.wait_for(world.bind("p1", "n1"), 60)
+
+    left = claims(world)
+    assert all(FINALIZER in each["metadata"]["finalizers"] for each in left if devices_of(each))
+    world.claims = None
+    world.start()
+    async with world.watching():
+        await world.bind("p1", "n1")
+    (claim,) = claims(world)
+    assert devices_of(claim) == ["n1/gpu-0"]
+
+
 async def test_a_left_over_with_devices_draws_the_pod_to_its_node(world: World) -> None:
     hung_up = asyncio.Event()
     hung_up.set()

@@ -228,6 +228,11 @@ class ClaimWriter:
 
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
+            # In this order a stop between two writes leaves no allocation that nothing protects.
+            if claim.status.allocation is not None:
+                raw = await self._update_status("release", claim, without_allocation(raw))
+                self._ledger.assume_written(raw)
+                claim = read_claim(raw)
             if FINALIZER in claim.metadata.finalizers:
                 raw = await self._update(claim, without(claim, finalizer=True))
             await self._counted("discard", self._claims.delete(namespace, name, claim.metadata.uid))
