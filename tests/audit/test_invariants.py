@@ -222,7 +222,7 @@ def test_expression_counts_as_it_was_frozen_and_for_neighbours_that_are_gone() -
         }
     )
     (found,) = [each for each in audit([frozen], modes(("mps", None)), [], []) if "neighbours" in each.rule]
-    assert (found.about, found.detail) == ("d/p/g0", f"compatible only with {MPS_ONLY}, but nobody publishes gone")
+    assert (found.about, found.detail) == ("d/p/g0", f"compatible only with {MPS_ONLY}, but no slice publishes gone")
 
 
 def test_claim_whose_amounts_cannot_be_read_is_a_finding_and_hides_no_other() -> None:

@@ -1,4 +1,4 @@
-"""Holds that are promised are entered later, but before anybody can see that they are not there."""
+"""Deferred holds are placed later, but before anything reads the holds."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from tests.support.ledger.ledger_events import encode, raw_slice
 DRIVER = "gpu.example.com"
 
 
-def promised() -> Ledger:
+def ledger_with_deferred_hold() -> Ledger:
     ledger = Ledger()
     sinks_of(ledger)["resourceslices"].changed(encode(raw_slice("n1", 1, pool="n1", node="n1", devices=1)))
     ledger.defer_hold(lambda: ledger.holds.place(hold("c1")))
@@ -37,22 +37,22 @@ def hold(claim: str) -> Hold:
         lambda ledger: list(ledger.nodes_under_holds()) == ["n1"],
     ],
 )
-def test_whoever_looks_first_finds_what_was_promised(look: Callable[[Ledger], bool]) -> None:
-    assert look(promised())
+def test_the_first_reader_finds_a_deferred_hold(look: Callable[[Ledger], bool]) -> None:
+    assert look(ledger_with_deferred_hold())
 
 
-def test_a_promise_is_kept_once() -> None:
-    ledger, kept = Ledger(), list[str]()
-    ledger.defer_hold(lambda: kept.append("first"))
-    ledger.defer_hold(lambda: kept.append("second"))
-    assert kept == []
+def test_a_deferred_hold_is_placed_once_and_in_order() -> None:
+    ledger, placed = Ledger(), list[str]()
+    ledger.defer_hold(lambda: placed.append("first"))
+    ledger.defer_hold(lambda: placed.append("second"))
+    assert placed == []
     assert ledger.nodes_under_holds() == set()
     assert not ledger.holds.multi_node
-    assert kept == ["first", "second"]
+    assert placed == ["first", "second"]
 
 
-def test_what_ends_a_hold_ends_one_that_is_only_promised() -> None:
-    ledger = promised()
+def test_what_ends_a_hold_ends_a_deferred_one() -> None:
+    ledger = ledger_with_deferred_hold()
     ledger.holds.release_pod("p1")
     assert len(ledger.holds) == 0
     assert ledger.holds.ended == 1

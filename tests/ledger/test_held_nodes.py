@@ -70,10 +70,10 @@ def test_the_journal_names_every_node_whose_version_moved(sequence: list[tuple[A
     place = ledger.held.since(-1)[1]
     for version, operation in enumerate(sequence, 1):
         apply(ledger, version, operation)
-        told, place = ledger.held.since(place)
+        listed, place = ledger.held.since(place)
         now = {name: ledger.held.of(name) for name in NODES}
         moved = {name for name in NODES if now[name] != versions[name]}
-        assert told is None or moved == set(told)
+        assert listed is None or moved == set(listed)
         versions = now
 
 

@@ -42,13 +42,13 @@ def test_nominated_hold_ends_at_its_latest_time() -> None:
 
 
 def test_end_says_whether_the_hold_was_used() -> None:
-    told = list[tuple[str, int, bool]]()
-    book = HoldBook(lambda _: None, lambda hold, kept, allocated: told.append((hold.claim_uid, len(kept), allocated)))
+    ended = list[tuple[str, int, bool]]()
+    book = HoldBook(lambda _: None, lambda hold, kept, allocated: ended.append((hold.claim_uid, len(kept), allocated)))
     book.place(hold("used"))
     book.place(hold("unused", nodes=3))
     book.end("used", allocated=True)
     book.release_pod("unused")
-    assert told == [("used", 2, True), ("unused", 3, False)]
+    assert ended == [("used", 2, True), ("unused", 3, False)]
 
 
 @given(

@@ -219,7 +219,7 @@ def test_any_changes_end_in_what_the_final_objects_say(sequence: list[Event]) ->
 
 
 def test_a_claim_of_another_namespace_is_for_no_pod_or_group_here() -> None:
-    """A claim names its owner by UID, and whoever may write claims may name the pods and groups of others."""
+    """A claim names its owner by UID, and its author may name the pods and groups of others."""
     fed = Fed()
     for version, namespace in enumerate(("ns", "other"), 1):
         meta = {"name": "a", "namespace": namespace, "uid": namespace, "resourceVersion": str(version)}

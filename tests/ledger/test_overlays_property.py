@@ -50,7 +50,7 @@ events = st.lists(
 
 
 class World:
-    """A ledger, and what it should have been told in the end."""
+    """A ledger, and the objects that it should know in the end."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()

@@ -88,7 +88,7 @@ def test_an_unreadable_slice_is_explained(change: dict[str, Any], text: str) -> 
 
 @pytest.mark.parametrize("read", [SliceReader().read, read_claim, read_pod, read_node, read_pod_group])
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"metadata": 1}', b"\xff"])
-def test_what_is_no_object_is_refused_in_words(read: Any, data: bytes) -> None:
+def test_what_is_no_object_is_refused_with_a_sentence(read: Any, data: bytes) -> None:
     with pytest.raises(ModelError):
         read(data)
 

@@ -159,7 +159,7 @@ def live(*groups: str, **more: Any) -> Device:
 
 @pytest.mark.parametrize("annotation", [None, "{}", encode_snapshot(allocation("other"), (holding("other", "old"),))])
 def test_groups_in_the_result_count_by_themselves(annotation: str | None) -> None:
-    """Whoever allocated the device: amounts are those of the slice, and a set that it does not name any more has its member."""
+    """Of any scheduler's allocation: amounts are those of the slice, and a set that it does not name any more has its member."""
     (read,) = holdings_of(stored(keeping({"s": ("mig",), "gone": ("x",), "none": None}), annotation))
     assert read.consumption is None
     assert [(each.counter_set, each.counters, each.compatibility_groups) for each in read.drawn(live("vgpu"))] == [

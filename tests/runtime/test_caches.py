@@ -75,7 +75,7 @@ def test_the_owner_with_the_most_makes_room_oldest_first() -> None:
     assert cache.held == cache.held_by("small") + cache.held_by("large")
 
 
-def test_many_owners_share_and_nobody_ends_below_the_share_of_all() -> None:
+def test_many_owners_share_and_none_ends_below_the_share_of_all() -> None:
     cache: FairCache[tuple[int, int], int] = FairCache(64 * _KB)
     for number in range(20):
         cache.put((0, number), number, 600, "first")

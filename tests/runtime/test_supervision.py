@@ -12,7 +12,7 @@ from dra_extender.runtime.supervision import DEAD_AFTER, STEADY_SECONDS, UNREADY
 
 
 class Site:
-    """A supervisor whose time the test makes, and a task that fails as often as it is told."""
+    """A supervisor with a clock of the test, and a task that fails a given number of times."""
 
     def __init__(self) -> None:
         self.counted: Counter[str] = Counter()
@@ -147,7 +147,10 @@ STARTS = {
 # Where a task is started otherwise, and why nothing can be lost there.
 ALLOWED = {
     ("runtime/supervision.py", "create_task"): "the supervisor itself",
-    ("service/http_server.py", "create_task"): "awaited at the end; without it the probes fail, as nobody answers them",
+    (
+        "service/http_server.py",
+        "create_task",
+    ): "awaited at the end; without it the probes fail, because they get no answer",
     ("service/service.py", "create_task"): "waits for an event, and cannot fail",
     ("service/service.py", "ensure_future"): "awaited at once, and its failure ends the service",
     ("scheduling/binding/bind.py", "ensure_future"): "waits for an event, and cannot fail",

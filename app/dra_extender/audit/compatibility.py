@@ -94,7 +94,7 @@ def by_id(slices: Sequence[ResourceSlice]) -> dict[DeviceId, PublishedNow]:
 def _problem(expression: str, other: PublishedNow | None, programs: ProgramCache) -> str:
     """Why it is not true for the other device, as the clause before the device's name; empty if it is true."""
     if other is None:
-        return "but nobody publishes"
+        return "but no slice publishes"
     device = other.device
     capacity = {name: each.text for name, each in device.capacity}
     facts = prepare_device(other.where.driver, dict(device.attributes), capacity, device.allow_multiple_allocations)

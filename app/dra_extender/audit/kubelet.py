@@ -100,7 +100,7 @@ def _why(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupReser
 
 
 def _is_accepted(pod: Pod, kubelets: GroupReservation, node: Node | None) -> bool:
-    """Whether the reservation of its PodGroup is enough for the pod; where nobody knows, one that has started shows it."""
+    """Whether the reservation of its PodGroup suffices for the pod; where that is unknown, a pod that has started proves it."""
     return kubelets.applies_on(node) or (kubelets is GroupReservation.AUTO and pod.has_started)
 
 

@@ -70,7 +70,7 @@ class Ledger:
         # Versions of what a search on a node reads. inventory: slices and the node; state: these and allocations; held: holds.
         self.inventory = NodeVersions()
         self.state = NodeVersions()
-        # Nodes that the watch delivered: what kube-scheduler reads of them (taints, CPU) may have changed.
+        # Versions of nodes as the watch delivers them: what kube-scheduler reads of a node (taints, CPU) may have changed.
         self.node_changes = NodeVersions()
         self._held = NodeVersions()
         self._holds = HoldBook(self._holds_changed, self._hold_ended)
@@ -245,7 +245,7 @@ class Ledger:
         """Free the devices of deleted claims that this pod alone used: it is finished, deleted, or was not bound after all."""
         if uid not in self.claims.orphans.by_pod:
             return
-        change = self.claims.pod_over(uid)
+        change = self.claims.pod_ended(uid)
         if change.removed:
             self._usage_changed(change)
 

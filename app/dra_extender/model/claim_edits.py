@@ -75,7 +75,7 @@ def with_allocation(raw: bytes, allocation: AllocationResult, consumer: Consumer
 
 
 def with_only_device(raw: bytes, request: str, device: DeviceId) -> bytes:
-    """The claim (API JSON), allocated with this one device (driver, pool, name) for this request, and reserved for nobody."""
+    """The claim (API JSON), allocated with this one device (driver, pool, name) for this request, without reservations."""
     claim, status = _parts(raw)
     result = dict(zip(("driver", "pool", "device"), device, strict=True))
     allocation = {"devices": {"results": [{"request": request, **result}]}}

@@ -1,4 +1,4 @@
-"""What is known of kubelets comes from what they write, and a tenant can spoil it for nobody but itself."""
+"""What is known of kubelets comes from what they write; a tenant can falsify it for its own namespace alone."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_a_pod_that_fails_on_a_proven_node_does_so_for_its_namespace_alone(ledge
 
 
 def test_a_pod_that_had_started_before_it_was_seen_proves_nothing(ledger: Ledger) -> None:
-    """As after a restart of the service: nobody knows with which run of the kubelet it did."""
+    """As after a restart of the service: the run of the kubelet with which it started is unknown."""
     ledger.pod_seen(pod("old", node_name="n1", has_started=True))
     assert not list(ledger.group_starts.started())
     assert not list(ledger.group_starts.unstarted())

@@ -96,16 +96,16 @@ def test_a_namespace_at_its_bound_changes_nothing_for_another_one() -> None:
 
 
 def test_a_namespace_is_reported_once_until_all_its_claims_are_whole_again() -> None:
-    ledger, told = Ledger(15 * KIB), list[str]()
-    ledger.events.subscribe(ClaimSpecsDropped, lambda event: told.append(event.namespace))
+    ledger, dropped = Ledger(15 * KIB), list[str]()
+    ledger.events.subscribe(ClaimSpecsDropped, lambda event: dropped.append(event.namespace))
     for i in range(5):
         ledger.claim_seen(body(i, selecting(str(i), 10 * KIB)))
-    assert told == ["a"]
+    assert dropped == ["a"]
     for i in range(5):
         ledger.claim_gone("a", f"c{i}", f"u{i}")
     for i in range(5, 7):
         ledger.claim_seen(body(i, selecting(str(i), 10 * KIB)))
-    assert told == ["a", "a"]
+    assert dropped == ["a", "a"]
 
 
 def test_a_short_claim_says_that_its_spec_has_to_be_read_and_knows_everything_else() -> None:

@@ -85,7 +85,7 @@ def test_the_spec_of_a_kept_claim_is_the_one_that_was_sent(size: int) -> None:
 
 
 def test_a_change_of_a_long_claim_is_seen_in_its_spec() -> None:
-    # Nobody can change a spec, but a deleted claim's UID comes back with another one when the server's store is set back.
+    # A spec is immutable, but a deleted claim's UID comes back with another one when the server's store is set back.
     first, second = (
         claim(1, *SHAPES["selectors"](text, 2 * WHOLE_BYTES), version) for version, text in ((1, "a"), (2, "b"))
     )

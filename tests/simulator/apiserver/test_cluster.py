@@ -119,41 +119,41 @@ async def test_waiting_for_a_wake_up_ends_with_it_or_with_patience(cluster: Memo
 
 
 class Recorder:
-    """A feed that writes down what it is told."""
+    """A feed that records what it receives."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.received: list[str] = []
 
     def changed(self, data: bytes) -> None:
         name = read_pod(data).name
         if name == "bad":
             raise ModelError("Pod: bad")
-        self.told.append(f"changed {name}")
+        self.received.append(f"changed {name}")
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
         assert uid
-        self.told.append(f"deleted {namespace}/{name}")
+        self.received.append(f"deleted {namespace}/{name}")
 
     def synced(self) -> None:
-        self.told.append("synced")
+        self.received.append("synced")
 
     def absent(self) -> None:
-        self.told.append("absent")
+        self.received.append("absent")
 
 
 def test_a_watch_lists_first_and_then_delivers_in_order_on_demand(cluster: MemoryCluster) -> None:
     feed, empty = Recorder(), Recorder()
     cluster.store.create(StoredKind.POD, pod("before"))
     cluster.watch.attach({"pods": feed, "podgroups": empty})
-    assert feed.told == ["changed before", "synced"]
-    assert empty.told == ["synced"]
+    assert feed.received == ["changed before", "synced"]
+    assert empty.received == ["synced"]
     cluster.store.create(StoredKind.POD, pod("after"))
     cluster.store.create(StoredKind.NODE, node("n"))
     cluster.store.delete(Key(StoredKind.POD, "default", "before"))
-    assert feed.told[2:] == []
+    assert feed.received[2:] == []
     assert cluster.watch.behind == 3
     assert cluster.watch.deliver() == 3
-    assert feed.told[2:] == ["changed after", "deleted default/before"]
+    assert feed.received[2:] == ["changed after", "deleted default/before"]
 
 
 async def test_a_running_watch_catches_up_and_survives_what_a_feed_cannot_read(cluster: MemoryCluster) -> None:
@@ -163,7 +163,7 @@ async def test_a_running_watch_catches_up_and_survives_what_a_feed_cannot_read(c
     for name in ("one", "bad", "two"):
         cluster.store.create(StoredKind.POD, pod(name))
     await asyncio.wait_for(cluster.watch.caught_up(), 60)
-    assert feed.told == ["synced", "changed one", "changed two"]
+    assert feed.received == ["synced", "changed one", "changed two"]
     assert cluster.watch.unreadable == ["Pod: bad"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

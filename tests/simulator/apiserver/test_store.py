@@ -334,7 +334,7 @@ def test_what_devices_take_of_their_node_and_their_partition_type_are_kept_since
 
 @pytest.mark.parametrize("minor", [34, 35, 36, 37])
 def test_slice_with_devices_beside_counters_is_kept_by_1_34_alone(minor: int) -> None:
-    """Later releases refuse it, created or made by an update, in these words."""
+    """Later releases refuse it, created or made by an update, with this message."""
     store = Store(Steady(), served_by(minor))
     both, plain = slice_with_everything(), slice_with_everything()
     plain["metadata"]["name"] = "plain"

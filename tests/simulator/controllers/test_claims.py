@@ -100,21 +100,21 @@ def test_the_last_consumer_frees_the_devices_and_the_finalizer(store: Store) -> 
     assert not freed["metadata"].get("finalizers")
 
 
-def test_without_the_finalizer_nobody_deallocates(store: Store) -> None:
+def test_without_the_finalizer_nothing_is_deallocated(store: Store) -> None:
     store.create(StoredKind.CLAIM, claim("c"))
     reserve(store, "c", "gone", finalizer=False)
     ClaimController(store).reconcile()
     assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"] == {"allocation": allocation()}
 
 
-def test_an_allocation_that_nobody_ever_reserved_stays(store: Store) -> None:
+def test_an_allocation_without_reservation_stays(store: Store) -> None:
     store.create(StoredKind.CLAIM, claim("c"))
     reserve(store, "c")
     ClaimController(store).reconcile()
     assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"]["allocation"]
 
 
-def test_a_deleted_claim_goes_when_nobody_uses_it(store: Store) -> None:
+def test_a_deleted_claim_goes_when_no_pod_uses_it(store: Store) -> None:
     store.create(StoredKind.CLAIM, claim("c"))
     uid = running(store, pod("p", "c"))
     reserve(store, "c", uid)

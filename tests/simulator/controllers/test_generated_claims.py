@@ -106,7 +106,7 @@ async def test_a_gang_waits_for_its_group_and_for_enough_members(bench: Bench) -
     assert bench.node_of("b")
 
 
-async def test_nobody_is_bound_when_too_few_fit(bench: Bench) -> None:
+async def test_no_member_is_bound_when_too_few_fit(bench: Bench) -> None:
     bench.cluster.store.create(StoredKind.POD_GROUP, group(min_count=2))
     bench.extender.filter = lambda body: (
         {"NodeNames": ["node-1"]} if body["Pod"]["metadata"]["name"] == "a" else refuse("full")(body)

@@ -25,7 +25,7 @@ Answer = Any
 
 
 class Scripted:
-    """An extender that binds for real and answers the rest as told."""
+    """An extender that binds pods and answers other calls as the test says."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
@@ -194,7 +194,7 @@ async def test_pods_take_room_from_each_other(bench: Bench) -> None:
         (2, [], "0/2 nodes are available:"),
     ],
 )
-def test_reasons_are_aggregated_as_kube_scheduler_words_them(total: int, reasons: list[str], text: str) -> None:
+def test_reasons_are_aggregated_as_kube_scheduler_does(total: int, reasons: list[str], text: str) -> None:
     assert aggregated(total, reasons) == text
 
 
@@ -269,7 +269,7 @@ async def test_these_wake_a_parked_pod(bench: Bench, wake: str) -> None:
     assert await bench.rest()
 
 
-async def test_a_slice_wakes_nobody_but_the_service_can(bench: Bench) -> None:
+async def test_a_slice_wakes_no_pod_but_the_service_can(bench: Bench) -> None:
     bench.add(node("n1"), pod("p"))
     bench.extender.filter = refuse("no")
     await bench.rest()

@@ -140,25 +140,25 @@ class ClaimIndex:
         whole, claim = found.claim, kept_form(found.claim, len(data))
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
         record = self._by_uid.get(uid)
-        back = self._come_back(uid) if from_watch else UsageChange()
+        back = self._undelete(uid) if from_watch else UsageChange()
         if uid in self._deleted:
             return record or ClaimRecord(claim, data, specs=self._specs), UsageChange()
         before = None if record is None else record.claim.status.allocation
         if record is None:
             replaced = self._replace_name(claim)
             record = self._by_uid[uid] = ClaimRecord(claim, b"", specs=self._specs)
-            self._identify(record, whole, data)
+            self._set_digest(record, whole, data)
             change = self._update(record, claim, data, found.holdings).after(replaced).after(back)
             change.created = True
             record.unreadable, record.has_status = found.unreadable, found.has_status
         elif version > version_number(record.claim.metadata.resource_version):
             change = self._update(record, claim, data, found.holdings)
             if record.unreadable and not found.unreadable:
-                self._identify(record, whole, data)
+                self._set_digest(record, whole, data)
             record.unreadable, record.has_status = found.unreadable, found.has_status
         else:
             change = UsageChange()
-        _date(record, claim, before, version if from_watch else 0)
+        _set_allocated_version(record, claim, before, version if from_watch else 0)
         if from_watch:
             record.delivered = max(record.delivered, version)
             self._deliveries.delivered(uid, record.delivered)
@@ -213,7 +213,7 @@ class ClaimIndex:
         self.usage.add(kept)
         return UsageChange(removed=before, added=kept, orphan=orphan)
 
-    def pod_over(self, pod_uid: str) -> UsageChange:
+    def pod_ended(self, pod_uid: str) -> UsageChange:
         """The pod has ended, or is gone: it uses nothing of deleted claims any more."""
         ended = self.orphans.leave(pod_uid)
         if not ended:
@@ -264,7 +264,7 @@ class ClaimIndex:
                 raise
             return found
 
-    def _identify(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
+    def _set_digest(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
         """Keep of what a claim asks for as much as decisions about other claims read."""
         record.spec_digest = digest_of_spec(claim, data)
         record.devices = claim.spec.devices_asked if isinstance(claim, ResourceClaim) else 0
@@ -285,7 +285,7 @@ class ClaimIndex:
         self._by_key[claim.metadata.key] = claim.metadata.uid
         return change
 
-    def _come_back(self, uid: str) -> UsageChange:
+    def _undelete(self, uid: str) -> UsageChange:
         """The watch brings a claim that was deleted: the server's store was set back.  It replaces its orphaned allocation."""
         if uid not in self._deleted:
             return UsageChange()
@@ -354,7 +354,9 @@ class ClaimIndex:
             self._by_consumer.setdefault(consumer.uid, set()).add(uid)
 
 
-def _date(record: ClaimRecord, claim: ClaimHead, before: AllocationResult | None, version: int) -> None:
+def _set_allocated_version(
+    record: ClaimRecord, claim: ClaimHead, before: AllocationResult | None, version: int
+) -> None:
     """Keep `allocated_version`; `version` is that of a delivered object, or 0 for the answer to a write of ours."""
     allocation = claim.status.allocation
     if allocation is None:

@@ -40,7 +40,7 @@ class Orphans:
         return tuple(self._by_claim[uid] for uid in self.by_pod.get(pod_uid, {}).values())
 
     def adopt(self, record: ClaimRecord, users: Iterable[str]) -> Orphan | None:
-        """Keep the stored allocation of this deleted claim for its users; None if nobody uses it."""
+        """Keep the stored allocation of this deleted claim for its users; None if no pod uses it."""
         key, uid = record.claim.metadata.key, record.claim.metadata.uid
         pods = {each for each in users if key not in self.by_pod.get(each, {})}
         if not pods or not record.holdings:
@@ -61,7 +61,7 @@ class Orphans:
         return orphan
 
     def leave(self, pod_uid: str) -> tuple[Orphan, ...]:
-        """The pod uses nothing any more; returns the allocations that nobody uses now, which are forgotten."""
+        """The pod uses nothing any more; forgets and returns the allocations that no pod uses now."""
         used = self.by_pod.pop(pod_uid, None)
         if not used:
             return ()

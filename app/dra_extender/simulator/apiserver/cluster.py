@@ -19,7 +19,7 @@ from dra_extender.simulator.apiserver.watch import StoreWatch
 class MemoryClaims:
     """ResourceClaims of the embedded cluster.  Implements ports.Claims; each call lets other tasks run before it acts.
 
-    Writes are noted under `field_manager`, which is how the service tells its own.
+    Writes are recorded under `field_manager`, by which the service recognizes its own.
     """
 
     def __init__(self, store: Store, field_manager: str = "dra-extender", *, keeps_groups: bool = False) -> None:
@@ -33,24 +33,24 @@ class MemoryClaims:
         return self._keeps_groups
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises NotFound."""
+        """The live object.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return self._store.read(Key(StoredKind.CLAIM, namespace, name))
 
     async def create(self, namespace: str, body: bytes) -> bytes:
-        """Store a new claim.  Raises Conflict, Refused."""
+        """Store a new claim.  Raises ConflictError, RequestRejectedError."""
         await asyncio.sleep(0)
         claim = _object(body)
         claim.setdefault("metadata", {})["namespace"] = namespace
         return msgspec.json.encode(self._store.create(StoredKind.CLAIM, claim, self._field_manager))
 
     async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
-        """Delete, or mark as deleted while finalizers are left.  Raises NotFound, Conflict."""
+        """Delete, or mark as deleted while finalizers are left.  Raises NotFoundError, ConflictError."""
         await asyncio.sleep(0)
         self._store.delete(Key(StoredKind.CLAIM, namespace, name), uid, version)
 
     async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
-        """Change finalizers and annotations.  Raises NotFound, Conflict, Refused."""
+        """Change finalizers and annotations.  Raises NotFoundError, ConflictError, RequestRejectedError."""
         await asyncio.sleep(0)
         claim = self._store.get(Key(StoredKind.CLAIM, namespace, name))
         metadata = claim["metadata"]
@@ -65,7 +65,7 @@ class MemoryClaims:
         return msgspec.json.encode(self._store.update(StoredKind.CLAIM, claim, self._field_manager))
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-        """Replace the status.  Raises NotFound, Conflict, Refused."""
+        """Replace the status.  Raises NotFoundError, ConflictError, RequestRejectedError."""
         await asyncio.sleep(0)
         claim = _object(body)
         metadata = part(claim, "metadata")
@@ -84,7 +84,7 @@ class MemoryPods:
         self._store = store
 
     async def read(self, namespace: str, name: str) -> Pod:
-        """The live pod.  Raises NotFound."""
+        """The live pod.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return read_pod(self._store.read(Key(StoredKind.POD, namespace, name)))
 
@@ -115,13 +115,18 @@ class MemoryPods:
         self._store.replace(key, lambda thing: _assign(thing, node))
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Set or take away `status.nominatedNodeName`.  Raises NotFound, and Refused for another UID."""
+        """Set or take away `status.nominatedNodeName`.  Raises NotFoundError, and RequestRejectedError for another UID."""
         await self._patch_status(namespace, name, uid, lambda thing: _nominate(thing, node))
 
     async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
     ) -> bool:
-        """Set `status.extendedResourceClaimStatus`; whether it is kept.  Raises NotFound, and Refused for another UID."""
+        """Set `status.extendedResourceClaimStatus`; whether it is kept.
+
+        Raises:
+            NotFoundError: no such pod.
+            RequestRejectedError: the pod has another UID.
+        """
         listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
         claim_status = {"resourceClaimName": claim, "requestMappings": listed}
         stored = await self._patch_status(
@@ -133,7 +138,7 @@ class MemoryPods:
         return part(stored, "status", "extendedResourceClaimStatus") == claim_status
 
     async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
-        """Add entries to `status.resourceClaimStatuses`.  Raises NotFound, Conflict."""
+        """Add entries to `status.resourceClaimStatuses`.  Raises NotFoundError, ConflictError."""
         await record_claims(self._store, Key(StoredKind.POD, namespace, name), uid, version, claims)
 
     async def _patch_status(self, namespace: str, name: str, uid: str, edit: Callable[[Json], None]) -> Json:

@@ -14,7 +14,7 @@ class MemoryClaimTemplates:
         self._store = store
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises NotFound."""
+        """The live object.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return self._store.read(Key(StoredKind.TEMPLATE, namespace, name))
 
@@ -31,18 +31,18 @@ class MemoryPodGroups:
         return StoredKind.POD_GROUP.api_version
 
     async def read(self, namespace: str, name: str) -> PodGroup:
-        """The live object.  Raises NotFound."""
+        """The live object.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return read_pod_group(self._store.read(Key(StoredKind.POD_GROUP, namespace, name)))
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
-        """Add entries to `status.resourceClaimStatuses`.  Raises NotFound, Conflict."""
+        """Add entries to `status.resourceClaimStatuses`.  Raises NotFoundError, ConflictError."""
         meta = group.metadata
         key = Key(StoredKind.POD_GROUP, meta.namespace, meta.name)
         await record_claims(self._store, key, meta.uid, meta.resource_version, claims)
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
-        """Take the finalizer off.  Raises NotFound, Conflict."""
+        """Take the finalizer off.  Raises NotFoundError, ConflictError."""
         await asyncio.sleep(0)
         meta = group.metadata
         thing = self._store.get(Key(StoredKind.POD_GROUP, meta.namespace, meta.name))

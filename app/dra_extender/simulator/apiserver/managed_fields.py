@@ -17,7 +17,7 @@ _EXTENDED: Final = ("f:metadata", "f:annotations", f"f:{EXTENDED_ANNOTATION}")
 
 
 def note_writer(old: Json, new: Json, manager: str) -> None:
-    """Put into `new` who wrote what: what differs from `old` was written by `manager` now; nobody is noted without a name."""
+    """Record in `new` the writer of each part: `manager` wrote what differs from `old`.  An empty name is not recorded."""
     before, after = _parts(old), _parts(new)
     changed = {path for path, value in after.items() if before.get(path) != value}
     owned = {name: (paths & after.keys()) - changed for name, paths in _owned(old).items()}
@@ -51,7 +51,7 @@ def _parts(claim: Json) -> dict[Path, Any]:
 
 
 def _owned(claim: Json) -> dict[str, set[Path]]:
-    """What each manager is noted for; here the ends of the paths are the empty objects."""
+    """The parts that each manager wrote; the ends of the paths are the empty objects here."""
     found: dict[str, set[Path]] = {}
     for entry in part(claim, "metadata").get("managedFields") or ():
         if isinstance(entry, dict) and isinstance(entry.get("fieldsV1"), dict):

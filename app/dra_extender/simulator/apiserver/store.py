@@ -1,4 +1,4 @@
-"""The embedded API server's storage: every write has one place in one order, and a stale write is refused."""
+"""The embedded API server's storage: all writes are in one order, and a stale write is refused."""
 
 import uuid
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class Change(msgspec.Struct, frozen=True):
 class Store:
     """Objects of one cluster, kept as JSON; reads hand out fresh copies.
 
-    Every write raises ports.NotFound, Conflict or Refused as an API server answers 404, 409, 422 or 403.
+    Every write raises ports.NotFoundError, ConflictError or RequestRejectedError as an API server answers 404, 409, 422 or 403.
     """
 
     def __init__(self, clock: Clock, served: Served | None = None) -> None:
@@ -72,14 +72,14 @@ class Store:
         self._listeners.append(listener)
 
     def read(self, key: Key) -> bytes:
-        """The stored JSON.  Raises NotFound."""
+        """The stored JSON.  Raises NotFoundError."""
         data = self._objects.get(key)
         if data is None:
             raise NotFoundError(f'{key.kind} "{key.name}" not found')
         return data
 
     def get(self, key: Key) -> Json:
-        """A copy of the object.  Raises NotFound."""
+        """A copy of the object.  Raises NotFoundError."""
         found: Json = msgspec.json.decode(self.read(key))
         return found
 
@@ -98,7 +98,7 @@ class Store:
     def create(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
         """Store a new object.  A claim starts without status, a pod as Pending; `metadata.uid` is kept if it is given.
 
-        `manager` is noted as the writer of a claim.
+        `manager` is recorded as the writer of a claim.
         """
         thing = _copy(thing)
         metadata = thing.setdefault("metadata", {})
@@ -126,9 +126,9 @@ class Store:
         return self._write(WatchEventType.ADDED, key, thing)
 
     def update(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
-        """Replace metadata and spec; the status stays.  Removing the last finalizer of a deleted object lets it go.
+        """Replace metadata and spec; the status stays.  An object that is being deleted goes with its last finalizer.
 
-        `manager` is noted as the writer of a claim.
+        `manager` is recorded as the writer of a claim.
         """
         thing = _copy(thing)
         fill_in(kind, thing)
@@ -155,7 +155,7 @@ class Store:
     def update_status(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
         """Replace the status; metadata and spec stay.  A claim's status must keep the API server's rules.
 
-        `manager` is noted as the writer of a claim.
+        `manager` is recorded as the writer of a claim.
         """
         thing = _copy(thing)
         fill_in(kind, thing)
@@ -176,7 +176,12 @@ class Store:
         return self._write_changed(key, old, thing)
 
     def delete(self, key: Key, uid: str | None = None, version: str | None = None) -> Json:
-        """Delete, or only mark as deleted while finalizers are left.  Raises NotFound, and Conflict for another UID or version."""
+        """Delete, or only mark as deleted while finalizers are left.
+
+        Raises:
+            NotFoundError: no such object.
+            ConflictError: the object has another UID or version.
+        """
         old = self.get(key)
         if uid is not None and uid != old["metadata"]["uid"]:
             raise ConflictError(

@@ -6,7 +6,7 @@ from dra_extender.simulator.apiserver.store import Store
 
 
 def from_template(store: Store, owner: Json, entry: str, name: str) -> Json:
-    """Create the claim for this entry of a pod or PodGroup.  Raises NotFound: there is no such template."""
+    """Create the claim for this entry of a pod or PodGroup.  Raises NotFoundError: there is no such template."""
     metadata = owner["metadata"]
     template = store.get(Key(StoredKind.TEMPLATE, metadata["namespace"], name))["spec"]
     given = part(template, "metadata")
@@ -48,7 +48,11 @@ class SimulatedGroupClaims:
         self._store = store
 
     def generate(self, group: Json) -> None:
-        """Make the claims of template entries and record their names in the group's status.  Raises NotFound: no such template."""
+        """Make the claims of template entries and record their names in the group's status.
+
+        Raises:
+            NotFoundError: no such template.
+        """
         if "deletionTimestamp" in group["metadata"]:
             return
         statuses = list(part(group, "status").get("resourceClaimStatuses") or [])
