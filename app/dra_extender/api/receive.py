@@ -31,10 +31,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         BodyTooLargeError: it is longer.
         ClientDisconnectedError: the caller disconnected while sending.
     """
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and (len(value) > _MOST_DIGITS or int(value) > limit):
-            announced = value[:_MOST_DIGITS].decode()
-            raise BodyTooLargeError(f"the body has {announced} bytes, at most {limit} are accepted", endless=False)
+    _check_length(scope, limit)
     first, whole = b"", bytearray()
     while True:
         message = await receive()
@@ -52,6 +49,13 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             whole += part
         if not more:
             return bytes(whole) if whole else first
+
+
+def _check_length(scope: Scope, limit: int) -> None:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and (len(value) > _MOST_DIGITS or int(value) > limit):
+            announced = value[:_MOST_DIGITS].decode()
+            raise BodyTooLargeError(f"the body has {announced} bytes, at most {limit} are accepted", endless=False)
 
 
 @asynccontextmanager

@@ -173,20 +173,26 @@ class KubeCluster:
         await self._listed(inf)
 
     async def _listed(self, startup_timeout: float) -> None:
-        needed = [reflector for plural, reflector in self._reflectors.items() if plural not in OPTIONAL_KINDS]
-        for reflector in needed:
-            while not await _synced_soon(reflector):
-                since = reflector.forbidden_since
-                if since is not None and self._clock.monotonic() - since >= startup_timeout:
-                    raise _lacking(reflector.last_error or f"list {reflector.kind.plural}", startup_timeout)
+        optional = {plural: each for plural, each in self._reflectors.items() if plural in OPTIONAL_KINDS}
+        for plural, reflector in self._reflectors.items():
+            if plural not in optional:
+                await self._needed_listed(reflector, startup_timeout)
         # The roles that serve the needed kinds are loaded by now, so a further 403 will last.
-        counted = {plural: reflector.refusals for plural, reflector in self._reflectors.items()}
-        for plural in OPTIONAL_KINDS.keys() & self._reflectors.keys():
-            reflector = self._reflectors[plural]
-            while not await _synced_soon(reflector):
-                if reflector.refusals > counted[plural] or (plural in self._passed_over and reflector.refusals):
-                    self._pass_over(plural, reflector)
-                    break
+        refusals = {plural: reflector.refusals for plural, reflector in optional.items()}
+        for plural, reflector in optional.items():
+            await self._optional_listed(plural, reflector, refusals[plural])
+
+    async def _needed_listed(self, reflector: Reflector, startup_timeout: float) -> None:
+        while not await _synced_soon(reflector):
+            since = reflector.forbidden_since
+            if since is not None and self._clock.monotonic() - since >= startup_timeout:
+                raise _lacking(reflector.last_error or f"list {reflector.kind.plural}", startup_timeout)
+
+    async def _optional_listed(self, plural: str, reflector: Reflector, refusals: int) -> None:
+        while not await _synced_soon(reflector):
+            if reflector.refusals > refusals or (plural in self._passed_over and reflector.refusals):
+                self._pass_over(plural, reflector)
+                return
 
     def _pass_over(self, plural: str, reflector: Reflector) -> None:
         if plural not in self._passed_over:

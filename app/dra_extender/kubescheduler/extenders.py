@@ -31,9 +31,14 @@ class _Stanza(NamedTuple):
     def url(self) -> str:
         return str(self.get("urlPrefix") or "").rstrip("/")
 
+    @property
+    def chooses(self) -> bool:
+        """Whether it has a verb that chooses nodes."""
+        return any(self.get(verb) for verb in _CHOOSING)
+
 
 def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -> list[FieldProblem]:
-    """What is wrong with the stanzas of this service; those of other extenders are left alone.  Times in seconds."""
+    """What is wrong with the stanzas of this service; those of other extenders are ignored.  Times in seconds."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         return [
             FieldProblem("extenders", "expected two stanzas for this service, one of them with bindVerb; there is none")
@@ -44,10 +49,7 @@ def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -
         return [
             FieldProblem("extenders", f"expected mappings, exactly one of them with bindVerb; {len(binding)} have it")
         ]
-    ours = [each for each in stanzas if each is binding[0] or each.url == binding[0].url]
-    if len(ours) == 1 and not any(binding[0].get(verb) for verb in _CHOOSING):
-        # Nobody else chooses nodes there, so the other stanza must be meant for the same service.
-        ours = [each for each in stanzas if each is binding[0] or any(each.get(verb) for verb in _CHOOSING)]
+    ours = _of_this_service(stanzas, binding[0])
     return [
         *_verbs(ours),
         *(problem for each in ours for problem in _common(each)),
@@ -56,22 +58,33 @@ def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -
     ]
 
 
+def _of_this_service(stanzas: Sequence[_Stanza], binding: _Stanza) -> list[_Stanza]:
+    """The stanza with bindVerb and those with the same URL; without such ones, every stanza that chooses nodes."""
+    same = [each for each in stanzas if each is binding or each.url == binding.url]
+    if len(same) > 1 or binding.chooses:
+        return same
+    return [each for each in stanzas if each is binding or each.chooses]
+
+
 def _verbs(ours: Sequence[_Stanza]) -> Iterator[FieldProblem]:
     for verb, wanted in VERBS.items():
-        having = [each for each in ours if each.get(verb)]
-        if not having:
-            yield FieldProblem(f"extenders[].{verb}", f"expected {wanted} in one stanza of this service; it is in none")
-        for each in having:
-            if each.get(verb) != wanted:
-                yield FieldProblem(each.at(verb), f"expected {wanted}, got {each.get(verb)!r}")
-        if len(having) > 1:
-            yield FieldProblem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
+        yield from _verb(verb, wanted, [each for each in ours if each.get(verb)])
     for each in ours:
         weight = each.get("weight")
         if each.get("prioritizeVerb") and not (type(weight) is int and weight > 0):
             yield FieldProblem(
                 each.at("weight"), f"expected a whole number above 0 beside prioritizeVerb, got {weight!r}"
             )
+
+
+def _verb(verb: str, wanted: str, having: Sequence[_Stanza]) -> Iterator[FieldProblem]:
+    if not having:
+        yield FieldProblem(f"extenders[].{verb}", f"expected {wanted} in one stanza of this service; it is in none")
+    for each in having:
+        if each.get(verb) != wanted:
+            yield FieldProblem(each.at(verb), f"expected {wanted}, got {each.get(verb)!r}")
+    if len(having) > 1:
+        yield FieldProblem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
 
 
 def _common(stanza: _Stanza) -> Iterator[FieldProblem]:
@@ -137,14 +150,13 @@ def _times(
                 f"expected at least {needed:g}s, got {seconds:g}s: a bind waits up to {binding_timeout:g} s for devices (setting "
                 f"scheduling.binding_timeout_seconds) and needs up to {BIND_MARGIN_SECONDS:g} s for all else",
             )
-        choosing = any(each.get(verb) for verb in _CHOOSING)
-        if each is not binding and choosing and seconds <= filter_budget:
+        if each is not binding and each.chooses and seconds <= filter_budget:
             yield FieldProblem(
                 each.at("httpTimeout"),
                 f"expected more than {filter_budget:g}s, for which a filter call may search (setting "
                 f"scheduling.filter_budget_seconds), got {seconds:g}s",
             )
-        if each is binding and choosing:
+        if each is binding and each.chooses:
             yield FieldProblem(
                 each.at("bindVerb"),
                 f"expected in a stanza of its own: a filter call that hangs would stop the scheduling loop for {seconds:g} s "

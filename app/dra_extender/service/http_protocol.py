@@ -16,9 +16,9 @@ _OVERHEAD: Final = 256 * 1024
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1, with bounds on what a caller can use: time to send, size of the head, requests sent ahead, memory.
+    """uvicorn's HTTP/1.1 with limits for callers: time to send, size of the head, requests sent ahead, memory.
 
-    uvicorn itself has none of them, and its `limit_concurrency` turns away probes as well.
+    uvicorn itself has none of these limits, and its `limit_concurrency` rejects probes as well.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         size = len(body)
         self._body += size
-        # The application reads `bytes(cycle.body)`, which copies no bytes: mostly the whole body comes at once.
+        # The application reads `bytes(cycle.body)`, which copies nothing here: most bodies arrive in one piece.
         if not cycle.body:
             cycle.body = cast("bytearray", body)
         else:
@@ -130,7 +130,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.busy = False
         self.idle_since = self.loop.time()
         if self.begun is not None:
-            # Its bytes were not read while the request before was being answered.
+            # Its bytes were not read while the request before was in progress.
             self.begun = self.idle_since
         self._connections.record_held(self, self.transport.get_write_buffer_size())
         self._connections.mark_idle(self)
@@ -155,10 +155,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _answer(self, status: int, media_type: bytes, body: bytes) -> bool:
-        """Answer the request that is being answered at once and completely; False if that has to be done in the usual way."""
+        """Send the whole response to the request in progress at once; False if the caller must send it through ASGI."""
         cycle = self.cycle
-        usual = self.pipeline or not cycle.keep_alive or cycle.waiting_for_100_continue or self.flow.write_paused
-        if self._refused or usual or cycle.response_started or cycle.disconnected:
+        needs_asgi = self.pipeline or not cycle.keep_alive or cycle.waiting_for_100_continue or self.flow.write_paused
+        if self._refused or needs_asgi or cycle.response_started or cycle.disconnected:
             return False
         head = [STATUS_LINE[status]]
         for name, value in self.server_state.default_headers:
@@ -171,7 +171,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _awaits_answer(self) -> bool:
-        """Whether what is written now would be the answer to the request that is being received, or the first of all."""
+        """Whether a response written now would belong to the request that is being received, or be the first of all."""
         if self.busy:
             return not self.cycle.response_started
         answered_early = self.served and self._head_complete and self.begun is not None

@@ -17,12 +17,12 @@ from dra_extender.telemetry.metrics import Metrics
 
 _WANTED: Final = 65_536
 _OWN: Final = 128
-"""Files for everything that is no caller's connection: the API server, logs, the policy file."""
+"""Files for everything but connections of callers: the API server, logs, the policy file."""
 _MOST_WAITING: Final = 4096
 
 
 def raise_limit() -> int:
-    """Let the process open as many files as it may, at most 65,536; returns how many."""
+    """Raise the limit of open files to the hard limit, at most to 65,536; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _WANTED if hard == resource.RLIM_INFINITY else min(hard, _WANTED)
     if soft not in (resource.RLIM_INFINITY, most) and soft < most:
@@ -37,7 +37,7 @@ def limit() -> int:
 
 
 def backlog() -> int:
-    """How many connections may wait to be accepted: all of them may be accepted at once, before any other can be closed."""
+    """How many connections may wait to be accepted; all of them may be accepted before any other can be closed."""
     return min(_MOST_WAITING, limit() // 4)
 
 
@@ -65,7 +65,7 @@ def listen(settings: ServerSettings) -> Iterator[socket.socket]:
             family, kind, _, _, address = socket.getaddrinfo(
                 settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
-            # With the protocol named, event loops send answers at once instead of waiting to fill a packet.
+            # With the protocol given, event loops send responses at once instead of waiting to fill a packet.
             listener = opened.enter_context(socket.socket(family, kind, socket.IPPROTO_TCP))
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
@@ -80,7 +80,7 @@ def listen(settings: ServerSettings) -> Iterator[socket.socket]:
 async def serving(
     app: FastAPI, settings: ServerSettings, listener: socket.socket, metrics: Metrics | None = None
 ) -> AsyncIterator[None]:
-    """Answers requests inside the block; at its end, answers in progress are completed."""
+    """Serves requests inside the block; at its end, responses in progress are completed."""
     connections = Connections(_limits(settings), metrics or NullCounter())
     if metrics is not None:
         metrics.before_render(lambda: metrics.connections(len(connections), connections.in_flight))
@@ -121,7 +121,7 @@ def _limits(settings: ServerSettings) -> HttpLimits:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the service, which has more to end than connections."""
+    """A server that leaves signals to the service, which stops more than connections."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -78,7 +78,7 @@ class RecentSeries:
     """The texts said lately: a text that comes again within `window` seconds of the last time continues its series.
 
     Holds at most `capacity`, and at most `of_namespace` of one namespace.  Of a namespace that has too many, and of the one that
-    has most when all have too many, the text unheard for longest is forgotten.
+    has most when all have too many, the text untexts for longest is forgotten.
     """
 
     def __init__(self, window: float, capacity: int, of_namespace: int) -> None:
@@ -95,12 +95,12 @@ class RecentSeries:
     def said(self, pod: Pod, kind: str, reason: str, message: str, now: float) -> Series:
         """The series of this text, counted once more, or begun."""
         reason, note = reason[:_REASON_LIMIT], shorten(message)
-        heard = self._namespaces.setdefault(pod.namespace, LruCache(self._of_namespace, on_evict=self._evicted))
-        known = heard.get((pod.uid, kind, reason, note))
+        texts = self._namespaces.setdefault(pod.namespace, LruCache(self._of_namespace, on_evict=self._evicted))
+        known = texts.get((pod.uid, kind, reason, note))
         if known is not None and now - known.last <= self._window:
             known.count += 1
             known.last = now
-            heard.move_to_end(known.key)
+            texts.move_to_end(known.key)
             return known
         self._number += 1
         # As client-go names Events; the number keeps apart what one clock tick cannot.
@@ -108,16 +108,16 @@ class RecentSeries:
         regarded = RegardingPod(pod.namespace, pod.name, pod.uid)
         made = Series(regarded, kind, reason, note, name, first=now, last=now)
         self._size += known is None
-        heard[made.key] = made
+        texts[made.key] = made
         if self._size > self._capacity:
             max(self._namespaces.values(), key=len).evict()
         return made
 
     def forget(self, series: Series) -> None:
         """The next same text begins anew."""
-        heard = self._namespaces.get(series.pod.namespace)
-        if heard is not None and heard.get(series.key) is series:
-            del heard[series.key]
+        texts = self._namespaces.get(series.pod.namespace)
+        if texts is not None and texts.get(series.key) is series:
+            del texts[series.key]
             self._removed(series.pod.namespace)
 
     def _evicted(self, _: _Key, series: Series) -> None:

@@ -38,8 +38,8 @@ class LeaseRecord:
 
     def same_term(self, other: "LeaseRecord") -> bool:
         """Whether nobody took, renewed or released the lease between the two; other edits of the object do not count."""
-        mine = (self.holder, self.duration, self.transitions, self.acquired, self.renewed)
-        return mine == (other.holder, other.duration, other.transitions, other.acquired, other.renewed)
+        own = (self.holder, self.duration, self.transitions, self.acquired, self.renewed)
+        return own == (other.holder, other.duration, other.transitions, other.acquired, other.renewed)
 
 
 class LeaseCandidate:

@@ -49,9 +49,9 @@ def held_lease(
 ) -> bytes:
     """The Lease taken or renewed by `identity`; `now` is wall clock, for people alone.  Transitions count changes of the holder."""
     stamp = micro_time(now)
-    mine = before is not None and before.holder == identity
-    transitions = 0 if before is None else before.transitions + (not mine)
-    acquired = before.acquired if before is not None and mine and before.acquired else stamp
+    renewal = before is not None and before.holder == identity
+    transitions = 0 if before is None else before.transitions + (not renewal)
+    acquired = before.acquired if before is not None and renewal and before.acquired else stamp
     spec = {
         "holderIdentity": identity,
         "leaseDurationSeconds": duration,

@@ -1,8 +1,10 @@
-"""Changes of a ResourceClaim in its protobuf form, which an API server takes back byte by byte.
+"""Changes of a ResourceClaim in its protobuf form, in which every byte that is not edited stays the same.
 
-JSON does not always do: where opaque parameters or a driver's data are stored with white space or a literal `<`, `>` or `&`, an API
-server re-spells them in every JSON answer and in every patch, and then refuses the write, for it sees fields changed that cannot
-be changed, or not by us.  Field numbers: generated.proto of k8s.io/api/resource/v1 and k8s.io/apimachinery/pkg/apis/meta/v1.
+JSON does not always keep them: where opaque parameters or a driver's data have white space or a literal `<`, `>` or `&`, an API
+server respells them in every JSON response and in every patch.  It then refuses the write, because immutable fields, or fields that
+we may not change, seem to have changed.
+
+Field numbers: generated.proto of k8s.io/api/resource/v1 and k8s.io/apimachinery/pkg/apis/meta/v1.
 """
 
 from typing import Final
