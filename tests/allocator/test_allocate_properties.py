@@ -41,12 +41,12 @@ def test_refused_and_undone_devices_leave_no_trace(
     state = SearchState(demand, NodeView(NODE, pools, Held(*usage), None))
     for pool in pools.pools:
         state.tables(pool)
-    wishes = [(index, request.options[0]) for index, each in enumerate(demand.claims) for request in each.requests]
-    if not wishes:
+    options = [(index, request.options[0]) for index, each in enumerate(demand.claims) for request in each.requests]
+    if not options:
         return
     undone = []
     for number in order:
-        index, option = wishes[number % len(wishes)]
+        index, option = options[number % len(options)]
         before, mark = state_of(state), state.trail.mark()
         try:
             exclusion = state.try_pick(index, option, number % len(pools.devices))

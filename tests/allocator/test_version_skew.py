@@ -1,7 +1,7 @@
 """KEP-5963's table of version skew: what the API server keeps of a driver's slices, against our own switch.
 
 The driver publishes one GPU as a MIG and a vGPU partition that exclude each other.  What is asked each time: may a vGPU be
-allocated beside the MIG partition that somebody holds?
+allocated beside the MIG partition that another claim holds?
 """
 
 import copy
@@ -71,7 +71,7 @@ Served = Callable[[], list[ResourceSlice]]
 @pytest.mark.parametrize(
     ("served", "holding", "on", "off"),
     [
-        # The holder was allocated by somebody who keeps no snapshot: what the slices say now is all that is known.
+        # Another scheduler allocated the holder and keeps no snapshot: only the slices as published now are known.
         (groups_served, held("mig-0"), (Code.GROUPS,), (Code.GROUPS_OFF,)),
         (groups_stripped, held("mig-0"), FITS, FITS),
         (counters_stripped, held("mig-0"), FITS, FITS),
@@ -85,7 +85,7 @@ def test_table_without_a_policy(
     served: Served, holding: DeviceHolding, on: tuple[Code, ...], off: tuple[Code, ...]
 ) -> None:
     """On: the full feature where groups are served. Off: slices with groups are skipped, and so are counter sets on which
-    somebody is known to have groups. Where the server does not serve groups, all is as before the KEP."""
+    a holder is known to have groups. Where the server does not serve groups, all is as before the KEP."""
     assert verdict(ask(served(), VGPU, usage=[holding])) == on
     assert verdict(ask(served(), VGPU, usage=[holding], features=OFF)) == off
 

@@ -98,7 +98,7 @@ def test_incomplete_pool_comes_before_no_match_and_after_anything_better() -> No
     assert codes == [Code.IN_USE, Code.POOL_INCOMPLETE]
 
 
-def test_overdrawn_pool_is_told() -> None:
+def test_overdrawn_pool_is_reported() -> None:
     slices = [counters_of(set=1), slice_of(consuming("a", amount=0), consuming("b", amount=2), count=2)]
     text = "a draws on a pool whose counter c in counter set set is overdrawn (-1 remain)"
     assert said(slices, claim_of(exactly()), usage=[held("b")])[0] == (Code.COUNTERS, text)
@@ -129,15 +129,15 @@ def test_summary_is_the_same_whatever_the_amounts_and_devices(code: Code) -> Non
     assert texts == {Rejection(code=code, claim="c0", request="r").summary}
 
 
-def test_binding_conditions_that_are_off_in_upstreams_way_are_told() -> None:
+def test_binding_conditions_that_are_off_in_upstreams_way_are_reported() -> None:
     off = dataclasses.replace(Features(), device_binding_and_status=False)
     slices = [slice_of({"name": "a", "bindingConditions": ["x"]})]
     found = said(slices, claim_of(exactly()), features=off, rules=UPSTREAM)
     assert found == [(Code.REQUEST_UNSUPPORTED, "a needs DeviceBindingAndStatus, which is off")]
 
 
-def test_selector_that_fails_on_a_device_in_use_is_told_as_that() -> None:
-    """The search never asks it, for the device is taken; but nobody could say that the device is not meant."""
+def test_selector_that_fails_on_a_device_in_use_is_reported_as_failed() -> None:
+    """The search does not evaluate it, as the device is taken; whether the request selects the device stays unknown."""
     failing = claim_of(exactly(expression='device.attributes["gpu.example.com"].missing == 1'))
     ((code, detail),) = said([slice_of("a")], failing, usage=[held("a")])
     assert code is Code.SELECTOR_FAILED

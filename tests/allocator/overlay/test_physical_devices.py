@@ -96,7 +96,7 @@ def test_what_was_allocated_before_there_was_a_policy_has_no_groups() -> None:
     assert picks(ask(SLICES, claim_of(wanting("vgpu")), usage=usage)) == [["far"]]
 
 
-def test_what_nobody_froze_counts_as_the_policy_says_now() -> None:
+def test_without_a_snapshot_the_present_policy_counts() -> None:
     assert picks(ask(SLICES, claim_of(wanting("mig")), usage=[held("m", consumption=None)])) == [["m2"]]
 
 

@@ -125,7 +125,7 @@ def test_for_each_field_the_first_rule_that_supplies_it_wins() -> None:
     }
 
 
-def test_an_expression_that_fails_on_a_device_does_not_match_it_and_is_told() -> None:
+def test_an_expression_that_fails_on_a_device_does_not_match_it_and_is_reported() -> None:
     overlaid = PolicyOverlay([rule(devices=MIG, binds_to_node=True)]).apply(
         slice_of("bare", {"name": "m", **kind("mig")})
     )
@@ -135,7 +135,7 @@ def test_an_expression_that_fails_on_a_device_does_not_match_it_and_is_told() ->
 
 
 @pytest.mark.parametrize("value", [{"string": ""}, {"int": 3}, {"bool": True}])
-def test_a_physical_device_without_a_name_is_none_and_is_told(value: dict[str, Any]) -> None:
+def test_a_physical_device_without_a_name_is_none_and_is_reported(value: dict[str, Any]) -> None:
     published = slice_of({"name": "d", "attributes": {"parent": value}})
     overlaid = PolicyOverlay([rule(physical_device=PARENT)]).apply(published)
     assert overlaid.effective is published

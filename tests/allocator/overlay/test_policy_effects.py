@@ -31,7 +31,7 @@ def test_a_rule_with_an_effect_is_left_alone() -> None:
     assert effects([rule("r", compatible_only_with="false")], slice_of("d", "e")) == []
 
 
-def test_a_rule_that_gives_no_device_anything_is_told() -> None:
+def test_a_rule_that_supplies_no_device_is_reported() -> None:
     (found,) = effects([rule("r", "b", binds_to_node=True)], slice_of(typed("d", "a")))
     assert found == ("r", "none of 1 published devices takes anything from it")
     (found,) = effects([rule("groups", compatibility_groups=("g",))], slice_of("d"))
@@ -42,27 +42,28 @@ def test_nothing_is_said_about_devices_that_are_not_known_yet() -> None:
     assert effects([rule("r", "b", binds_to_node=True)]) == []
 
 
-def test_a_rule_behind_another_one_is_told_even_without_devices() -> None:
+def test_a_rule_behind_another_one_is_reported_even_without_devices() -> None:
     rules = [rule("first", driver="x", binds_to_node=True), rule("second", "a", driver="x", binds_to_node=True)]
     assert effects(rules) == [("second", "rule first before it means the same devices and supplies the same")]
     assert effects(rules[::-1]) == []
     assert effects([rules[0], rule("more", driver="x", binds_to_node=True, compatible_only_with="false")]) == []
 
 
-@pytest.mark.parametrize(("scope", "told"), [("", True), ("pool", False), ("node", False)])
-def test_neighbours_that_cannot_exist_are_told(scope: str, told: bool) -> None:
+@pytest.mark.parametrize(("scope", "reported"), [("", True), ("pool", False), ("node", False)])
+def test_neighbours_that_cannot_exist_are_reported(scope: str, reported: bool) -> None:
     slices = [counters_of(set=1, other=1), slice_of(consuming("d"), consuming("e", counter_set="other"), count=2)]
     found = effects([rule("r", compatible_only_with="false", neighbours_on=scope)], *slices)
-    assert bool(found) is told
+    assert bool(found) is reported
     assert (
-        not told or found[0][1] == "compatibleOnlyWith: its 2 devices have no neighbours on their counter sets or pools"
+        not reported
+        or found[0][1] == "compatibleOnlyWith: its 2 devices have no neighbours on their counter sets or pools"
     )
 
 
 def test_a_device_that_is_alone_in_its_pool_has_neighbours_on_its_node_alone() -> None:
     slices = [slice_of("d", pool="p1", name="s1"), slice_of("e", pool="p2", name="s2")]
-    for scope, told in (("pool", True), ("node", False)):
-        assert bool(effects([rule("r", compatible_only_with="false", neighbours_on=scope)], *slices)) is told
+    for scope, reported in (("pool", True), ("node", False)):
+        assert bool(effects([rule("r", compatible_only_with="false", neighbours_on=scope)], *slices)) is reported
 
 
 def test_more_devices_than_can_be_looked_at_say_nothing() -> None:

@@ -259,18 +259,12 @@ def test_asking_what_refuses_a_device_changes_nothing(slices: list[Any], wanted:
     pools = pools_of(slices)
     state = ReleaseSearchState(demand, NodeView(NODE, pools, Held(*usage), None, rules))
     options = [option for request in demand.claims[0].requests for option in request.options]
-    for wish in options:
+    for wanted_option in options:
         for location in range(len(pools.devices)):
-            before = _kept(state)
+            before = state.snapshot()
             try:
-                answers = [state.exclusion(0, wish, location) for _ in range(2)]
+                answers = [state.exclusion(0, wanted_option, location) for _ in range(2)]
             except SearchEndedError:  # a derived attribute that fails
                 continue
-            assert _kept(state) == before
-            assert answers[0] == answers[1] == state.try_pick(0, wish, location)
-
-
-def _kept(state: ReleaseSearchState) -> Any:
-    seen = {key: (list(each), dict(each.seen)) for key, each in state._joined.items()}
-    counters = {name: dict(each._remaining) for name, each in state._by_name.items()}
-    return seen, counters, dict(state._paid), list(state.picks), dict(state._claims_by_device), dict(state._shares)
+            assert state.snapshot() == before
+            assert answers[0] == answers[1] == state.try_pick(0, wanted_option, location)

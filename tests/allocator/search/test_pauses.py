@@ -28,10 +28,10 @@ from tests.support.allocator.building import (
 from tests.support.allocator.generated import claims, nodes, usages
 
 POLL = "dra_extender.allocator.search.search._POLL"
-LOOKOUT = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
+THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 ALONE = "dra_extender.allocator.search.pruner._MAX_STEPS_PER_CLAIM"
 POLL_DEVICES = "dra_extender.allocator.rules.node_view._POLL_DEVICES"
-LOOKS = "dra_extender.allocator.rules.eligibility._POLL_MASK"
+POLL_MASK = "dra_extender.allocator.rules.eligibility._POLL_MASK"
 
 
 class Interrupting(Budget):
@@ -73,14 +73,14 @@ def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
     wanted=st.lists(claims, min_size=1, max_size=3),
     usage=usages,
     seed=st.integers(0, 999),
-    lookout=st.sampled_from((1, 3, 10**9)),
+    threshold=st.sampled_from((1, 3, 10**9)),
     often=st.sampled_from((1, 7, 4_096)),
 )
 def test_pauses_never_change_an_answer(
-    slices: list[Any], wanted: list[Any], usage: list[Any], seed: int, lookout: int, often: int
+    slices: list[Any], wanted: list[Any], usage: list[Any], seed: int, threshold: int, often: int
 ) -> None:
     pools = pools_of(slices)
-    with patch(POLL, 0), patch(LOOKOUT, lookout), patch(ALONE, 20), patch(POLL_DEVICES, often), patch(LOOKS, 0):
+    with patch(POLL, 0), patch(THRESHOLD, threshold), patch(ALONE, 20), patch(POLL_DEVICES, often), patch(POLL_MASK, 0):
         plain = allocate(demand_of(*wanted), NODE, pools, Held(*usage), deadline=Budget())
         paused = with_pauses(Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(*usage)), Interrupting(seed))
     assert paused == plain
@@ -160,7 +160,7 @@ def test_a_look_at_the_whole_node_is_made_in_pieces() -> None:
         for each in range(4)
     ]
     wanted = claim_of(*requests, constraints=[{"distinctAttribute": "gpu.example.com/k"}])
-    with patch(LOOKOUT, 1):
+    with patch(THRESHOLD, 1):
         plain = allocate(demand_of(wanted), NODE, pools_of(slices), Held())
         budget = Counting()
         paused = with_pauses(Allocation(demand_of(wanted), NODE, pools_of(slices), Held()), budget)

@@ -37,18 +37,18 @@ FEW = 1000
 
 @settings(max_examples=300, deadline=None)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=3), usage=usages)
-def test_looking_out_never_changes_an_answer(slices: list[Any], wanted: list[Any], usage: list[Any]) -> None:
+def test_pruning_never_changes_an_answer(slices: list[Any], wanted: list[Any], usage: list[Any]) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
     with patch(THRESHOLD, 10**9):
         plain = allocate(demand, NODE, pools, Held(*usage))
     with patch(THRESHOLD, 1):
-        clever = allocate(demand, NODE, pools, Held(*usage))
+        pruned = allocate(demand, NODE, pools, Held(*usage))
     if isinstance(plain, Placement):
-        assert isinstance(clever, Placement)
-        assert clever.claims == plain.claims
+        assert isinstance(pruned, Placement)
+        assert pruned.claims == plain.claims
     else:
-        assert reasons(clever).verdict == plain.verdict
-    assert clever.steps <= plain.steps
+        assert reasons(pruned).verdict == plain.verdict
+    assert pruned.steps <= plain.steps
 
 
 def test_one_more_than_there_are_ends_soon() -> None:
@@ -142,7 +142,7 @@ def test_a_group_that_is_large_enough_behind_others_that_are_not_is_found_soon()
     assert found.steps < FEW
 
 
-def test_failing_selector_behind_a_hopeless_looking_request_stays_fatal() -> None:
+def test_failing_selector_behind_an_infeasible_request_stays_fatal() -> None:
     """Upstream gets to the failing device while it tries combinations, so the answer is an error."""
     slices = [slice_of(*(typed(f"d{index:02}", "x") for index in range(12)), "bad")]
     expression = "device.attributes['gpu.example.com'].type == 'x'"

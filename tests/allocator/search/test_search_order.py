@@ -28,7 +28,7 @@ from tests.support.allocator.building import (
     slice_of,
     typed,
 )
-from tests.support.allocator.reference_search import CapacityBound, Option, Reference, Request
+from tests.support.allocator.reference_search import Demanded, Option, Reference, Request
 
 TYPE = 'device.attributes["gpu.example.com"].type == "{}"'
 
@@ -108,7 +108,7 @@ def test_count_of_zero_is_satisfied_without_a_device() -> None:
     assert picks(ask([], claim_of(exactly(0)))) == [[]]
 
 
-def test_wishes_deeper_than_the_interpreter_can_recurse_are_searched() -> None:
+def test_demands_deeper_than_the_interpreter_can_recurse_are_searched() -> None:
     slices = [slice_of(*numbered(32, prefix=f"p{pool}-"), pool=f"p{pool:02}") for pool in range(40)]
     found = ask(slices, *(claim_of(exactly(32), name=f"claim-{index}") for index in range(40)))
     assert sum(map(len, picks(found))) == 1280 > sys.getrecursionlimit()
@@ -147,7 +147,7 @@ LOCATIONS = 5
 counts = st.one_of(st.integers(0, 3), st.just(20), st.just("all"))
 options: st.SearchStrategy[Option] = st.tuples(counts, st.frozensets(st.integers(0, LOCATIONS - 1)))
 requests: st.SearchStrategy[Request] = st.lists(options, min_size=1, max_size=3)
-wishes: st.SearchStrategy[CapacityBound] = st.lists(st.lists(requests, min_size=1, max_size=2), max_size=2)
+demands: st.SearchStrategy[Demanded] = st.lists(st.lists(requests, min_size=1, max_size=2), max_size=2)
 
 
 def _request(name: str, request: Request) -> dict[str, Any]:
@@ -162,11 +162,15 @@ def _request(name: str, request: Request) -> dict[str, Any]:
 
 
 @settings(max_examples=300)
-@given(wish=wishes, costs=st.lists(st.integers(0, 2), min_size=LOCATIONS, max_size=LOCATIONS), budget=st.integers(0, 6))
+@given(
+    demanded=demands,
+    costs=st.lists(st.integers(0, 2), min_size=LOCATIONS, max_size=LOCATIONS),
+    budget=st.integers(0, 6),
+)
 def test_same_picks_and_same_steps_as_the_recursive_reference(
-    wish: CapacityBound, costs: list[int], budget: int
+    demanded: Demanded, costs: list[int], budget: int
 ) -> None:
-    reference = Reference(wish, costs, budget)
+    reference = Reference(demanded, costs, budget)
     found_there = reference.run()
     slices = [
         counters_of(set=budget),
@@ -184,7 +188,7 @@ def test_same_picks_and_same_steps_as_the_recursive_reference(
     ]
     claims = [
         claim_of(*(_request(f"r{index}", each) for index, each in enumerate(claim)), name=f"claim-{number}")
-        for number, claim in enumerate(wish)
+        for number, claim in enumerate(demanded)
     ]
     demand = demand_or_none(claims)
     if demand is None:  # more than 32 devices for sure: refused before any search
@@ -194,7 +198,7 @@ def test_same_picks_and_same_steps_as_the_recursive_reference(
     if found.steps <= UNPRUNED:
         assert found.steps == reference.steps
     if isinstance(found, Placement):
-        expected = [[f"d{pick[3]}" for pick in reference.picks if pick[0] == claim] for claim in range(len(wish))]
+        expected = [[f"d{pick[3]}" for pick in reference.picks if pick[0] == claim] for claim in range(len(demanded))]
         assert picks(found) == expected
 
 

@@ -117,6 +117,11 @@ class LooseCounterTable(CounterTable):
 
     __slots__ = ()
 
+    @property
+    def remaining(self) -> dict[CounterKey, int]:
+        """What remains of each counter, in nano-units."""
+        return dict(self._remaining)
+
     def _draws(self, consumption: Sequence[CounterConsumption]) -> list[tuple[CounterKey, int]]:
         return [draw for draw in super()._draws(consumption) if draw[0] in self._remaining]
 
@@ -132,7 +137,7 @@ class ReleaseSearchState(SearchState):
         rules = node_view.rules
         self._rules = rules if isinstance(rules, ReleaseRules) else release_rules(rules)
         self._wanted: SearchableRequest | None = None
-        self._by_name: dict[str, CounterTable] = {}
+        self._by_name: dict[str, LooseCounterTable] = {}
         self._joined: dict[tuple[int, int], LastOfEachRequest] = {}
         self._paid: dict[int, bool] = {}
         if not self._rules.distinct_from_every_device:
@@ -140,6 +145,13 @@ class ReleaseSearchState(SearchState):
                 for index, constraint in enumerate(each.constraints):
                     if constraint.distinct:
                         self._joined[claim, index] = LastOfEachRequest()
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Copies of all that a pick may change."""
+        seen = {key: (list(each), dict(each.seen)) for key, each in self._joined.items()}
+        counters = {name: each.remaining for name, each in self._by_name.items()}
+        devices, shares = dict(self.picked_devices()), dict(self.shared_devices())
+        return seen, counters, dict(self._paid), list(self.picks), devices, shares
 
     def tables(self, pool: Pool) -> PoolTables:
         """See `SearchState`; the first pool of a name that is asked for makes the counters of them all."""

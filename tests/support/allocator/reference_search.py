@@ -1,6 +1,6 @@
-"""The search written down as the recursive function that upstream's is, over small tables; a partner for property tests.
+"""The search as a recursive function over small tables, written as upstream's is; the reference of property tests.
 
-A wish is a list of claims, a claim a list of requests, a request a list of options (several: alternatives in order of preference).
+A demand is a list of claims, a claim a list of requests, a request a list of options (several: alternatives in order of preference).
 An option is (count, matching): the number of devices or "all", and the set of locations that match.  Devices draw
 `costs[location]` from one budget.  It shares nothing with the program.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 Option = tuple[int | str, frozenset[int]]
 Request = list[Option]
-CapacityBound = list[list[Request]]
+Demanded = list[list[Request]]
 
 LIMIT = 32
 
@@ -20,7 +20,7 @@ class TooManyError(Exception):
 
 @dataclass
 class Reference:
-    wish: CapacityBound
+    demanded: Demanded
     costs: list[int]
     budget: int
     steps: int = 0
@@ -32,14 +32,14 @@ class Reference:
 
     def step(self, claim: int, request: int, option: int | None, picked: int, start: int) -> bool:
         self.steps += 1
-        if claim == len(self.wish):
+        if claim == len(self.demanded):
             return True
-        if request == len(self.wish[claim]):
+        if request == len(self.demanded[claim]):
             try:
                 return self.step(claim + 1, 0, None, 0, 0)
             except TooManyError:
                 return False
-        options = self.wish[claim][request]
+        options = self.demanded[claim][request]
         if len(options) > 1 and option is None:
             return self.alternatives(claim, request)
         count, matching = options[option or 0]
@@ -56,7 +56,7 @@ class Reference:
 
     def alternatives(self, claim: int, request: int) -> bool:
         only_too_many = True
-        for index in range(len(self.wish[claim][request])):
+        for index in range(len(self.demanded[claim][request])):
             try:
                 found = self.step(claim, request, index, 0, 0)
             except TooManyError:
