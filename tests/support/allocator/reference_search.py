@@ -1,6 +1,6 @@
 """The search as a recursive function over small tables, written as upstream's is; the reference of property tests.
 
-A demand is a list of claims, a claim a list of requests, a request a list of options (several: alternatives in order of preference).
+A demand is a list of claims, a claim a list of requests, a request a list of options (several are alternatives in order).
 An option is (count, matching): the number of devices or "all", and the set of locations that match.  Devices draw
 `costs[location]` from one budget.  It shares nothing with the program.
 """
