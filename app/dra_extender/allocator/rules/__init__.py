@@ -1,4 +1,4 @@
 """The rules that decide about one device: eligibility, taints, capacity, counters, compatibility groups, neighbours.
 
-`verdict` answers what may be allocated beside what is allocated; filter, bind, the overlap check and the audit all ask it.
+`verdict` decides what may be allocated beside what is allocated; bind, the release of conflicting allocations and the audit all call it.
 """
