@@ -218,7 +218,7 @@ async def test_an_extended_resource_of_a_device_class_is_refused_unless_the_node
     assert list((await world.filter("other", "plain", "plugin")).fitting) == ["plain", "plugin"]
 
 
-async def test_remembered_answers_are_given_up_when_slices_claims_or_labels_change() -> None:
+async def test_cached_results_are_dropped_when_slices_claims_or_labels_change() -> None:
     world = gpus(1, 1)
     world.add_claim("c1", count=2)
     world.add_pod("p1", "c1")

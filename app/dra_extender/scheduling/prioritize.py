@@ -1,3 +1,5 @@
+"""Rates the nodes that kube-scheduler asks about in its prioritize call, by the holds of the pod."""
+
 from collections.abc import Sequence
 
 from dra_extender.ledger.ledger import Ledger
@@ -9,7 +11,7 @@ _NONE = ScoreTerms()
 
 
 class Prioritize:
-    """Rates the nodes on which something is held for the pod; about other nodes we have no opinion."""
+    """Rates the nodes on which devices are held for the pod; other nodes get 0."""
 
     def __init__(self, ledger: Ledger, options: Options) -> None:
         self._ledger = ledger

@@ -1,4 +1,4 @@
-"""Answers that are remembered follow taint rules, the policy, classes and pools that every node reaches, as a new service would."""
+"""Cached results follow taint rules, the policy, classes and pools that every node reaches, as those of a new service would."""
 
 import asyncio
 from typing import Any
@@ -112,5 +112,5 @@ async def compare(sequence: list[tuple[Any, ...]]) -> None:
 
 @given(operations)
 @settings(deadline=None, max_examples=25)
-def test_remembered_answers_follow_everything_that_lies_over_the_slices(sequence: list[tuple[Any, ...]]) -> None:
+def test_cached_results_follow_every_overlay(sequence: list[tuple[Any, ...]]) -> None:
     asyncio.run(compare(sequence))

@@ -1,15 +1,12 @@
-"""A pod whose binds undo their own allocation on a node over and over leaves that node alone for a while."""
+"""A node is in backoff for a pod whose binds undid their own allocations there twice."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
 from dra_extender.allocator.rules.verdict import GROUPS
 from dra_extender.allocator.state.rejection import Code
-from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.binding import conflict_release as overlap_release
-from dra_extender.scheduling.binding import decision as bind_decision
+from dra_extender.scheduling.binding import conflict_release, decision
 from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, AllocationConflict
 from dra_extender.scheduling.evaluation.backoff import NodeBackoff
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -17,8 +14,10 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 from structlog.testing import capture_logs
 
 from tests.support.scheduling.world import DRIVER, Steady, World
+from tests.support.turns import until
 
 BOTH = ("n1", "n2")
+REPORTED = "the same was allocated twice"
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ async def tried(world: World, *nodes: str) -> str:
 
 
 async def test_node_is_offered_twice_and_then_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap_release, "overlap", disagreeing("n1"))
+    monkeypatch.setattr(conflict_release, "find_conflict", disagreeing("n1"))
     undone = f"claim default/c1: groups {DRIVER}/n1/s was allocated to another claim of this scheduler first"
     async with world.watching():
         assert [await tried(world, "n1") for _ in range(3)] == [undone, undone, "unschedulable"]
@@ -69,18 +68,18 @@ async def test_node_is_offered_twice_and_then_left_alone(world: World, monkeypat
 async def test_node_is_offered_again_after_a_while_and_the_pod_is_woken(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlap_release, "overlap", disagreeing("n1"))
+    monkeypatch.setattr(conflict_release, "find_conflict", disagreeing("n1"))
     async with world.watching():
         for _ in range(2):
             await tried(world, "n1")
         assert await tried(world, "n1") == "unschedulable"
         world.clock.seconds += 61.0
-        monkeypatch.setattr(overlap_release, "overlap", lambda *_: None)
+        monkeypatch.setattr(conflict_release, "find_conflict", lambda *_: None)
         assert await tried(world, "n1") == "bound to n1"
 
 
 async def test_metric_tells_whose_the_other_allocation_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap_release, "overlap", disagreeing("n1"))
+    monkeypatch.setattr(conflict_release, "find_conflict", disagreeing("n1"))
     async with world.watching():
         await tried(world, "n1")
     page = (await world.metrics.render()).decode()
@@ -126,12 +125,12 @@ async def test_what_the_rule_refuses_is_decided_anew_and_never_written(
     """A held placement that is no good is searched for again; if the search says the same, nothing is written."""
     clash = AllocationConflict(GROUPS, f"{DRIVER}/n1/s")
     once = [clash]
-    monkeypatch.setattr(bind_decision, "broken", lambda *_: once.pop() if once else None)
+    monkeypatch.setattr(decision, "first_violation", lambda *_: once.pop() if once else None)
     async with world.watching():
         assert await tried(world, "n1") == "bound to n1"
     world.add_claim("c2")
     world.add_pod("p2", "c2")
-    monkeypatch.setattr(bind_decision, "broken", lambda *_: clash)
+    monkeypatch.setattr(decision, "first_violation", lambda *_: clash)
     async with world.watching():
         version = world.claim("c2")["metadata"]["resourceVersion"]
         for _ in range(2):
@@ -148,13 +147,6 @@ async def test_allocation_of_a_bound_pods_device_is_reported_with_its_writer(
 ) -> None:
     """A second extender of ours is no other writer: what it wrote has our snapshot."""
     monkeypatch.setattr(world.extender.conflict_monitor, "report_seconds", 0.0)
-    reported, report = asyncio.Event(), world.extender.conflict_monitor._report
-
-    def reporting(record: ClaimRecord) -> None:
-        report(record)
-        reported.set()
-
-    monkeypatch.setattr(world.extender.conflict_monitor, "_report", reporting)
     await world.extender.start()
     async with world.watching():
         assert await tried(world, "n1") == "bound to n1"
@@ -170,11 +162,10 @@ async def test_allocation_of_a_bound_pods_device_is_reported_with_its_writer(
         with capture_logs() as logs:
             world.cluster.store.update_status(StoredKind.CLAIM, stored)
             await world.cluster.watch.caught_up()
-            async with asyncio.timeout(60):
-                await reported.wait()
+            await until(lambda: any(each["event"] == REPORTED for each in logs))
     await world.extender.stop()
     assert ("by another writer" in world.messages("p1")[-1]) == (writer == FOREIGN)
-    (log,) = [each for each in logs if each["event"] == "the same was allocated twice"]
+    (log,) = [each for each in logs if each["event"] == REPORTED]
     assert log["writer"] == writer
     page = (await world.metrics.render()).decode()
     assert f'allocation_overlaps_total{{kind="device",outcome="reported",writer="{writer}"}} 1' in page

@@ -1,4 +1,4 @@
-"""Remembering changes nothing but the time: after any sequence of events the answers are those of a service that starts anew."""
+"""The cache changes nothing but the time: after any sequence of events the answers are those of a service that starts anew."""
 
 import asyncio
 from typing import Any
@@ -126,7 +126,7 @@ async def compare(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
 
 @given(operations, orders)
 @settings(deadline=None, max_examples=60)
-def test_remembered_answers_equal_those_of_a_new_service(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
+def test_cached_results_equal_those_of_a_new_service(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
     asyncio.run(compare(sequence, nodes))
 
 

@@ -80,7 +80,7 @@ async def test_a_claim_of_a_megabyte_ends_at_a_counted_limit_after_calls_that_ea
     assert answer.code is Code.SELECTOR_INVALID
     assert answer.request == "r2"
     assert "3000000 units" in answer.detail
-    assert searching.demand(claims, Budget(0)) is answer, "a counted limit is remembered"
+    assert searching.demand(claims, Budget(0)) is answer, "a counted limit is cached"
     assert len(compiled) < _MEGABYTE // 8
 
 

@@ -214,7 +214,7 @@ async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
     assert await world.time_of((world.attacker(0),), "hard") < 0.01
 
 
-async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limit_is_remembered() -> None:
+async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limit_is_cached() -> None:
     world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1.0))
     attacker = world.attacker(0)
     calls = 1
