@@ -35,19 +35,19 @@ def test_a_start_counts_for_every_namespace_and_a_failure_for_one(ledger: Ledger
     starts.begin(pod("slow", "theirs"), NODE, {"claim"})
     ledger.pod_seen(pod("slow", "theirs", node_name="n1"))
     (slow,) = starts.waiting()
-    starts.fail(slow)
+    starts.mark_unable(slow)
     starts.end("slow")
-    assert starts.ability("theirs", NODE) is GroupEntrySupport.UNABLE
-    assert starts.ability("ours", NODE) is GroupEntrySupport.UNKNOWN
+    assert starts.support_on("theirs", NODE) is GroupEntrySupport.UNABLE
+    assert starts.support_on("ours", NODE) is GroupEntrySupport.UNKNOWN
     starts.begin(pod("quick", "ours"), NODE, {"claim"})
-    assert starts.ability("theirs", NODE) is GroupEntrySupport.UNABLE
-    assert starts.ability("others", NODE) is GroupEntrySupport.UNKNOWN
-    assert starts.ability("ours", NODE) is GroupEntrySupport.ON_TRIAL
+    assert starts.support_on("theirs", NODE) is GroupEntrySupport.UNABLE
+    assert starts.support_on("others", NODE) is GroupEntrySupport.UNKNOWN
+    assert starts.support_on("ours", NODE) is GroupEntrySupport.ON_TRIAL
     ledger.pod_seen(pod("quick", "ours", node_name="n1"))
     ledger.pod_seen(pod("quick", "ours", node_name="n1", has_started=True))
     (quick,) = starts.started()
-    assert starts.prove(quick)
-    assert [starts.ability(each, NODE) for each in ("ours", "others")] == [GroupEntrySupport.ABLE] * 2
+    assert starts.mark_able(quick)
+    assert [starts.support_on(each, NODE) for each in ("ours", "others")] == [GroupEntrySupport.ABLE] * 2
 
 
 def test_a_pod_that_fails_on_a_proven_node_does_so_for_its_namespace_alone(ledger: Ledger) -> None:
@@ -55,12 +55,12 @@ def test_a_pod_that_fails_on_a_proven_node_does_so_for_its_namespace_alone(ledge
     starts.begin(pod("quick", "ours"), NODE, {"claim"})
     ledger.pod_seen(pod("quick", "ours", node_name="n1"))
     ledger.pod_seen(pod("quick", "ours", node_name="n1", has_started=True))
-    assert starts.prove(next(iter(starts.started())))
+    assert starts.mark_able(next(iter(starts.started())))
     starts.begin(pod("broken", "theirs"), NODE, {"claim"})
     ledger.pod_seen(pod("broken", "theirs", node_name="n1"))
-    starts.fail(next(iter(starts.waiting())))
-    assert starts.ability("theirs", NODE) is GroupEntrySupport.UNABLE
-    assert starts.ability("ours", NODE) is GroupEntrySupport.ABLE
+    starts.mark_unable(next(iter(starts.waiting())))
+    assert starts.support_on("theirs", NODE) is GroupEntrySupport.UNABLE
+    assert starts.support_on("ours", NODE) is GroupEntrySupport.ABLE
 
 
 def test_a_pod_that_had_started_before_it_was_seen_proves_nothing(ledger: Ledger) -> None:
@@ -74,8 +74,8 @@ def test_a_pod_that_another_binds_elsewhere_is_on_no_trial_here(ledger: Ledger) 
     starts = ledger.group_starts
     starts.begin(pod("p"), NODE, {"claim"})
     ledger.pod_seen(pod("p", node_name="n2"))
-    assert starts.ability("ns", NODE) is GroupEntrySupport.UNKNOWN
-    assert starts.owed("claim") == 0
+    assert starts.support_on("ns", NODE) is GroupEntrySupport.UNKNOWN
+    assert starts.entries_kept_free("claim") == 0
 
 
 @pytest.mark.parametrize("over", [{"deleting": True}, {"phase": "Failed"}])
@@ -83,10 +83,10 @@ def test_a_pod_that_is_over_is_owed_nothing(ledger: Ledger, over: dict[str, Any]
     starts = ledger.group_starts
     starts.begin(pod("p"), NODE, {"claim"})
     ledger.pod_seen(pod("p", node_name="n1"))
-    assert starts.owed("claim") == 1
-    assert starts.owed("claim", besides="p") == 0
+    assert starts.entries_kept_free("claim") == 1
+    assert starts.entries_kept_free("claim", besides="p") == 0
     ledger.pod_seen(pod("p", node_name="n1", **over))
-    assert starts.owed("claim") == 0
+    assert starts.entries_kept_free("claim") == 0
     assert not list(starts.waiting())
 
 
@@ -95,9 +95,9 @@ def test_a_node_that_is_made_anew_under_its_name_is_another(ledger: Ledger) -> N
     starts.begin(pod("p"), NODE, {"claim"})
     ledger.pod_seen(pod("p", node_name="n1"))
     ledger.pod_seen(pod("p", node_name="n1", has_started=True))
-    assert starts.prove(next(iter(starts.started())))
+    assert starts.mark_able(next(iter(starts.started())))
     again = Node(name="n1", uid="other", boot_id="b", kubelet_version="v1.37.1")
-    assert starts.ability("ns", again) is GroupEntrySupport.UNKNOWN
+    assert starts.support_on("ns", again) is GroupEntrySupport.UNKNOWN
 
 
 @pytest.mark.parametrize("change", [{"boot_id": "b2"}, {"kubelet_version": "v1.38.0"}, {"uid": "other"}])
@@ -108,12 +108,12 @@ def test_a_start_under_another_kubelet_proves_nothing_and_forgives_nothing(
     for name in ("slow", "quick"):
         starts.begin(pod(name), NODE, {"claim"})
         ledger.pod_seen(pod(name, node_name="n1"))
-    starts.fail(next(each for each in starts.waiting() if each.pod.uid == "slow"))
+    starts.mark_unable(next(each for each in starts.waiting() if each.pod.uid == "slow"))
     ledger.nodes["n1"] = msgspec.structs.replace(NODE, **change)
     ledger.pod_seen(pod("quick", node_name="n1", has_started=True))
-    assert not starts.prove(next(iter(starts.started())))
+    assert not starts.mark_able(next(iter(starts.started())))
     ledger.nodes["n1"] = NODE
-    assert starts.ability("ns", NODE) is GroupEntrySupport.UNABLE
+    assert starts.support_on("ns", NODE) is GroupEntrySupport.UNABLE
 
 
 def test_what_the_api_says_of_nodes_and_pods_is_read() -> None:
@@ -148,11 +148,11 @@ def test_room_for_pods_on_trial_is_counted_once_for_all_nodes() -> None:
         starts.begin(pod(f"p{index}"), nodes[f"n{index}"], {"claim"})
     claim = ledger.claims.by_uid("claim")
     assert claim is not None
-    assert {(starts.room(claim.claim, "q"), starts.ability("ns", node, "q")) for node in nodes.values()} == {
+    assert {(starts.free_entries(claim.claim, "q"), starts.support_on("ns", node, "q")) for node in nodes.values()} == {
         (206, GroupEntrySupport.ON_TRIAL),
         (206, GroupEntrySupport.UNKNOWN),
     }
-    assert starts.room(claim.claim, "p0") == 207
+    assert starts.free_entries(claim.claim, "p0") == 207
     assert nodes.looked <= 50
 
 
@@ -187,13 +187,13 @@ def test_room_is_kept_for_pods_of_a_namespace_for_which_a_proven_node_failed(led
     for name in ("slow", "next"):
         starts.begin(pod(name), NODE, {"claim"})
         ledger.pod_seen(pod(name, node_name="n1"))
-    assert starts.owed("claim") == 3
-    assert starts.prove(next(iter(starts.started())))
-    assert starts.owed("claim") == 0
-    starts.fail(next(iter(starts.waiting())))
-    assert starts.owed("claim") == 2
-    starts.forgive("ns", "n1")
-    assert starts.owed("claim") == 0
+    assert starts.entries_kept_free("claim") == 3
+    assert starts.mark_able(next(iter(starts.started())))
+    assert starts.entries_kept_free("claim") == 0
+    starts.mark_unable(next(iter(starts.waiting())))
+    assert starts.entries_kept_free("claim") == 2
+    starts.allow_retry("ns", "n1")
+    assert starts.entries_kept_free("claim") == 0
 
 
 @given(st.lists(STEP, max_size=30))
@@ -204,9 +204,9 @@ def test_what_is_owed_to_pods_on_trial_is_what_counting_them_anew_says(steps: li
     _claim(ledger, 1, ())
     for number, step in enumerate(steps, start=2):
         _do(ledger, number, *step)
-        known = [ledger.group_starts.owed("claim", each) for each in ("", *PODS)]
+        known = [ledger.group_starts.entries_kept_free("claim", each) for each in ("", *PODS)]
         ledger.group_starts.node_seen()
-        assert known == [ledger.group_starts.owed("claim", each) for each in ("", *PODS)]
+        assert known == [ledger.group_starts.entries_kept_free("claim", each) for each in ("", *PODS)]
 
 
 def _do(ledger: Ledger, number: int, step: str, what: str, value: str) -> None:
@@ -220,11 +220,11 @@ def _do(ledger: Ledger, number: int, step: str, what: str, value: str) -> None:
     elif step == "gone":
         ledger.pod_gone("ns", what, what)
     elif step == "prove" and trial is not None:
-        starts.prove(trial)
+        starts.mark_able(trial)
     elif step == "fail" and trial is not None:
-        starts.fail(trial)
+        starts.mark_unable(trial)
     elif step == "forgive":
-        starts.forgive("ns", what)
+        starts.allow_retry("ns", what)
     elif step == "node":
         _node(ledger, what, *value.split("/"))
     elif step == "claim":

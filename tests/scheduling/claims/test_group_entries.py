@@ -209,7 +209,7 @@ async def test_a_pod_that_was_given_its_own_entry_before_it_started_proves_nothi
     world.started("first")
     await world.look()
     node = world.ledger.nodes["n1"]
-    assert world.ledger.group_starts.ability("default", node) is GroupEntrySupport.UNKNOWN
+    assert world.ledger.group_starts.support_on("default", node) is GroupEntrySupport.UNKNOWN
 
 
 @pytest.mark.parametrize("change", [{"boot": "boot-2"}, {"version": "v1.37.2"}])

@@ -1,4 +1,4 @@
-"""Which kubelets start pods whose claims are reserved for their PodGroup alone, as far as that is known.
+"""Which kubelets start pods whose claims are reserved for their PodGroup alone, as far as it is known.
 
 A kubelet accepts the pod's own entry in `reservedFor` always, and that of its PodGroup only with the gate
 DRAWorkloadResourceClaims, which no object of the API reports.  So one pod that has only its group's entry is bound to a node: when
@@ -60,10 +60,10 @@ class GroupStarts:
 
     __slots__ = (
         "_by_claim",
-        "_by_place",
+        "_by_namespace_and_node",
         "_claims",
+        "_kept_free",
         "_nodes",
-        "_owed",
         "_proven",
         "_started",
         "_trials",
@@ -78,18 +78,18 @@ class GroupStarts:
         self._unable: dict[tuple[str, str], Kubelet] = {}
         self._trials: dict[str, GroupEntryTrial] = {}
         self._by_claim: dict[str, set[str]] = {}
-        self._by_place: dict[tuple[str, str], set[str]] = {}
-        # By claim: the pods to which an entry is owed, and the state of the claim for which that was counted.
-        self._owed: dict[str, tuple[ClaimHead | None, frozenset[str]]] = {}
+        self._by_namespace_and_node: dict[tuple[str, str], set[str]] = {}
+        # By claim: the pods on trial that may need an entry of their own, and the state of the claim for which that was computed.
+        self._kept_free: dict[str, tuple[ClaimHead | None, frozenset[str]]] = {}
         self._unstarted: dict[str, Pod] = {}
         self._started: dict[str, GroupEntryTrial] = {}
 
-    def ability(self, namespace: str, node: Node, pod_uid: str = "") -> GroupEntrySupport:
-        """What is known for pods of this namespace; a trial of the pod itself is no trial to it."""
-        found = self._found_out(namespace, node)
+    def support_on(self, namespace: str, node: Node, pod_uid: str = "") -> GroupEntrySupport:
+        """What is known for pods of this namespace; a trial of the pod itself does not count."""
+        found = self._known_support(namespace, node)
         if found is not GroupEntrySupport.UNKNOWN:
             return found
-        tried = self._by_place.get((namespace, node.name), ())
+        tried = self._by_namespace_and_node.get((namespace, node.name), ())
         return GroupEntrySupport.ON_TRIAL if len(tried) > (pod_uid in tried) else GroupEntrySupport.UNKNOWN
 
     def begin(self, pod: Pod, node: Node, claims: Collection[str]) -> None:
@@ -100,29 +100,29 @@ class GroupStarts:
         self.end(pod.uid)
         trial = GroupEntryTrial(pod, node.name, Kubelet.on(node), frozenset(claims))
         self._trials[pod.uid] = trial
-        self._owed.clear()
-        self._by_place.setdefault((pod.namespace, node.name), set()).add(pod.uid)
+        self._kept_free.clear()
+        self._by_namespace_and_node.setdefault((pod.namespace, node.name), set()).add(pod.uid)
         for claim in trial.claims:
             self._by_claim.setdefault(claim, set()).add(pod.uid)
 
     def end(self, pod_uid: str) -> None:
-        """The pod is on no trial any more."""
+        """End the trial of the pod, if there is one."""
         trial = self._trials.pop(pod_uid, None)
         self._started.pop(pod_uid, None)
         if trial is None:
             return
-        self._owed.clear()
-        _leave(self._by_place, (trial.pod.namespace, trial.node), pod_uid)
+        self._kept_free.clear()
+        _leave(self._by_namespace_and_node, (trial.pod.namespace, trial.node), pod_uid)
         for claim in trial.claims:
             _leave(self._by_claim, claim, pod_uid)
 
-    def not_bound(self, pod_uid: str) -> None:
+    def bind_failed(self, pod_uid: str) -> None:
         """The pod's bind has failed, as far as is known; the watch shows if it is bound nevertheless."""
         if pod_uid not in self._unstarted:
             self.end(pod_uid)
 
     def seen(self, pod: Pod) -> None:
-        """A pod event: whether it has started, or never will."""
+        """A pod event: the pod may have started, or may never start."""
         if pod.pod_group is None or not pod.claims:
             return
         uid = pod.uid
@@ -142,7 +142,7 @@ class GroupStarts:
                 self._started[uid] = trial
 
     def gone(self, pod_uid: str) -> None:
-        """The pod is over."""
+        """The pod is finished or deleted."""
         self._unstarted.pop(pod_uid, None)
         self.end(pod_uid)
 
@@ -159,11 +159,11 @@ class GroupStarts:
         return list(self._started.values())
 
     def is_open(self, trial: GroupEntryTrial) -> bool:
-        """Whether the trial goes on."""
+        """Whether the trial has not ended."""
         return self._trials.get(trial.pod.uid) is trial
 
-    def prove(self, trial: GroupEntryTrial) -> bool:
-        """The pod has started with its group's entry alone; whether that says something of the kubelet that runs now."""
+    def mark_able(self, trial: GroupEntryTrial) -> bool:
+        """The pod has started with its group's entry alone; returns whether that proves it of the kubelet that runs now."""
         self.end(trial.pod.uid)
         node = self._nodes.get(trial.node)
         if node is None or Kubelet.on(node) != trial.kubelet:
@@ -172,54 +172,54 @@ class GroupStarts:
         self._unable.pop((trial.pod.namespace, trial.node), None)
         return True
 
-    def fail(self, trial: GroupEntryTrial) -> None:
+    def mark_unable(self, trial: GroupEntryTrial) -> None:
         """The pod has not started in time."""
-        self._owed.clear()
+        self._kept_free.clear()
         self._unable[trial.pod.namespace, trial.node] = trial.kubelet
 
-    def forgive(self, namespace: str, node: str) -> None:
+    def allow_retry(self, namespace: str, node: str) -> None:
         """The node may be tried again."""
-        self._owed.clear()
+        self._kept_free.clear()
         self._unable.pop((namespace, node), None)
 
     def node_seen(self) -> None:
-        """A node event: its label, its run or its version may be another."""
-        self._owed.clear()
+        """A node event: its label, its boot or its kubelet's version may have changed."""
+        self._kept_free.clear()
 
     def node_gone(self, node: str) -> None:
         """Forget what was known of this node."""
-        self._owed.clear()
+        self._kept_free.clear()
         self._proven.pop(node, None)
 
-    def owed(self, claim_uid: str, besides: str = "") -> int:
-        """Entries that pods on trial may yet need in this claim, other than the pod with the UID `besides`."""
+    def entries_kept_free(self, claim_uid: str, besides: str = "") -> int:
+        """How many entries pods on trial may need in this claim, the pod with the UID `besides` excepted."""
         if claim_uid not in self._by_claim:
             return 0
         record = self._claims.by_uid(claim_uid)
         claim = None if record is None else record.claim
-        known = self._owed.get(claim_uid)
+        known = self._kept_free.get(claim_uid)
         if known is None or known[0] is not claim:
-            # It is asked for each of thousands of nodes.
-            known = self._owed[claim_uid] = claim, self._owed_now(claim_uid, claim)
+            # Callers ask for each of thousands of nodes.
+            known = self._kept_free[claim_uid] = claim, self._pods_needing_entries(claim_uid, claim)
         return len(known[1]) - (besides in known[1])
 
-    def room(self, claim: ClaimHead, consumer_uid: str, most: int = MAX_RESERVATIONS) -> int:
-        """How many more entries the claim takes for this consumer, so that pods on trial find room; may be negative."""
-        least = min(most, MAX_RESERVATIONS - self.owed(claim.metadata.uid, consumer_uid))
+    def free_entries(self, claim: ClaimHead, consumer_uid: str, most: int = MAX_RESERVATIONS) -> int:
+        """How many more entries this consumer may use, so that some stay free for pods on trial; may be negative."""
+        least = min(most, MAX_RESERVATIONS - self.entries_kept_free(claim.metadata.uid, consumer_uid))
         return least - len(claim.status.reserved_for)
 
-    def _owed_now(self, claim_uid: str, claim: ClaimHead | None) -> frozenset[str]:
+    def _pods_needing_entries(self, claim_uid: str, claim: ClaimHead | None) -> frozenset[str]:
         reserved = () if claim is None else {each.uid for each in claim.status.reserved_for}
-        return frozenset(uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_fail(uid))
+        return frozenset(uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_not_start(uid))
 
-    def _may_fail(self, pod_uid: str) -> bool:
-        """Whether it is not known that the pod will start."""
+    def _may_not_start(self, pod_uid: str) -> bool:
+        """Whether the pod may not start with its group's entry alone."""
         trial = self._trials[pod_uid]
         node = self._nodes.get(trial.node)
-        return node is None or self._found_out(trial.pod.namespace, node) is not GroupEntrySupport.ABLE
+        return node is None or self._known_support(trial.pod.namespace, node) is not GroupEntrySupport.ABLE
 
-    def _found_out(self, namespace: str, node: Node) -> GroupEntrySupport:
-        """What is known without regard to trials that go on."""
+    def _known_support(self, namespace: str, node: Node) -> GroupEntrySupport:
+        """What is known without open trials."""
         known = known_on(node)
         if known is not None:
             return GroupEntrySupport.ABLE if known else GroupEntrySupport.UNABLE

@@ -59,7 +59,7 @@ class GuardIndex:
         return is_guard((namespace, name), self.namespace)
 
     def put(self, claim: ResourceClaim, raw: bytes) -> Guard:
-        """Take over a guard claim as the server has it; what is known of it then.  An older state changes nothing."""
+        """Store a guard claim as the server has it; returns the newest known state.  An older state changes nothing."""
         meta, allocation = claim.metadata, claim.status.allocation
         known = self._guards.get(meta.name)
         if known is not None and known.version >= version_number(meta.resource_version):
@@ -78,18 +78,18 @@ class GuardIndex:
         return guard
 
     def drop(self, name: str, uid: str) -> Guard | None:
-        """The guard claim with this UID was deleted; what it was, None if another one has its name by now."""
+        """Remove the guard claim with this UID; returns its last state, None if another one has its name by now."""
         known = self._guards.get(name)
         return None if known is None or uid not in ("", known.uid) else self._guards.pop(name)
 
 
-def written(device: DeviceId) -> str:
+def annotation_text(device: DeviceId) -> str:
     """The device as the annotation of its guard claim names it."""
     return "/".join(device)
 
 
 def _made_for(meta: ObjectMeta) -> DeviceId | None:
-    """What the annotation says, if the name agrees; of the three parts, only the name of a pool may have slashes."""
+    """The device in the annotation, if it matches the name; of its three parts, only the pool may have slashes."""
     driver, _, rest = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
     pool, _, name = rest.rpartition("/")
     device = (driver, pool, name)
@@ -104,7 +104,7 @@ def is_guard(key: tuple[str, str], guard_namespace: str) -> bool:
 
 def name_of_guard(device: DeviceId) -> str:
     """The name of the guard claim of this device."""
-    return GUARD_PREFIX + hashlib.blake2b(written(device).encode(), digest_size=16).hexdigest()
+    return GUARD_PREFIX + hashlib.blake2b(annotation_text(device).encode(), digest_size=16).hexdigest()
 
 
 def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[DeviceId]:

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from dra_extender.ledger.events import AllocationEnded, Subscription
-from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, Guard, name_of_guard, whole_devices, written
+from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, Guard, annotation_text, name_of_guard, whole_devices
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import with_only_device, without_allocation
@@ -91,7 +91,9 @@ class GuardClaims:
             elif guard is not None:
                 await self._remove(guard)
         except (ClusterError, ModelError) as problem:
-            _LOG.warning("a guard claim could not be written", device=device and written(device), problem=str(problem))
+            _LOG.warning(
+                "a guard claim could not be written", device=device and annotation_text(device), problem=str(problem)
+            )
             if device is not None:
                 self._due[device] = None
                 self._some_due.set()
@@ -111,7 +113,9 @@ class GuardClaims:
     async def _allocate(self, device: DeviceId, guard: Guard | None) -> None:
         if guard is None:
             if len(self._ledger.guards) >= MOST_GUARDS:
-                _LOG.warning("no guard claim is made: there are too many", device=written(device), most=MOST_GUARDS)
+                _LOG.warning(
+                    "no guard claim is made: there are too many", device=annotation_text(device), most=MOST_GUARDS
+                )
                 return
             try:
                 guard = self._take_over(await self._claims.create(self._namespace, _body(self._namespace, device)))
@@ -120,7 +124,7 @@ class GuardClaims:
         if guard.device is not None:
             guard = await self._write(guard, without_allocation(guard.raw))
         await self._write(guard, with_only_device(guard.raw, GUARD_REQUEST, device))
-        _LOG.info("a guard claim keeps a device that another scheduler's claim has", device=written(device))
+        _LOG.info("a guard claim keeps a device that another scheduler's claim has", device=annotation_text(device))
 
     async def _remove(self, guard: Guard) -> None:
         try:
@@ -149,7 +153,7 @@ def _body(namespace: str, device: DeviceId) -> bytes:
                 "name": name_of_guard(device),
                 "namespace": namespace,
                 "labels": {GUARD_LABEL: "device", "app.kubernetes.io/managed-by": "dra-extender"},
-                "annotations": {DEVICE_ANNOTATION: written(device)},
+                "annotations": {DEVICE_ANNOTATION: annotation_text(device)},
             },
             "spec": {"devices": {"requests": [request]}},
         }

@@ -140,7 +140,7 @@ class BindSession:
                         await deps.extended.publish(pod, extended)
                     await self._permit_and_bind(ready, timer)
             except BaseException:
-                deps.ledger.group_starts.not_bound(self.uid)
+                deps.ledger.group_starts.bind_failed(self.uid)
                 raise
 
     def cancel_reason(self) -> str | None:

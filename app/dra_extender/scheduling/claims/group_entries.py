@@ -30,17 +30,17 @@ def crowded_out(found: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Reje
     if group is None or not is_crowded(found, ledger):
         return None
     starts = ledger.group_starts
-    ability = starts.ability(pod.namespace, node, pod.uid)
+    ability = starts.support_on(pod.namespace, node, pod.uid)
     if ability is GroupEntrySupport.ON_TRIAL:
         return Rejection(code=Code.CLAIM_ON_TRIAL, claim=found.label)
     detail = ""
-    if ability is GroupEntrySupport.UNABLE and starts.room(claim, pod.uid) <= 0:
+    if ability is GroupEntrySupport.UNABLE and starts.free_entries(claim, pod.uid) <= 0:
         detail = (
             f"its label {START_LABEL} says so" if known_on(node) is False else f"a pod did not start there; {_ADVICE}"
         )
     elif ability is GroupEntrySupport.UNKNOWN and _needs_its_gang(pod, ledger):
         detail = f"nothing is found out by members of a gang of which none is bound; {_ADVICE}"
-    elif ability is GroupEntrySupport.UNKNOWN and starts.room(claim, pod.uid) < (
+    elif ability is GroupEntrySupport.UNKNOWN and starts.free_entries(claim, pod.uid) < (
         1 if claim.reserved_by(group.uid) else 2
     ):
         detail = f"there is no entry left for a pod that would find out; {_ADVICE}"
@@ -51,7 +51,9 @@ def most_entries(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger)
     """How many entries the claim may have with this consumer, without those that are kept for pods on trial."""
     if is_group(found.consumer) or found.group is None or not _is_automatic(ledger):
         return MAX_RESERVATIONS
-    unable = node is not None and ledger.group_starts.ability(pod.namespace, node, pod.uid) is GroupEntrySupport.UNABLE
+    unable = (
+        node is not None and ledger.group_starts.support_on(pod.namespace, node, pod.uid) is GroupEntrySupport.UNABLE
+    )
     return MAX_RESERVATIONS if unable else OWN_ENTRIES
 
 

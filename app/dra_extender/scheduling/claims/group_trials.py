@@ -77,7 +77,7 @@ class GroupTrials:
         for (namespace, node), until in list(self._unable.items()):
             if now >= until:
                 del self._unable[namespace, node]
-                self._ledger.group_starts.forgive(namespace, node)
+                self._ledger.group_starts.allow_retry(namespace, node)
                 self._ledger.hint_claims()
 
     def _enter(self) -> None:
@@ -119,7 +119,7 @@ class GroupTrials:
             return
         if not alone:
             self._ledger.group_starts.end(trial.pod.uid)
-        elif self._ledger.group_starts.prove(trial):
+        elif self._ledger.group_starts.mark_able(trial):
             self._metrics.group_trial("proven")
             _LOG.info(
                 "a kubelet starts pods that are reserved through their PodGroup", node=trial.node, pod=trial.pod.key
@@ -131,7 +131,7 @@ class GroupTrials:
     async def _reserve_for_pod(self, trial: GroupEntryTrial) -> None:
         """The pod has not started in time: reserve its claims for itself, and try its node no more for a while."""
         pod, starts, now = trial.pod, self._ledger.group_starts, self._clock.monotonic()
-        starts.fail(trial)
+        starts.mark_unable(trial)
         self._unable[pod.namespace, trial.node] = now + UNABLE_SECONDS
         self._due[pod.uid] = now + _AGAIN_SECONDS
         done = True

@@ -89,7 +89,7 @@ def goes_by_group(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger
     return (
         node is not None
         and is_crowded(found, ledger)
-        and ledger.group_starts.ability(pod.namespace, node, pod.uid) is not GroupEntrySupport.UNABLE
+        and ledger.group_starts.support_on(pod.namespace, node, pod.uid) is not GroupEntrySupport.UNABLE
     )
 
 

@@ -45,7 +45,7 @@ def fully_reserved(found: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection |
         claim = each.record.claim
         if not claim.status.reserved_for:
             continue
-        if ledger.group_starts.room(claim, each.consumer.uid) > 0 or each.reserved:
+        if ledger.group_starts.free_entries(claim, each.consumer.uid) > 0 or each.reserved:
             continue
         if not (each.group is not None and is_crowded(each, ledger) and claim.reserved_by(each.group.uid)):
             return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=each.label, detail=why_full(each, ledger))

@@ -107,7 +107,7 @@ class ClaimWriter:
             for each, most in wanted:
                 if claim.reserved_by(each.uid) or each in missing:
                     continue
-                if self._ledger.group_starts.room(claim, each.uid, most) > len(missing):
+                if self._ledger.group_starts.free_entries(claim, each.uid, most) > len(missing):
                     missing.append(each)
             added.update(each.uid for each in missing)
             return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw
