@@ -16,7 +16,7 @@ REAL_PROCESSES: Final = frozenset({"bench", "chaos", "controlplane", "e2e", "hos
 """Folders that drive real servers, for which no clock can be injected."""
 
 SLEEPS: Final[dict[str, int]] = {
-    "api": 6,
+    "api": 4,
     "kube": 2,
     "scheduling": 2,
     "support": 1,
@@ -27,7 +27,7 @@ PRIVATE: Final[dict[str, int]] = {
     "cel": 1,
     "conftest.py": 1,
     "controlplane": 2,
-    "kube": 5,
+    "kube": 4,
     "ledger": 7,
     "model": 1,
     "scheduling": 16,

@@ -60,7 +60,7 @@ async def test_waiting_for_an_answer_is_not_limited() -> None:
         peer = await server.peer()
         await peer.send(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(BIND) + BIND)
         await server.site.verbs.entered.wait()
-        await asyncio.sleep(4)
+        server.sweep_after(1000)
         assert server.site.verbs.hung_up is not None
         assert not server.site.verbs.hung_up.is_set()
         server.site.verbs.hung_up.set()
@@ -72,9 +72,12 @@ async def test_an_idle_connection_is_kept_longer_than_kube_scheduler_keeps_it() 
         peer = await server.peer()
         await peer.send(PROBE)
         assert (await peer.answer())[1] == b"ok"
-        await asyncio.sleep(4)
+        server.sweep_after(100)
         await peer.send(PROBE)
         assert (await peer.answer())[1] == b"ok"
+        server.sweep_after(150)
+        assert await peer.rest() == b""
+        assert await server.metric("closed_connections_total", reason="idle") == 1
 
 
 async def test_unfinished_bodies_take_no_more_memory_than_there_is_for_them() -> None:

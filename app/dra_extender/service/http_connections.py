@@ -164,6 +164,11 @@ class Connections:
         if self.in_flight > self.limits.in_flight:
             self._free_memory()
 
+    def sweep(self, now: float) -> None:
+        """Close the connections whose callers are too slow at this moment and were so at the sweep before."""
+        for connection in tuple(self._each()):
+            self._close_if_slow(connection, now)
+
     @property
     def crowded(self) -> bool:
         """Whether there are more connections than there should be."""
@@ -192,9 +197,7 @@ class Connections:
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(_SWEEP_SECONDS, self._tick)
-        now = loop.time()
-        for connection in tuple(self._each()):
-            self._close_if_slow(connection, now)
+        self.sweep(loop.time())
 
     def _each(self) -> Iterator[Connection]:
         for host in self._hosts.values():

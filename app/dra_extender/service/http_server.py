@@ -79,7 +79,7 @@ def listen(settings: ServerSettings) -> Iterator[socket.socket]:
 @asynccontextmanager
 async def serving(
     app: FastAPI, settings: ServerSettings, listener: socket.socket, metrics: Metrics | None = None
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Connections]:
     """Serves requests inside the block; at its end, responses in progress are completed."""
     connections = Connections(_limits(settings), metrics or NullCounter())
     if metrics is not None:
@@ -103,7 +103,7 @@ async def serving(
     connections.start()
     _LOG.info("listening", address=":".join(str(part) for part in listener.getsockname()[:2]))
     try:
-        yield
+        yield connections
     finally:
         server.should_exit = True
         await task

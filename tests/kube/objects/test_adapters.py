@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.errors import ForbiddenError
 from dra_extender.kube.client.settings import KubeSettings, Timeouts
 from dra_extender.kube.client.transport import ApiTransport
@@ -12,6 +13,7 @@ from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import (
     ClusterError,
     ConflictError,
@@ -159,14 +161,12 @@ async def test_a_server_that_does_not_answer_is_unavailable(
     closed.set()
 
 
-async def test_a_server_that_is_gone_is_unavailable(
-    tmp_path: Path, server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
-) -> None:
-    claims = KubeClaims(transport, settings)
+async def test_a_server_that_is_gone_is_unavailable(tmp_path: Path, transport: ApiTransport) -> None:
     async with FakeApiServer.start() as other:
-        other.kubeconfig(tmp_path / "other")
-        url = other.url
-    transport._host = url
+        settings = KubeSettings(kubeconfig=other.kubeconfig(tmp_path / "other"))
+    await transport.close()
+    transport.connect(await find_credentials(settings, SystemClock()))
+    claims = KubeClaims(transport, settings)
     with pytest.raises(ServerUnavailableError, match="get resourceclaims space/claim: no answer: ClientConnectorError"):
         await claims.read("space", "claim")
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from dra_extender.config.service_settings import ServerSettings
+from dra_extender.service.http_connections import Connections
 from dra_extender.service.http_server import listen, serving
 
 from tests.support.api.sites import Site, make_site
@@ -51,12 +52,19 @@ class Server:
 
     port: int
     site: Site
+    connections: Connections
     peers: list[Peer] = field(default_factory=list)
 
     async def peer(self) -> Peer:
         """A new connection, closed with the server."""
         self.peers.append(Peer(*await asyncio.open_connection("127.0.0.1", self.port)))
         return self.peers[-1]
+
+    def sweep_after(self, seconds: float) -> None:
+        """Look for callers that are too slow, twice, as if so much time had passed."""
+        now = asyncio.get_running_loop().time() + seconds
+        self.connections.sweep(now)
+        self.connections.sweep(now)
 
     async def probe(self) -> bytes:
         """The answer to /livez on a new connection."""
@@ -86,8 +94,8 @@ async def serve(**settings: float) -> AsyncIterator[Server]:
     given = ServerSettings.model_validate({"host": "127.0.0.1", "port": 0, **settings})
     site = make_site(given)
     with listen(given) as listener:
-        async with serving(site.app, given, listener, site.metrics):
-            server = Server(listener.getsockname()[1], site)
+        async with serving(site.app, given, listener, site.metrics) as connections:
+            server = Server(listener.getsockname()[1], site, connections)
             try:
                 yield server
             finally:
