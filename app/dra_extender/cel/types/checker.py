@@ -45,7 +45,7 @@ _LITERALS: Final[Mapping[type, Type]] = {
 }
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
-_OFTEN_TRIVIAL: Final = frozenset({"_==_", "_!=_", "_[_]"})
+_TRIED_WITHOUT_UNIFICATION: Final = frozenset({"_==_", "_!=_", "_[_]"})
 _SHOWN_ARGUMENTS: Final = 8
 _is_open: Final = attrgetter("open")
 _METERED_NODES: Final = 16
@@ -145,9 +145,9 @@ class Checker(Expansions):
 
     def _format_call(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
         """A call of format: literals anywhere in it may mix types."""
-        self._mixed_literals += 1
+        self._enclosing_formats += 1
         result = self._function(node, scopes)
-        self._mixed_literals -= 1
+        self._enclosing_formats -= 1
         return result
 
     def _function(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
@@ -180,7 +180,7 @@ class Checker(Expansions):
         arguments = tuple([self._check(item, scopes) for item in node.arguments])
         if target is not None:
             arguments = (self._check(target, scopes), *arguments)
-        if name in _OFTEN_TRIVIAL:
+        if name in _TRIED_WITHOUT_UNIFICATION:
             simple = self._resolve_without_unification(node, name, *arguments)
             if simple is not None:
                 return simple

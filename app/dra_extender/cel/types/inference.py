@@ -57,7 +57,7 @@ class Inference:
         self._types = Substitution(max(self._meter.left // STEP_UNITS, 0))
         self._literals: list[tuple[Type, ast.SyntaxNode, Type]] = []
         self._open_variables_used: list[tuple[Type, str, ast.SyntaxNode]] = []
-        self._mixed_literals = 0
+        self._enclosing_formats = 0
 
     def final(self, item: Type) -> Type:
         """The type with its free variables made dynamic."""
@@ -123,7 +123,7 @@ class Inference:
         if item is common and item is first:
             return known
         self._types.step(0 if common is item else common.weight // 2)
-        if not self._mixed_literals:
+        if not self._enclosing_formats:
             self._literals.append((first, written, item))
         return first, most_general(common, item) if self._types.assign((common,), (item,)) else DYN
 
