@@ -16,7 +16,7 @@ DRIVER = "gpu.example.com"
 def ledger_with_deferred_hold() -> Ledger:
     ledger = Ledger()
     sinks_of(ledger)["resourceslices"].changed(encode(raw_slice("n1", 1, pool="n1", node="n1", devices=1)))
-    ledger.defer_hold(lambda: ledger.holds.place(hold("c1")))
+    ledger.defer_hold(lambda: ledger.hold_book.place(hold("c1")))
     return ledger
 
 
@@ -53,6 +53,6 @@ def test_a_deferred_hold_is_placed_once_and_in_order() -> None:
 
 def test_what_ends_a_hold_ends_a_deferred_one() -> None:
     ledger = ledger_with_deferred_hold()
-    ledger.holds.release_pod("p1")
+    ledger.hold_book.release_pod("p1")
     assert len(ledger.holds) == 0
     assert ledger.holds.ended == 1

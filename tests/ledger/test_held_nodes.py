@@ -36,11 +36,11 @@ def apply(ledger: Ledger, version: int, operation: tuple[Any, ...]) -> None:
     match operation:
         case ("place", claim, pools):
             placements = {f"n{index}": held(pool, f"{claim}-{index}") for index, pool in enumerate(pools)}
-            ledger.holds.place(Hold(f"c{claim}", placements, dict.fromkeys(placements, 0), 100.0, {f"p{claim}"}))
+            ledger.hold_book.place(Hold(f"c{claim}", placements, dict.fromkeys(placements, 0), 100.0, {f"p{claim}"}))
         case ("settle", claim, node):
-            ledger.holds.narrow_to(f"c{claim}", f"n{node}")
+            ledger.hold_book.narrow_to(f"c{claim}", f"n{node}")
         case ("end", claim):
-            ledger.holds.end(f"c{claim}")
+            ledger.hold_book.end(f"c{claim}")
         case ("slice", pool, node):
             reached = None if node == EVERYWHERE else node
             raw = raw_slice(f"{pool}-{node}", version, pool=pool, node=reached, devices=1)
@@ -81,11 +81,11 @@ def test_a_hold_ends_when_its_time_is_over_unless_it_is_nominated() -> None:
     ledger = Ledger()
     for claim, expires in (("c0", 10.0), ("c1", 20.0), ("c2", 15.0)):
         placements = {"n0": held("a", claim), "n1": held("b", claim)}
-        ledger.holds.place(Hold(claim, placements, dict.fromkeys(placements, 0), expires, {f"p-{claim}"}))
-    ledger.holds.narrow_to("c2", "n0", nominated=True)
+        ledger.hold_book.place(Hold(claim, placements, dict.fromkeys(placements, 0), expires, {f"p-{claim}"}))
+    ledger.hold_book.narrow_to("c2", "n0", nominated=True)
 
-    assert [ledger.holds.expire(now) for now in (9.0, 10.0, 15.0, 19.9)] == [0, 1, 0, 0]
-    ledger.holds.narrow_to("c2", "n0")
-    assert ledger.holds.expire(19.9) == 1
-    assert ledger.holds.expire(20.0) == 1
+    assert [ledger.hold_book.expire(now) for now in (9.0, 10.0, 15.0, 19.9)] == [0, 1, 0, 0]
+    ledger.hold_book.narrow_to("c2", "n0")
+    assert ledger.hold_book.expire(19.9) == 1
+    assert ledger.hold_book.expire(20.0) == 1
     assert len(ledger.holds) == 0

@@ -82,7 +82,7 @@ def test_late_news_that_a_claim_is_gone_end_no_hold_of_the_one_made_anew_under_i
     ledger = Ledger()
     sinks_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
     ledger.assume_written(encode(raw_claim("c", 3, uid="new")))
-    ledger.holds.place(hold("new"))
+    ledger.hold_book.place(hold("new"))
     sinks_of(ledger)["resourceclaims"].deleted("default", "c", "old")
     assert ledger.holds.get("new") is not None
     sinks_of(ledger)["resourceclaims"].deleted("default", "c", "new")
@@ -92,7 +92,7 @@ def test_late_news_that_a_claim_is_gone_end_no_hold_of_the_one_made_anew_under_i
 def test_hold_of_a_claim_ends_when_another_one_takes_its_name() -> None:
     ledger = Ledger()
     sinks_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
-    ledger.holds.place(hold("old"))
+    ledger.hold_book.place(hold("old"))
     ledger.assume_written(encode(raw_claim("c", 3, uid="new")))
     sinks_of(ledger)["resourceclaims"].deleted("default", "c", "old")
     assert ledger.holds.get("old") is None

@@ -135,7 +135,7 @@ async def test_a_nomination_settles_the_hold_and_its_end_releases_it() -> None:
     hold = world.ledger.holds.of_pod(world.pod("p1")["metadata"]["uid"])[0]
     assert set(hold.placements) == {"n1"}
     world.clock.seconds += world.options.hold_seconds + world.options.binding_timeout_seconds - 1
-    assert world.ledger.holds.expire(world.clock.monotonic()) == 0
+    assert world.ledger.hold_book.expire(world.clock.monotonic()) == 0
     nominate(None)
     assert len(world.ledger.holds) == 0
 

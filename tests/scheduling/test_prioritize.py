@@ -59,7 +59,7 @@ async def test_the_best_nodes_are_offered_wherever_they_stand_in_the_list() -> N
         world.slice(name, [gpu("gpu-0", "big" if index in (5, 11) else "small")])
     for number in range(4):
         add_pod(world, f"p{number}", MODELS)
-        world.ledger.holds.expire(1e9)
+        world.ledger.hold_book.expire(1e9)
         assert set((await world.filter(f"p{number}", *names)).fitting) == {"n5", "n11"}
 
 

@@ -9,7 +9,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -55,6 +55,59 @@ class Hold:
     def is_single_node(self) -> bool:
         """Whether only one node is left."""
         return len(self.placements) == 1
+
+
+class HoldView(Protocol):
+    """All holds, to be read."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def get(self, claim_uid: str) -> Hold | None:
+        """The hold of this claim, if there is one."""
+        ...
+
+    def of_pod(self, pod_uid: str) -> tuple[Hold, ...]:
+        """The holds this pod is part of."""
+        ...
+
+    def all(self) -> Iterable[Hold]:
+        """Every hold."""
+        ...
+
+    def kept(self, claim_uid: str) -> Sequence[DeviceHolding]:
+        """What the hold of this claim keeps."""
+        ...
+
+    @property
+    def multi_node(self) -> int:
+        """How many holds keep devices on several nodes."""
+        ...
+
+    @property
+    def overlay(self) -> UsageTable:
+        """Everything that holds keep."""
+        ...
+
+    def overlay_without(self, claims: frozenset[str]) -> UsageTable:
+        """What all holds keep except those of these claims."""
+        ...
+
+    @property
+    def changed(self) -> Notifier:
+        """Fires when a hold ends or is narrowed to one node."""
+        ...
+
+    @property
+    def ended(self) -> int:
+        """How many holds have ended or were narrowed to one node."""
+        ...
+
+    @property
+    def expired(self) -> int:
+        """How many holds have expired."""
+        ...
 
 
 class HoldBook:

@@ -13,7 +13,7 @@ from dra_extender.ledger.events import (
     PodGroupChanged,
     PodResolved,
 )
-from dra_extender.ledger.holds import HeldNodes, Hold, HoldBook
+from dra_extender.ledger.holds import HeldNodes, Hold, HoldBook, HoldView
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.index.group_starts import GroupStarts
 from dra_extender.ledger.index.guards import GUARD_MARK, Guard, GuardIndex, whole_devices
@@ -88,8 +88,14 @@ class Ledger:
         self._held_nodes_known = True
 
     @property
-    def holds(self) -> HoldBook:
-        """All holds, deferred ones included."""
+    def holds(self) -> HoldView:
+        """All holds, deferred ones included, for those that read them."""
+        self._place_deferred()
+        return self._holds
+
+    @property
+    def hold_book(self) -> HoldBook:
+        """All holds, deferred ones included, for the one service that changes them (scheduling/holds.py)."""
         self._place_deferred()
         return self._holds
 
@@ -131,7 +137,7 @@ class Ledger:
     def begin_pending(self, claim_uid: str, placement: ClaimPlacement) -> None:
         """Count this allocation before it is written, in place of the claim's hold.  `end_pending` is the undo."""
         self._usage_changed(self.claims.begin_pending(claim_uid, placement), frees=False)
-        self.holds.end(claim_uid, allocated=True)
+        self.hold_book.end(claim_uid, allocated=True)
 
     def end_pending(self, claim_uid: str) -> None:
         """Count only what the API server has of this claim: our write was stored or given up."""
@@ -169,7 +175,7 @@ class Ledger:
         self._usage_changed(change)
         self._publish_ended(change)
         if record.claim.status.allocation is not None:
-            self.holds.end(record.claim.metadata.uid, allocated=True)
+            self.hold_book.end(record.claim.metadata.uid, allocated=True)
         if change.created or change.has_room:
             self.hint_claims()
         if change.created:
@@ -191,7 +197,7 @@ class Ledger:
         change = self.claims.delete(namespace, name, uid)
         self._usage_changed(change)
         self._publish_ended(change)
-        self.holds.end(uid if known is None else known.claim.metadata.uid)
+        self.hold_book.end(uid if known is None else known.claim.metadata.uid)
         if known is not None:
             self._owner_changed(known.claim)
         self.hint_claims()
@@ -214,12 +220,12 @@ class Ledger:
         if self._completes_a_gang(pod, old):
             self.hint_claims()
         if pod.finished or pod.deleting or pod.node_name:
-            self.holds.release_pod(pod.uid)
+            self.hold_book.release_pod(pod.uid)
         elif pod.nominated_node_name:
             for hold in self.holds.of_pod(pod.uid):
-                self.holds.narrow_to(hold.claim_uid, pod.nominated_node_name, nominated=True)
+                self.hold_book.narrow_to(hold.claim_uid, pod.nominated_node_name, nominated=True)
         elif old is not None and old.nominated_node_name:
-            self.holds.release_pod(pod.uid)
+            self.hold_book.release_pod(pod.uid)
         before = (False, "") if old is None else (old.deleting, old.node_name)
         if (pod.deleting, pod.node_name) != before:
             self.events.publish(PodResolved(pod.uid))
@@ -238,7 +244,7 @@ class Ledger:
         if pod is not None:
             self.group_starts.gone(pod.uid)
             self.release_orphans(pod.uid)
-            self.holds.release_pod(pod.uid)
+            self.hold_book.release_pod(pod.uid)
             self.events.publish(PodResolved(pod.uid))
 
     def release_orphans(self, uid: str) -> None:

@@ -27,6 +27,7 @@ from dra_extender.scheduling.gang.coordinator import GangCoordinator, GangDepend
 from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.holds import GangHolds
 from dra_extender.scheduling.gang.planner import GangPlanner
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.context import SchedulingContext
@@ -58,6 +59,7 @@ class Extender:
         self._context = SchedulingContext(ledger, cluster, metrics, options, self.supervisor, Shutdown())
         self._allocator = NodeAllocator(ledger, features, options, resumed=metrics.search_resumed)
         self._equivalence = NodeEquivalence(ledger, features)
+        self._holds = HoldService(ledger, cluster.clock, options)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._short_claims = ShortClaims(ledger, cluster.claims, metrics, time_slices)
         self.device_backoff = DeviceBackoff(cluster.clock, options.device_cool_down_seconds, self._backoff_ended)
@@ -87,8 +89,8 @@ class Extender:
 
     def _build_bind(self) -> Bind:
         ledger, options = self._context.ledger, self._context.options
-        decision = BindDecision(ledger, self._allocator, self.device_backoff, self._short_claims, options)
-        return Bind(self._context, decision, self.unschedulable, self.device_backoff)
+        decision = BindDecision(ledger, self._allocator, self.device_backoff, self._short_claims, self._holds, options)
+        return Bind(self._context, decision, self._holds, self.unschedulable, self.device_backoff)
 
     def _build_filter(self) -> Filter:
         ledger, metrics, options, clock = (
@@ -98,7 +100,7 @@ class Extender:
             self._context.clock,
         )
         permit, backoff = self.binder.permit, self.device_backoff
-        fairness = HoldFairness(ledger, permit, self.binder.running, clock, self._holds_became_stale)
+        fairness = HoldFairness(ledger, permit, self.binder.running, self._holds, clock, self._holds_became_stale)
         fairness.stale.subscribe(lambda _: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE))
         gangs = GangCoordinator(
             GangDependencies(
@@ -106,7 +108,7 @@ class Extender:
                 planner=GangPlanner(ledger, self._allocator, self._equivalence, backoff, fairness.stale),
                 permit=permit,
                 failures=GangFailures(ledger, backoff, clock),
-                holds=GangHolds(ledger, clock, options),
+                holds=GangHolds(ledger, self._holds),
                 fairness=fairness,
                 on_assigned=self._member_assigned,
             )
@@ -121,6 +123,7 @@ class Extender:
                 unschedulable=self.unschedulable,
                 gangs=gangs,
                 device_backoff=backoff,
+                holds=self._holds,
                 short_claims=self._short_claims,
                 options=options,
             )
@@ -132,6 +135,7 @@ class Extender:
             WakerDependencies(
                 ledger=context.ledger,
                 unschedulable=self.unschedulable,
+                holds=self._holds,
                 trial=self._filter,
                 scheduler=context.cluster.waker,
                 metrics=context.metrics,
@@ -148,6 +152,7 @@ class Extender:
             ReclaimDependencies(
                 ledger=ledger,
                 bind=self.binder,
+                holds=self._holds,
                 facts=facts,
                 writer=ReclaimWriter(
                     ledger, context.cluster, writer, facts, self.device_backoff, options.field_manager

@@ -36,6 +36,7 @@ from dra_extender.scheduling.extended_resources.need import (
 )
 from dra_extender.scheduling.fairness.behind_holds import BehindHolds, PlacementsBehindHolds
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.node_offers import NodeOffers
 from dra_extender.scheduling.permit.members import gang_of
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
@@ -56,6 +57,7 @@ class FilterDependencies:
     unschedulable: UnschedulablePods
     gangs: GangCoordinator
     device_backoff: DeviceBackoff
+    holds: HoldService
     short_claims: ShortClaims
     options: Options
 
@@ -90,13 +92,13 @@ class Filter:
         self._device_backoff = uses.device_backoff
         self._fairness = uses.gangs.fairness
         self._slices = uses.short_claims.slices
-        self._clock = uses.short_claims.slices.clock
+        self._holds = uses.holds
         self._options = uses.options
         self._gangs = uses.gangs
         self._evaluator = uses.evaluator
         self._behind_holds = BehindHolds(uses.ledger, uses.allocator, uses.gangs.fairness.stale)
-        prefetch = Prefetch(uses.evaluator, uses.ledger, self._clock, uses.options.offered_nodes)
-        self._offers = NodeOffers(uses.ledger, self._fairness, self._clock, prefetch, uses.options)
+        prefetch = Prefetch(uses.evaluator, uses.ledger, self._slices.clock, uses.options.offered_nodes)
+        self._offers = NodeOffers(uses.ledger, self._fairness, uses.holds, prefetch, uses.options)
 
     async def run(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
         """The nodes on which the pod fits, at most `offered_nodes` if devices are held there, and why the others do not fit.
@@ -113,7 +115,8 @@ class Filter:
             return self._reject(pod, result, budget)
         if pod.uid in self._unschedulable.uids:
             self._unschedulable.forget(pod.uid)
-        self._fairness.shares.end_waiting(pod.uid)
+        if pod.uid in self._fairness.shares.waiting:
+            self._fairness.shares.end_waiting(pod.uid)
         return FilterResponse(self._offers.hold(pod, result), {}, result.texts)
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
@@ -149,7 +152,7 @@ class Filter:
         start = budget.slice_start
         result = await self._evaluate_in_slices(pod, nodes, budget)
         while not result.fits and result.narrowing and not result.revocable:
-            left = start + self._options.settle_wait_seconds - self._clock.monotonic()
+            left = start + self._options.settle_wait_seconds - self._slices.clock.monotonic()
             if left <= 0 or not await self._ledger.holds.changed.wait(left):
                 break
             self._slices.reopen(pod, budget)
@@ -192,7 +195,7 @@ class Filter:
     def _evaluate_pod(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the nodes for the pod, as a member of its gang if it has one."""
         ledger = self._ledger
-        ledger.holds.expire(self._clock.monotonic())
+        self._holds.expire()
         gang = None if pod.pod_group is None else gang_of(pod, ledger)
         planned = None if gang is None else self._gangs.offer(pod, gang, nodes, budget)
         if planned is not None and (planned.fits or Code.GANG not in planned.codes):
@@ -203,7 +206,7 @@ class Filter:
 
     def _evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the nodes as if no other pods had to be placed with this one."""
-        self._ledger.holds.release_pod(pod.uid)
+        self._holds.release_pods(pod.uid)
         query = self._build_query(pod, budget)
         if isinstance(query, Rejection):
             result = rejected_everywhere(nodes, query)
@@ -252,7 +255,7 @@ class Filter:
         found = find_claims(pod, ledger)
         if isinstance(found, Rejection):
             return found
-        now = self._clock.now()
+        now = self._slices.clock.now()
         rejection = fully_reserved(found, ledger)
         if rejection is None and options.binding_conditions:
             rejection = not_ready(found, pod, ledger, now, options.binding_timeout_seconds)
@@ -344,9 +347,9 @@ class Filter:
         self._fairness.record_rejection(pod, result)
         if result.limited:
             raise RetryableError(f"pod {pod.key}: {_unfinished(result)}")
-        began = self._clock.monotonic()
+        began = self._slices.clock.monotonic()
         self._unschedulable.record(pod, result, budget)
-        self._slices.charge(pod, self._clock.monotonic() - began)
+        self._slices.charge(pod, self._slices.clock.monotonic() - began)
         return FilterResponse((), {}, result.texts)
 
 

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from dra_extender.ledger.holds import Hold, HoldBook
+from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.pod import Pod
@@ -14,7 +13,7 @@ from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.scoring import ratings, total
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
-from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.scheduling.holds import HoldService, HoldUnit
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
@@ -23,11 +22,11 @@ class NodeOffers:
     """Offers the best nodes that fit, and defers the holds on them and the prefetch until the response is sent."""
 
     def __init__(
-        self, ledger: Ledger, fairness: HoldFairness, clock: Clock, prefetch: Prefetch, options: Options
+        self, ledger: Ledger, fairness: HoldFairness, holds: HoldService, prefetch: Prefetch, options: Options
     ) -> None:
         self._ledger = ledger
         self._fairness = fairness
-        self._clock = clock
+        self._holds = holds
         self._prefetch = prefetch
         self._options = options
 
@@ -39,11 +38,8 @@ class NodeOffers:
         """
         if result.assigned_node is not None:
             return (result.assigned_node,)
-        now = self._clock.monotonic()
-        expires = now + self._options.hold_seconds
-        ledger = self._ledger
         for claim in result.held:
-            ledger.holds.add_pod(claim.record.claim.metadata.uid, pod.uid, expires)
+            self._holds.extend(claim.record.claim.metadata.uid, pod.uid)
         if not result.open:
             return tuple(result.fits)
         without_holds = [name for name, node_result in result.fits.items() if node_result is None]
@@ -53,10 +49,8 @@ class NodeOffers:
             if not without_holds:
                 raise
             offered = {}
-        if offered:
-            self._fairness.shares.offered(pod.uid)
-        times = _HoldTimes(now, expires, expires + self._options.binding_timeout_seconds)
-        ledger.defer_hold(lambda: _place_holds(ledger.holds, result.open, offered, pod, times))
+        unit = self._holds.unit(pod.namespace, pod.uid)
+        self._holds.defer(lambda: self._place(unit, result.open, offered))
         if result.demand is not None:
             asyncio.get_running_loop().call_soon(self._prefetch.start, result.demand)
         return (*without_holds, *offered)
@@ -77,45 +71,31 @@ class NodeOffers:
             rated = ratings(score_terms, self._options.weights)
             names.sort(key=rated.__getitem__, reverse=True)
         fairness = self._fairness
-        offered = fairness.select(pod, names, fits, count) if fairness.shares.has_waiting_pods else names[:count]
+        offered = fairness.select(pod, names, fits, count) if fairness.shares.waiting else names[:count]
         return {name: fits[name] for name in offered}
 
-
-class _HoldTimes(NamedTuple):
-    """When a hold was placed, and when it ends without and with a nomination (monotonic)."""
-
-    since: float
-    expires: float
-    latest: float
+    def _place(self, unit: HoldUnit, claims: Sequence[FoundClaim], offered: Mapping[str, NodeResult]) -> None:
+        """Hold for each claim what it would get on the offered nodes; some nodes need no claim for extended resources."""
+        if offered:
+            self._fairness.shares.offered(unit.uid)
+        for index, claim in enumerate(claims):
+            placements = {
+                name: with_fresh_shares(node_result.placement.claims[index], new_share_id)
+                for name, node_result in offered.items()
+                if node_result.placement is not None and index < len(node_result.placement.claims)
+            }
+            if placements:
+                self._holds.place(
+                    unit,
+                    claim.record.claim.metadata.uid,
+                    (unit.uid,),
+                    placements,
+                    versions={name: offered[name].state for name in placements},
+                    score_terms={
+                        name: offered[name].score_terms[index] for name in placements if offered[name].score_terms
+                    },
+                )
 
 
 def _terms_on(node: str, holds: Sequence[Hold]) -> Sequence[ScoreTerms]:
     return [hold.score_terms[node] for hold in holds if node in hold.score_terms]
-
-
-def _place_holds(
-    holds: HoldBook, claims: Sequence[FoundClaim], offered: Mapping[str, NodeResult], pod: Pod, times: _HoldTimes
-) -> None:
-    """Hold for each claim what it would get on the offered nodes; some nodes need no claim for extended resources."""
-    for index, claim in enumerate(claims):
-        placements = {
-            name: with_fresh_shares(node_result.placement.claims[index], new_share_id)
-            for name, node_result in offered.items()
-            if node_result.placement is not None and index < len(node_result.placement.claims)
-        }
-        if placements:
-            hold = Hold(
-                claim_uid=claim.record.claim.metadata.uid,
-                placements=placements,
-                versions={name: offered[name].state for name in placements},
-                score_terms={
-                    name: offered[name].score_terms[index] for name in placements if offered[name].score_terms
-                },
-                expires=times.expires,
-                pods={pod.uid},
-                namespace=pod.namespace,
-                unit=pod.uid,
-                since=times.since,
-                latest=times.latest,
-            )
-            holds.place(hold)

@@ -163,7 +163,7 @@ class Scene:
             case ("hold", nodes, demand):
                 self.hold((nodes,) if isinstance(nodes, str) else nodes, demand % len(REQUESTS))
             case ("lapse", number) if number < len(self.held):
-                self.ledger.holds.end(self.held.pop(number))
+                self.ledger.hold_book.end(self.held.pop(number))
             case ("widen", node):
                 self._publish(node, "own", [*DEVICES[0], typed("extra", "b")], 1)
 
@@ -215,7 +215,7 @@ class Scene:
         if placements:
             claim = f"held-{self.version}"
             self.held.append(claim)
-            self.ledger.holds.place(Hold(claim, placements, dict.fromkeys(placements, 0), 100.0, {claim}))
+            self.ledger.hold_book.place(Hold(claim, placements, dict.fromkeys(placements, 0), 100.0, {claim}))
 
     def search(self, demand: Demand, node: str) -> Placement | NoFit:
         return self.searching.search(demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False)

@@ -63,9 +63,9 @@ async def test_it_begins_again_whenever_a_hold_ends() -> None:
     for expected in (2, 3):
         holding = DeviceHolding(driver="gpu.example.com", pool="n1", device="d0")
         placement = ClaimPlacement(allocation=AllocationResult(), holdings=(holding,))
-        ledger.holds.place(Hold("c1", {"n1": placement}, {"n1": 0}, 1.0, {"p1"}))
+        ledger.hold_book.place(Hold("c1", {"n1": placement}, {"n1": 0}, 1.0, {"p1"}))
         await pause()
         assert len(evaluator.demands) == expected - 1
-        ledger.holds.end("c1")
+        ledger.hold_book.end("c1")
         await pause()
         assert evaluator.demands == ["first"] * expected

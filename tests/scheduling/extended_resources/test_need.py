@@ -391,7 +391,7 @@ async def test_what_is_left_of_a_pod_that_only_waits_is_deleted_after_a_while() 
     await world.filter("p1", "n2")
     await pass_by(world, GRACE)
     assert len(claims(world)) == 1
-    world.ledger.holds.release_pod(world.pod("p1")["metadata"]["uid"])
+    world.ledger.hold_book.release_pod(world.pod("p1")["metadata"]["uid"])
     await pass_by(world, GRACE)
     assert (claims(world), await reclaimed(world, "half_written")) == ([], 1)
 

@@ -11,6 +11,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.fairness.hold_shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -139,7 +140,7 @@ async def test_bind_of_a_pod_whose_hold_was_revoked_fails_or_takes_other_devices
 
     small = world.make("a", "small", 1)
     assert await world.ask(small)
-    world.ledger.holds.release_pod(small.uid)
+    world.ledger.hold_book.release_pod(small.uid)
     async with world.watching():
         await world.bound(small, "n0")
     assert sorted(world.allocated()) == ["n0/gpu-0", "n0/gpu-1"]
@@ -194,7 +195,8 @@ async def test_waiting_pod_is_reconsidered_when_the_holds_are_stale() -> None:
     pod = world.make("v", "victim")
     reconsidered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     permit = Permit(world.ledger, world.clock, grace_seconds=1.0)
-    fairness = HoldFairness(world.ledger, permit, (), world.clock, reconsidered.set_result)
+    holds = HoldService(world.ledger, world.clock, world.options)
+    fairness = HoldFairness(world.ledger, permit, (), holds, world.clock, reconsidered.set_result)
     now = world.clock.monotonic()
     fairness.shares.hold_ended(Hold("c", {}, {}, now, since=now), (), allocated=True)
     holding = DeviceHolding(driver="gpu.example.com", pool="n0", device="gpu-0")

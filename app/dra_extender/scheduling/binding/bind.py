@@ -14,6 +14,7 @@ from dra_extender.scheduling.claims.reserver import ClaimReserver
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.permit.members import gang_of
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.pod_resolver import PodResolver
@@ -34,6 +35,7 @@ class Bind:
         self,
         context: SchedulingContext,
         decision: BindDecision,
+        holds: HoldService,
         unschedulable: UnschedulablePods,
         backoff: DeviceBackoff,
     ) -> None:
@@ -56,7 +58,7 @@ class Bind:
             shutdown=context.shutdown,
             pods=PodResolver(ledger, cluster.pods, context.clock, options),
             decision=decision,
-            extended=ExtendedClaims(ledger, writer, cluster, options.field_manager),
+            extended=ExtendedClaims(ledger, writer, cluster, holds, options.field_manager),
             pending=PendingClaims(ledger, writer, self._supervisor),
             writer=writer,
             reserver=ClaimReserver(writer, self._supervisor),
@@ -64,6 +66,7 @@ class Bind:
             conditions=ConditionWait(context, releaser, backoff, conflicts),
             conflicts=conflicts,
             permit=Permit(ledger, context.clock, options.reclaim_grace_seconds),
+            holds=holds,
             unschedulable=unschedulable,
             backoff=backoff,
         )

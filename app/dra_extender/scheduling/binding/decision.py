@@ -19,6 +19,7 @@ from dra_extender.scheduling.claims.short_claims import ShortClaims
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP, CallBudget
@@ -38,6 +39,7 @@ class BindDecision:
         allocator: NodeAllocator,
         backoff: DeviceBackoff,
         short_claims: ShortClaims,
+        holds: HoldService,
         options: Options,
     ) -> None:
         self._ledger = ledger
@@ -45,6 +47,7 @@ class BindDecision:
         self._backoff = backoff
         self._allocator = allocator
         self._slices = short_claims.slices
+        self._holds = holds
         self._options = options
 
     def decide(
@@ -171,7 +174,7 @@ class BindDecision:
     ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
         demand = self._allocator.demand(undecided, budget)
         for claim in claims.held:
-            self._ledger.holds.end(claim.record.claim.metadata.uid)
+            self._holds.release_claim(claim.record.claim.metadata.uid)
         if isinstance(demand, Rejection):
             raise RetryableError(demand.text)
         usage = BackoffUsage(self._ledger.usage(), self._backoff.of(pod.uid))

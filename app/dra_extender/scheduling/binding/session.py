@@ -27,6 +27,7 @@ from dra_extender.scheduling.claims.reserver import ClaimReserver
 from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, ServerUnavailableError
@@ -59,6 +60,7 @@ class BindDependencies:
     conditions: ConditionWait
     conflicts: ConflictRelease
     permit: Permit
+    holds: HoldService
     unschedulable: UnschedulablePods
     backoff: DeviceBackoff
 
@@ -322,7 +324,7 @@ async def post_binding(deps: BindDependencies, pod: Pod, node: str) -> None:
         raise RetryableError(f"pod {pod.key}: {problem}") from problem
     deps.unschedulable.forget(pod.uid)
     deps.backoff.forget(pod.uid)
-    deps.ledger.holds.release_pod(pod.uid)
+    deps.holds.release_pods(pod.uid)
 
 
 async def _check_bound(deps: BindDependencies, pod: Pod, node: str, unclear: ClusterError) -> None:

@@ -25,6 +25,7 @@ from dra_extender.scheduling.claims.preconditions import useless_on
 from dra_extender.scheduling.claims.releaser import ClaimReleasedError
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
 
@@ -42,11 +43,14 @@ class ExtendedResourceClaim(NamedTuple):
 class ExtendedClaims:
     """Makes, adopts and deletes the claims for extended resources."""
 
-    def __init__(self, ledger: Ledger, writing: ClaimWriter, cluster: Cluster, field_manager: str) -> None:
+    def __init__(
+        self, ledger: Ledger, writing: ClaimWriter, cluster: Cluster, holds: HoldService, field_manager: str
+    ) -> None:
         """`field_manager`: the name under which this service writes; an allocation by others is not adopted."""
         self._ledger = ledger
         self._writing = writing
         self._cluster = cluster
+        self._holds = holds
         self._field_manager = field_manager
 
     @asynccontextmanager
@@ -76,7 +80,7 @@ class ExtendedClaims:
         found, meta = claimed.found, claimed.found.record.claim.metadata
         if self._ledger.claims.by_uid(meta.uid) is not found.record:
             raise RetryableError(f"claim {'/'.join(meta.key)} was deleted meanwhile")
-        self._ledger.holds.rekey(claimed.special.found.record.claim.metadata.uid, meta.uid)
+        self._holds.transfer(claimed.special.found.record.claim.metadata.uid, meta.uid)
         return found
 
     async def publish(self, pod: Pod, claimed: ExtendedResourceClaim) -> None:

@@ -10,6 +10,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.fairness.hold_shares import HoldShares
 from dra_extender.scheduling.fairness.stale_holds import RevocationScope, StaleHolds
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -27,12 +28,13 @@ class HoldFairness:
         ledger: Ledger,
         permit: Permit,
         binding: Collection[str],
+        holds: HoldService,
         clock: Clock,
         reconsider: Callable[[str], None],
     ) -> None:
         """`reconsider` is called with the UID of a pod that may fit by now."""
         self.shares = HoldShares(ledger, clock)
-        self.stale = StaleHolds(ledger, self.shares, permit, binding, clock)
+        self.stale = StaleHolds(ledger, self.shares, permit, binding, holds, clock)
         self._reconsider = reconsider
         self._timers: set[str] = set()
 

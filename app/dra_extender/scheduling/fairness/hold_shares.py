@@ -75,7 +75,8 @@ class HoldShares:
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._waiting: LruCache[str, _Waiting] = LruCache(_MOST_WAITING, on_evict=self._stop_counting)
+        # Pods that may wait because of holds, by UID.
+        self.waiting: LruCache[str, _Waiting] = LruCache(_MOST_WAITING, on_evict=self._stop_counting)
         # By pool, how many pods wait for it, by namespace.
         self._wanted: dict[PoolId, Counter[str]] = {}
         self._next_clean_up = 0.0
@@ -84,11 +85,6 @@ class HoldShares:
         self._bind_seconds: deque[float] = deque(maxlen=_SAMPLES)
         self._stale_after: float | None = None
         ledger.events.subscribe(HoldEnded, lambda event: self.hold_ended(*event))
-
-    @property
-    def has_waiting_pods(self) -> bool:
-        """Whether some pod may wait because of holds."""
-        return bool(self._waiting)
 
     @property
     def stale_after(self) -> float:
@@ -102,13 +98,13 @@ class HoldShares:
         """Count the rejected pod as waiting for these pools, in which it would fit but for holds."""
         self.end_waiting(pod.uid)
         found = _Waiting(pod.namespace, frozenset(pools), self._clock.monotonic() + WAITING_SECONDS)
-        self._waiting[pod.uid] = found
+        self.waiting[pod.uid] = found
         for pool_id in found.pools:
             self._wanted.setdefault(pool_id, Counter())[found.namespace] += 1
 
     def end_waiting(self, pod_uid: str) -> None:
         """The pod was offered a node, or does not fit for other reasons than holds."""
-        found = self._waiting.pop(pod_uid, None)
+        found = self.waiting.pop(pod_uid, None)
         if found is not None:
             self._stop_counting(pod_uid, found)
 
@@ -123,16 +119,16 @@ class HoldShares:
 
     def is_waiting(self, pod_uid: str) -> bool:
         """Whether the pod waits because of holds."""
-        found = self._waiting.get(pod_uid)
+        found = self.waiting.get(pod_uid)
         return found is not None and found.until > self._clock.monotonic()
 
     def contended(self, namespace: str, pools: Iterable[PoolId] | None = None) -> bool:
         """Whether a pod of another namespace waits for one of these pools (None: any pool)."""
-        if not self._waiting:
+        if not self.waiting:
             return False
         self._clean_up()
         if pools is None:
-            return any(each.namespace != namespace for each in self._waiting.values())
+            return any(each.namespace != namespace for each in self.waiting.values())
         return any(len(wanted) > (namespace in wanted) for pool_id in pools if (wanted := self._wanted.get(pool_id)))
 
     def select(
@@ -163,7 +159,7 @@ class HoldShares:
         Raises:
             RetryableError: an earlier plan was not bound, and pods of other namespaces wait.
         """
-        if self._waiting and self.contended(namespace) and not self._most(unit, namespace, _FREE_OFFERS):
+        if self.waiting and self.contended(namespace) and not self._most(unit, namespace, _FREE_OFFERS):
             raise self._pause(unit, f"PodGroup {name}")
 
     def offered(self, unit: str) -> None:
@@ -195,7 +191,7 @@ class HoldShares:
             self._stale_after = None
             if seconds <= self.stale_after:
                 return
-        if self._waiting and self.contended(hold.namespace, {each.pool_id for each in kept}):
+        if self.waiting and self.contended(hold.namespace, {each.pool_id for each in kept}):
             self._charge(hold.namespace, len(kept) * seconds, now)
 
     def spent(self, namespace: str) -> float:
@@ -236,7 +232,7 @@ class HoldShares:
         if now < self._next_clean_up:
             return
         self._next_clean_up = now + _CLEAN_UP_SECONDS
-        for uid, each in list(self._waiting.items()):
+        for uid, each in list(self.waiting.items()):
             pod = pods.by_uid(uid)
             if each.until <= now or pods.gone(uid) or (pod is not None and (pod.node_name or pod.finished)):
                 self.end_waiting(uid)

@@ -10,6 +10,7 @@ from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.scheduling.fairness.hold_shares import HoldShares
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.permit.permit import Permit, WaitingMembers
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -71,13 +72,20 @@ class StaleHolds:
     """
 
     def __init__(
-        self, ledger: Ledger, shares: HoldShares, permit: Permit, binding: Collection[str], clock: Clock
+        self,
+        ledger: Ledger,
+        shares: HoldShares,
+        permit: Permit,
+        binding: Collection[str],
+        holds: HoldService,
+        clock: Clock,
     ) -> None:
         """`binding`: UIDs of the pods that are being bound, as they are at the time of each question."""
         self._ledger = ledger
         self._shares = shares
         self._permit = permit
         self._binding = binding
+        self._holds = holds
         self._clock = clock
         self._progress: dict[str, float] = {}
         self._subscribers: list[Callable[[str], None]] = []
@@ -176,8 +184,7 @@ class StaleHolds:
             waiting = self._permit.waiting_gang(hold.unit)
             if waiting is not None:
                 self._permit.evict(waiting)
-        for uid in tuple(hold.pods):
-            self._ledger.holds.release_pod(uid)
+        self._holds.revoke(hold)
 
     def _evict(self, waiting: WaitingMembers) -> None:
         self._publish_revoked(waiting.uid)

@@ -308,7 +308,7 @@ class GangCoordinator:
             self.fairness.stale.progressed(group.metadata.uid)
         self._plans[group.metadata.key] = plan
         plan.announce(uid)
-        self._holds.renew(uid, assignment)
+        self._holds.extend(uid, assignment)
         result = rejected_everywhere([name for name in request.nodes if name != assignment.node], _ELSEWHERE)
         result.assigned_node, result.fits = assignment.node, {assignment.node: None}
         return result

@@ -1,31 +1,27 @@
-"""Holds for the members of a gang: the one place where plans change holds."""
+"""Holds for the members of a gang, according to its plan."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.evaluation.placement_template import new_share_id, with_fresh_shares
 from dra_extender.scheduling.gang.assignment import Assignment
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.permit.members import MemberCandidate
-from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.ports.options import Options
 
 
 class GangHolds:
-    """Places, renews and releases the holds of gang members."""
+    """Places, extends and releases the holds of gang members."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, options: Options) -> None:
+    def __init__(self, ledger: Ledger, holds: HoldService) -> None:
         self._ledger = ledger
-        self._clock = clock
-        self._options = options
+        self._holds = holds
 
     def place(
         self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
     ) -> None:
         """Hold each claim on the nodes of the members that use it.  `release` undoes it."""
-        now = self._clock.monotonic()
-        expires = now + self._options.hold_seconds
+        unit = self._holds.unit(group.metadata.namespace, group.metadata.uid)
         users: dict[str, list[str]] = {}
         for uid, assignment in assignments.items():
             for claim in assignment.placements:
@@ -33,33 +29,20 @@ class GangHolds:
         for claim, pods in users.items():
             placement = with_fresh_shares(assignments[pods[0]].placements[claim], new_share_id)
             nodes = {assignments[uid].node for uid in pods}
-            self._ledger.holds.place(
-                Hold(
-                    claim_uid=claim,
-                    placements=dict.fromkeys(nodes, placement),
-                    versions={name: self._ledger.state.of(name) for name in nodes},
-                    expires=expires,
-                    pods=set(pods),
-                    namespace=group.metadata.namespace,
-                    unit=group.metadata.uid,
-                    since=now,
-                    latest=expires + self._options.binding_timeout_seconds,
-                )
-            )
+            versions = {name: self._ledger.state.of(name) for name in nodes}
+            self._holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)
         for each in candidates:
             for held in each.claims.held if each.pod.uid in assignments else ():
-                self._ledger.holds.add_pod(held.record.claim.metadata.uid, each.pod.uid, expires)
+                self._holds.extend(held.record.claim.metadata.uid, each.pod.uid)
 
-    def renew(self, pod_uid: str, assignment: Assignment) -> None:
+    def extend(self, pod_uid: str, assignment: Assignment) -> None:
         """Extend the member's holds: its node is announced now."""
-        expires = self._clock.monotonic() + self._options.hold_seconds
         for claim in assignment.placements:
-            self._ledger.holds.add_pod(claim, pod_uid, expires)
+            self._holds.extend(claim, pod_uid)
 
     def release(self, pods: Iterable[str]) -> None:
         """End the holds of these members."""
-        for uid in pods:
-            self._ledger.holds.release_pod(uid)
+        self._holds.release_pods(*pods)
 
     def any_of(self, pods: Iterable[str]) -> bool:
         """Whether something is held for one of these members."""

@@ -7,6 +7,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.bind import Bind
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.reclaim.observe import ReclaimableClaim, ReclaimFacts
@@ -24,6 +25,7 @@ class ReclaimDependencies:
 
     ledger: Ledger
     bind: Bind
+    holds: HoldService
     facts: ReclaimFacts
     writer: ReclaimWriter
     metrics: Metrics
@@ -54,6 +56,7 @@ class ReclaimController:
     def __init__(self, uses: ReclaimDependencies) -> None:
         self._ledger = uses.ledger
         self._bind = uses.bind
+        self._holds = uses.holds
         self.facts = uses.facts
         self._writer = uses.writer
         self._metrics = uses.metrics
@@ -95,11 +98,11 @@ class ReclaimController:
 
     def _expire_holds(self) -> None:
         """End expired holds, and count them with those that other calls of `expire` ended since the last time."""
-        holds = self._ledger.holds
-        holds.expire(self._clock.monotonic())
-        for _ in range(holds.expired - self._expired):
+        self._holds.expire()
+        expired = self._ledger.holds.expired
+        for _ in range(expired - self._expired):
             self._metrics.reclaimed(ReclaimReason.HOLD_EXPIRED, ReclaimResult.DONE)
-        self._expired = holds.expired
+        self._expired = expired
 
     async def sweep(self) -> None:
         """Check every claim."""

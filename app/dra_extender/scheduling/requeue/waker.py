@@ -16,6 +16,7 @@ from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError, SchedulerWaker
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -48,6 +49,7 @@ class WakerDependencies:
 
     ledger: Ledger
     unschedulable: UnschedulablePods
+    holds: HoldService
     trial: PlacementTrial
     scheduler: SchedulerWaker
     metrics: Metrics
@@ -79,6 +81,7 @@ class Waker:
     def __init__(self, uses: WakerDependencies) -> None:
         self._ledger = uses.ledger
         self._unschedulable = uses.unschedulable
+        self._holds = uses.holds
         self._trial = uses.trial
         self._scheduler = uses.scheduler
         self._metrics = uses.metrics
@@ -126,7 +129,7 @@ class Waker:
 
     def _has_hint(self) -> bool:
         """Whether something has changed for some rejected pod since its rejection."""
-        self._ledger.holds.expire(self._clock.monotonic())
+        self._holds.expire()
         self._unschedulable.forget_resolved()
         return (
             self._pending_reason is not None

@@ -1,0 +1,101 @@
+"""The one service that changes holds.
+
+Filter places holds on the nodes that it offers, and the coordinator of gangs on the nodes of a plan.  Fairness revokes stale holds,
+and a bind releases the holds of its pod.  The ledger itself changes holds only for what it observes: it narrows them to a nominated
+node, and ends them when their claim is allocated or deleted, or when their pod is bound, finished or deleted.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import ClaimPlacement, ScoreTerms
+from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.scheduling.ports.options import Options
+
+_NO_TERMS: Final[Mapping[str, ScoreTerms]] = {}
+
+
+class HoldUnit(NamedTuple):
+    """Holds that are placed and revoked together: those of a pod or of a PodGroup, by `uid`.
+
+    `placed`: when they are placed.  `expires` and `latest`: when they end without and with a nomination.  All are monotonic.
+    """
+
+    namespace: str
+    uid: str
+    placed: float
+    expires: float
+    latest: float
+
+
+class HoldService:
+    """Places, extends, transfers, releases and revokes holds.  Readers use `Ledger.holds`."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, options: Options) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._options = options
+
+    def unit(self, namespace: str, uid: str) -> HoldUnit:
+        """Holds that are placed now."""
+        now = self._clock.monotonic()
+        expires = now + self._options.hold_seconds
+        return HoldUnit(namespace, uid, now, expires, expires + self._options.binding_timeout_seconds)
+
+    def place(
+        self,
+        unit: HoldUnit,
+        claim_uid: str,
+        pods: Iterable[str],
+        placements: dict[str, ClaimPlacement],
+        versions: dict[str, int],
+        score_terms: Mapping[str, ScoreTerms] = _NO_TERMS,
+    ) -> None:
+        """Hold these placements (by node) of the claim for these pods, in place of an earlier hold.
+
+        `versions`: the state of each node at which its placement was decided.
+        """
+        hold = Hold(
+            claim_uid=claim_uid,
+            placements=placements,
+            versions=versions,
+            score_terms=score_terms,
+            expires=unit.expires,
+            pods=set(pods),
+            namespace=unit.namespace,
+            unit=unit.uid,
+            since=unit.placed,
+            latest=unit.latest,
+        )
+        self._ledger.hold_book.place(hold)
+
+    def defer(self, place: Callable[[], None]) -> None:
+        """Call `place` before anything reads holds: the response to kube-scheduler need not wait for it."""
+        self._ledger.defer_hold(place)
+
+    def extend(self, claim_uid: str, pod_uid: str) -> None:
+        """The pod uses the held claim, too: the hold lasts as long as one that is placed now."""
+        self._ledger.hold_book.add_pod(claim_uid, pod_uid, self._clock.monotonic() + self._options.hold_seconds)
+
+    def transfer(self, claim_uid: str, new_uid: str) -> None:
+        """Give the hold of a claim that did not exist yet to the claim that was created for it."""
+        self._ledger.hold_book.rekey(claim_uid, new_uid)
+
+    def release_pods(self, *pods: str) -> None:
+        """End the holds of these pods; a hold for further pods stays for those."""
+        for uid in pods:
+            self._ledger.hold_book.release_pod(uid)
+
+    def release_claim(self, claim_uid: str) -> None:
+        """End the hold of this claim for all its pods."""
+        self._ledger.hold_book.end(claim_uid)
+
+    def revoke(self, hold: Hold) -> None:
+        """End all holds of the pods of this hold."""
+        self.release_pods(*hold.pods)
+
+    def expire(self) -> None:
+        """End the holds whose time is over."""
+        self._ledger.hold_book.expire(self._clock.monotonic())
