@@ -70,7 +70,7 @@ class Extender:
         self._pods = self.binder.pods
         self._filter = self._build_filter()
         self._prioritize = Prioritize(ledger, options)
-        self._preempt = Preempt(ledger, self._allocator, self._short_claims, cluster.clock, options)
+        self._preempt = Preempt(self._context, self._allocator, self._short_claims)
 
         self.waker = self._build_waker()
         self.conflict_monitor = ConflictMonitor(self._context, self.binder.recheck)
@@ -78,7 +78,7 @@ class Extender:
         writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.reclaim = self._build_reclaim(writer)
         self.group_claims = PodGroupClaimController(ledger, cluster, writer, metrics, options, self.supervisor)
-        self.group_trials = GroupTrials(ledger, cluster, writer, metrics, options)
+        self.group_trials = GroupTrials(self._context, writer)
 
         self._configure_ledger()
         self._apply_server_features()
@@ -88,8 +88,7 @@ class Extender:
         self._binds: set[asyncio.Task[None]] = set()
 
     def _build_bind(self) -> Bind:
-        ledger, options = self._context.ledger, self._context.options
-        decision = BindDecision(ledger, self._allocator, self.device_backoff, self._short_claims, self._holds, options)
+        decision = BindDecision(self._context, self._allocator, self.device_backoff, self._short_claims, self._holds)
         return Bind(self._context, decision, self._holds, self.unschedulable, self.device_backoff)
 
     def _build_filter(self) -> Filter:

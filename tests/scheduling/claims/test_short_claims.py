@@ -78,9 +78,25 @@ async def test_a_pod_is_filtered_with_one_read_and_bound_to_the_devices_it_asks_
     assert [each["name"] for each in world.claim("c")["status"]["reservedFor"]] == ["p"]
 
 
-async def test_a_bind_without_a_filter_reads_the_claim_and_takes_the_right_device() -> None:
-    world, _ = prepared(known=False)
+async def test_a_bind_without_a_filter_reads_the_claim_once_and_takes_the_right_device() -> None:
+    world, seam = prepared(known=False)
     await bound(world, "p", "n0")
+    assert world.devices("c") == ["n0/gpu-0"]
+    assert seam.calls.count("read") == 1
+
+
+async def test_a_bind_whose_claim_changed_after_the_read_reads_it_again_for_the_write() -> None:
+    world, seam = prepared(known=False)
+
+    def label() -> None:
+        raw = world.cluster.store.get(Key(StoredKind.CLAIM, "default", "c"))
+        raw["metadata"]["labels"] = {"changed": "meanwhile"}
+        world.cluster.store.update(StoredKind.CLAIM, raw)
+
+    seam.before("update", label)
+    await bound(world, "p", "n0")
+    assert seam.calls.count("read") == 2
+    assert world.claim("c")["metadata"]["labels"] == {"changed": "meanwhile"}
     assert world.devices("c") == ["n0/gpu-0"]
 
 

@@ -7,7 +7,6 @@ from dra_extender.allocator.rules.compatible_only_with import IsTrue
 from dra_extender.allocator.rules.held_consumption import with_current_snapshot
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit
-from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.node import Node
@@ -20,8 +19,8 @@ from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBacko
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need
 from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP, CallBudget
 
 _Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
@@ -35,20 +34,19 @@ class BindDecision:
 
     def __init__(
         self,
-        ledger: Ledger,
+        context: SchedulingContext,
         allocator: NodeAllocator,
         backoff: DeviceBackoff,
         short_claims: ShortClaims,
         holds: HoldService,
-        options: Options,
     ) -> None:
-        self._ledger = ledger
+        self._ledger = context.ledger
         self._short_claims = short_claims
         self._backoff = backoff
         self._allocator = allocator
         self._slices = short_claims.slices
         self._holds = holds
-        self._options = options
+        self._budget_seconds = context.options.filter_budget_seconds
 
     def decide(
         self, pod: Pod, node_name: str, found: tuple[FoundClaim, ...], budget: CallBudget
@@ -97,7 +95,7 @@ class BindDecision:
 
     def begin(self, pod: Pod) -> CallBudget:
         """The budget of a decision about this pod."""
-        return self._slices.begin(pod, self._options.filter_budget_seconds)
+        return self._slices.begin(pod, self._budget_seconds)
 
     def end(self, pod: Pod, budget: CallBudget) -> None:
         """The decision is made."""

@@ -8,7 +8,6 @@ import structlog
 
 from dra_extender.ledger.index.group_starts import GroupEntryTrial
 from dra_extender.ledger.index.pod_groups import GroupReservation, known_on
-from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
@@ -16,10 +15,9 @@ from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, read_claim
 from dra_extender.scheduling.claims.lookup import consumer_of
 from dra_extender.scheduling.claims.writer import ClaimWriter
-from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, NotFoundError
+from dra_extender.scheduling.ports.cluster import ClusterError, NotFoundError
+from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.ports.options import Options
-from dra_extender.telemetry.metrics import Metrics
 
 UNABLE_SECONDS: Final = 600.0
 """How long a node on which a pod did not start is not tried again for its namespace: the pod may have failed for other reasons."""
@@ -32,28 +30,26 @@ _LOG = structlog.get_logger(__name__)
 
 
 class GroupTrials:
-    """Watches the pods that have nothing but their group's entry in a claim.
+    """Watches the pods that have no entry but their group's in a claim.
 
-    One that starts proves that its kubelet accepts the entry, if the live claim says that it had no other.  One that has not
-    started after `pod_group_trial_seconds` gets an entry of its own, wherever it is bound.  What is known is lost with the process:
-    then one more pod on each node finds it out.
+    A pod that starts proves that its kubelet accepts the entry, if the live claim has no other for the pod.  A pod that has not
+    started after `pod_group_trial_seconds` gets an entry of its own, wherever it is bound.  The results are lost with the process:
+    then one more pod on each node is on trial.
     """
 
-    def __init__(
-        self, ledger: Ledger, cluster: Cluster, writing: ClaimWriter, metrics: Metrics, options: Options
-    ) -> None:
-        self._ledger = ledger
-        self._claims = cluster.claims
-        self._clock = cluster.clock
-        self._writing = writing
-        self._metrics = metrics
-        self._seconds = options.pod_group_trial_seconds
+    def __init__(self, context: SchedulingContext, writer: ClaimWriter) -> None:
+        self._ledger = context.ledger
+        self._claims = context.cluster.claims
+        self._clock = context.clock
+        self._metrics = context.metrics
+        self._seconds = context.options.pod_group_trial_seconds
+        self._writer = writer
         # When each trial is over, by pod UID, and when each verdict of a namespace about a node is (monotonic).
         self._due: dict[str, float] = {}
         self._unable: dict[tuple[str, str], float] = {}
 
     async def run(self) -> None:
-        """Look again and again; without end."""
+        """Look every half second until cancelled."""
         self._due.clear()
         while True:
             await self.look()
@@ -105,7 +101,7 @@ class GroupTrials:
         return [record for uid in trial.claims if (record := self._ledger.claims.by_uid(uid)) is not None]
 
     async def _verify(self, trial: GroupEntryTrial) -> None:
-        """The pod has started: whether with nothing but its group's entry only the live claims tell."""
+        """Read from the live claims whether the pod started with no entry but its group's."""
         alone = False
         for record in self._claims_of(trial):
             try:
@@ -129,7 +125,7 @@ class GroupTrials:
         self._ledger.hint_claims()
 
     async def _reserve_for_pod(self, trial: GroupEntryTrial) -> None:
-        """The pod has not started in time: reserve its claims for itself, and try its node no more for a while."""
+        """Reserve the claims of a pod that has not started in time for itself, and try its node no more for a while."""
         pod, starts, now = trial.pod, self._ledger.group_starts, self._clock.monotonic()
         starts.mark_unable(trial)
         self._unable[pod.namespace, trial.node] = now + UNABLE_SECONDS
@@ -137,7 +133,7 @@ class GroupTrials:
         done = True
         for record in self._claims_of(trial):
             try:
-                without = await self._writing.reserve(record, ((consumer_of(pod), MAX_RESERVATIONS),))
+                without = await self._writer.reserve(record, ((consumer_of(pod), MAX_RESERVATIONS),))
             except RetryableError as problem:
                 _LOG.warning(
                     "a pod that does not start cannot be reserved for itself", pod=pod.key, problem=str(problem)

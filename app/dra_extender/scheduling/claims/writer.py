@@ -103,18 +103,25 @@ class ClaimWriter:
             claim = read_claim(raw)
             if claim.status.allocation is None:
                 raise RetryableError(f"claim {_name(claim)} was deallocated meanwhile")
-            missing: list[ConsumerReference] = []
-            for each, most in wanted:
-                if claim.reserved_by(each.uid) or each in missing:
-                    continue
-                if self._ledger.group_starts.free_entries(claim, each.uid, most) > len(missing):
-                    missing.append(each)
+            missing = self._with_room(claim, wanted)
             added.update(each.uid for each in missing)
             return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw
 
         stored = await self._persist(record, write)
         stored.written_for |= added
         return frozenset(each.uid for each, _ in wanted if not stored.claim.reserved_by(each.uid))
+
+    def _with_room(
+        self, claim: ResourceClaim, wanted: Sequence[tuple[ConsumerReference, int]]
+    ) -> Sequence[ConsumerReference]:
+        """The consumers without a reservation for which there is room."""
+        missing: list[ConsumerReference] = []
+        for each, most in wanted:
+            if claim.reserved_by(each.uid) or each in missing:
+                continue
+            if self._ledger.group_starts.free_entries(claim, each.uid, most) > len(missing):
+                missing.append(each)
+        return missing
 
     async def read_stored(self, record: ClaimRecord) -> None:
         """Read the claim until the API server answers, and assume what it stores; never raises."""
