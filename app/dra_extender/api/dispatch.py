@@ -120,9 +120,9 @@ class DirectVerb(NamedTuple):
 
 
 class VerbsFirst(FastAPI):
-    """Answers the verbs before anything else: kube-scheduler's loop stands still meanwhile, and it never asks for more than a path.
+    """Serves the verbs without routing: kube-scheduler's loop waits for them, and their paths are fixed.
 
-    Anything but a POST to a known path goes on to the application, which has the same handlers as documented routes.
+    Any other request than a POST to a known path is handled by the application, which has the same handlers as documented routes.
     """
 
     def dispatch_first(self, verbs: Mapping[str, DirectVerb], dispatcher: VerbDispatcher) -> None:

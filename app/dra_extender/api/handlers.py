@@ -170,14 +170,14 @@ def _reasons(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 class _Nodes(NamedTuple):
-    """The names of the nodes asked about, and the whole nodes if those were sent."""
+    """The names of the nodes in the request, and the whole nodes if the request had those."""
 
     names: Sequence[str]
     items: Sequence[msgspec.Raw] | None = None
 
 
 class _FilterArgs(NamedTuple):
-    """The pod, and the nodes asked about."""
+    """The pod and the nodes of a request."""
 
     pod: RequestPod
     nodes: _Nodes

@@ -94,7 +94,7 @@ def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverl
 
     Raises:
         MissingPolicyError: there is no such file.
-        InvalidPolicyError: it cannot be read, or something in it is wrong; the message tells everything that is.
+        InvalidPolicyError: it cannot be read, or something in it is wrong; the message names everything that is wrong.
     """
     try:
         documents = read_yaml(path)

@@ -231,7 +231,7 @@ class SchedulingSettings(SettingsGroup):
         "dra-extender",
         min_length=1,
         max_length=128,
-        description="Field manager of our writes; also tells our allocations from those of other schedulers",
+        description="Field manager of our writes; also distinguishes our allocations from those of other schedulers",
     )
 
     scheduler_names: tuple[str, ...] = Field(

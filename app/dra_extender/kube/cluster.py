@@ -36,7 +36,7 @@ OPTIONAL_KINDS: Final = {
     "podgroups": "pods are placed one by one",
     "devicetaintrules": "only taints in slices count",
 }
-"""Kinds without which the service goes on, and what is lost then."""
+"""Kinds that the service can do without, and what does not work then."""
 _FLUSH_SECONDS = 2.0
 _LOOK_SECONDS: Final = 0.1
 
@@ -83,7 +83,7 @@ class KubeCluster:
         self._waker = KubeWaker(self._transport, self._settings, self._clock)
         self._reflectors: dict[str, Reflector] = {}
         self._sinks: Mapping[str, EventSink] = {}
-        # Optional kinds that were not waited for, because the account may not list them.
+        # Optional kinds that the account has no right to list; the start did not wait for them.
         self._passed_over: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -159,10 +159,10 @@ class KubeCluster:
         self._tasks.append(self._supervisor.keep(BackgroundTask.CREDENTIALS, keep_fresh))
 
     async def wait_synced(self) -> None:
-        """Returns when every watched kind has been listed and delivered; optional kinds that may not be listed are passed over.
+        """Returns when every watched kind has been listed and delivered; optional kinds without the right to list are skipped.
 
         Raises:
-            RequestRejectedError: the account may not list a kind that is needed, before the start timed out; the message names it.
+            RequestRejectedError: the account did not get the right to list a needed kind before the start timed out.
         """
         await self._listed(self._settings.startup_timeout)
 
@@ -236,11 +236,11 @@ class KubeCluster:
         return {**watches, **self._supervisor.failing()}
 
     def life(self) -> Mapping[str, str | None]:
-        """The tasks in the background that have failed for so long that the process should start anew."""
+        """The background tasks that have failed for so long that the process must restart."""
         return self._supervisor.beyond_repair()
 
     def contact_ages(self) -> Mapping[str, float]:
-        """Seconds since the server was last heard of in the list or watch of each kind."""
+        """Seconds since the last response to the list or watch of each kind."""
         now = self._clock.monotonic()
         return {plural: now - reflector.last_contact for plural, reflector in self._reflectors.items()}
 
@@ -261,7 +261,7 @@ class KubeCluster:
         return notes | {name: error for name, error in errors.items() if error}
 
     def _is_passed_over(self, plural: str) -> bool:
-        """Whether the service works without (news of) an optional kind, because the account may not list it."""
+        """Whether the service works without an optional kind, because the account has no right to list it."""
         reflector = self._reflectors[plural]
         return (
             plural in OPTIONAL_KINDS

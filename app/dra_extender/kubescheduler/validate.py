@@ -1,6 +1,6 @@
-"""What is wrong with a KubeSchedulerConfiguration, as far as this service is concerned.
+"""Checks a KubeSchedulerConfiguration for what would not work with this service.
 
-kube-scheduler itself accepts in silence much of what would place pods without devices: a misspelt plugin name, `ignorable`, a
+kube-scheduler accepts without an error much that would place pods without devices: a misspelt plugin name, `ignorable`, a
 stanza without a URL.
 """
 
@@ -25,9 +25,9 @@ _FOLLOWED: Final = "(setting leader_election.follow_lease)"
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """What the service keeps to, in seconds: how long a bind waits for devices, and how long a filter call may search.
+    """The limits of the service, in seconds: how long a bind waits for devices, and how long a filter call may search.
 
-    `lease`: the Lease by which it finds the kube-scheduler that leads, if it follows one.
+    `lease`: the Lease of the kube-scheduler that it follows, if any.
     """
 
     binding_timeout: float = 600.0

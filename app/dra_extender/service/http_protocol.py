@@ -12,7 +12,7 @@ from dra_extender.service.http_connections import Connections
 _HEAD_BYTES: Final = 64 * 1024
 _PIPELINE: Final = 16
 _OVERHEAD: Final = 256 * 1024
-"""Bytes beyond the limit of a body that a request may take on the wire: what is read at once, and the marks between chunks."""
+"""Bytes beyond the limit of a body that a request may take on the wire: one read, and the marks between chunks."""
 
 
 class BoundedProtocol(HttpToolsProtocol):

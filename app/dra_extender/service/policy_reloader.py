@@ -50,7 +50,7 @@ class PolicyReloader:
         """Read the file before anything is decided.  One that does not exist (yet) means no policy.
 
         Raises:
-            InvalidPolicyError: it is wrong, and there is no earlier one to go on with.
+            InvalidPolicyError: the file is wrong.
         """
         if self._path is None:
             return

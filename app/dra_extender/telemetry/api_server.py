@@ -14,11 +14,9 @@ class ApiServerMetrics(MetricGroup):
     _relists = counter("relists", "Times a kind had to be listed again", "kind")
     _watch_failures = counter("watch_failures", "Lists and watches that failed, by kind and reason", "kind", "reason")
     _unreadable = counter(
-        "unreadable_objects", "Objects of the API server that could not be read and were passed over", "kind"
+        "unreadable_objects", "Objects of the API server that could not be read and were skipped", "kind"
     )
-    _watch_age = gauge(
-        "watch_age_seconds", "Seconds since the API server was last heard of in the watch of a kind", "kind"
-    )
+    _watch_age = gauge("watch_age_seconds", "Seconds since the last response to the list or watch of a kind", "kind")
     _api_requests = counter(
         "api_requests",
         "Requests to the API server by verb, resource and outcome",
@@ -29,7 +27,7 @@ class ApiServerMetrics(MetricGroup):
     )
     _api_durations = histogram(
         "api_request_duration_seconds",
-        "Duration of requests to the API server; of a watch, until its answer begins",
+        "Duration of requests to the API server; of a watch, until its response begins",
         "verb",
         "resource",
         buckets=CALL_SECONDS,

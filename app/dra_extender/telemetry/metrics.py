@@ -33,7 +33,7 @@ class ReplicaMetrics(MetricGroup):
 
     _policy_reads = counter(
         "policy_reads",
-        "Times the policy file was read anew: taken, refused (it is wrong, the policy before stays in force) or missing",
+        "Reads of a changed policy file: taken, refused (it is wrong, the last valid policy stays in force) or missing",
         "outcome",
         limit=4,
     )
@@ -47,17 +47,17 @@ class ReplicaMetrics(MetricGroup):
     )
     _background_failures = counter(
         "background_failures",
-        "Failures of work in the background, by task; each is logged, and the task starts again or goes on with the next object",
+        "Failures of background tasks, by task; each is logged, and the task starts again or continues with the next object",
         "task",
     )
-    _build_info = gauge("build_info", "Always 1; the labels tell what is running", "version", "python")
+    _build_info = gauge("build_info", "Always 1; the labels are what is running", "version", "python")
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
         self._build_info.of(build_version(), platform.python_version()).set(1)
 
     def policy(self, outcome: str) -> None:
-        """The policy file was read anew: taken, refused or missing."""
+        """A changed policy file was read: taken, refused or missing."""
         self._policy_reads.of(outcome).inc()
         self._policy_current.set(1 if outcome == "taken" else 0)
 

@@ -240,11 +240,11 @@ async def test_a_full_queue_drops_what_the_longest_namespace_said_last(desk: Des
 
 def test_a_namespace_that_says_much_makes_no_other_forgotten() -> None:
     recent = RecentSeries(600.0, MOST_SERIES, MOST_SERIES_OF_NAMESPACE)
-    recent.said(pod(0, "victim"), "Warning", "R", "text", 0.0)
+    recent.record(pod(0, "victim"), "Warning", "R", "text", 0.0)
     for number in range(2 * MOST_SERIES):
-        recent.said(pod(number, f"flood-{number % 20}"), "Warning", "R", "text", 1.0)
+        recent.record(pod(number, f"flood-{number % 20}"), "Warning", "R", "text", 1.0)
         assert len(recent) <= MOST_SERIES
-    assert recent.said(pod(0, "victim"), "Warning", "R", "text", 2.0).count == 2
+    assert recent.record(pod(0, "victim"), "Warning", "R", "text", 2.0).count == 2
 
 
 async def test_a_refusal_is_counted_and_told_and_the_next_text_is_tried_again(desk: Desk) -> None:

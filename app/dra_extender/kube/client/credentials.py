@@ -21,7 +21,7 @@ from dra_extender.scheduling.ports.cluster import Clock
 RENEW_SECONDS = 60.0
 # A login program may ask a remote service, or wait for a person who is not there.
 LOAD_SECONDS = 30.0
-# A refused token is read again at once, but a server that refuses every token must not make us start a login program each time.
+# A refused token is read again at once; this limits login programs where the server refuses every token.
 SHORTEST_RENEW_SECONDS = 5.0
 
 _LOG = structlog.get_logger(__name__)
@@ -86,7 +86,7 @@ class Credentials:
             return bool(loaded.api_key != before)
 
     async def keep_fresh(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Renew for ever, about once a minute."""
+        """Renew every minute until cancelled."""
         while True:
             await sleep(RENEW_SECONDS)
             await self.renew()

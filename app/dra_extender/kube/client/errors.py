@@ -42,7 +42,7 @@ class ApiStatus(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def gone(self) -> bool:
-        """Whether a list must be made anew: our version is forgotten (410), or the server has never got so far."""
+        """Whether a new list is needed: our version has expired (410), or the server has not reached it yet."""
         causes = self.details.causes if self.details else None
         return self.code == GONE or any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ())
 
@@ -97,7 +97,7 @@ class ApiCallError(Exception):
 
     @property
     def gone(self) -> bool:
-        """Whether only a new list helps."""
+        """Whether a new list is needed."""
         return self.status is not None and self.status.gone
 
     @property
@@ -107,7 +107,7 @@ class ApiCallError(Exception):
 
     @property
     def busy(self) -> bool:
-        """Whether the server turned the request away unseen, because it has too much to do."""
+        """Whether the server rejected the request unread, because of its load."""
         return self.status is not None and self.status.code == _TOO_MANY_REQUESTS
 
     @property
@@ -118,7 +118,7 @@ class ApiCallError(Exception):
         return "stalled" if isinstance(self.__cause__, TimeoutError) else "connection"
 
     def as_cluster_error(self) -> ClusterError:
-        """The same as the callers of the ports know it: by what they can do about it."""
+        """The error of `scheduling.ports` that says what the caller can do."""
         code = self.status.code if self.status is not None else 0
         return _error_type(code)(str(self))
 
@@ -149,7 +149,7 @@ class ResponseTooLongError(ApiCallError):
 
 
 class StreamSilentError(ApiCallError):
-    """A stream that had begun brought nothing for a while: the connection is dead, or there was nothing to say."""
+    """A stream brought no data for a while: the connection is dead, or there were no events."""
 
 
 def no_answer(intent: RequestIntent, problem: BaseException, seconds: float) -> ApiCallError:

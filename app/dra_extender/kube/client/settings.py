@@ -19,7 +19,7 @@ class WatchSettings:
     """How lists and watches are made.
 
     `page`: objects in a page of a list.
-    `stall`: seconds without a byte after which a watch is made anew (bookmarks usually come every minute).
+    `stall`: seconds without a byte after which a new watch begins (bookmarks usually come every minute).
     `shortest`, `longest`: after a random time between these seconds the server is asked to end a watch.
     `silence`: seconds without any contact after which health reports it.
     """
@@ -37,7 +37,7 @@ class KubeSettings:
 
     `kubeconfig` None means: the variable KUBECONFIG, else the service account of this pod, else ~/.kube/config.
     `identity` names this program in field managers, user agent and Events; `instance` names this replica in Events.
-    `startup_timeout`: seconds for which `start` goes on while the API server does not answer.
+    `startup_timeout`: seconds for which `start` retries while the API server does not answer or refuses access.
     """
 
     kubeconfig: Path | None = None

@@ -94,7 +94,7 @@ class ApiTransport:
         self._session: aiohttp.ClientSession | None = None
 
     def connect(self, credentials: Credentials) -> None:
-        """Say where the server is and who we are; until then every request fails.  Must be called in the event loop.
+        """Set the server and our identity; until then every request fails.  Must be called in the event loop.
 
         Raises:
             ConfigurationError: the certificates cannot be used.
@@ -212,7 +212,7 @@ async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:
 
 
 def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
-    """Requests that ask the guard when they are sent: asked earlier, it would not cover the wait for a connection."""
+    """Requests that ask the guard when they are sent, after the wait for a connection."""
 
     class GuardedRequest(aiohttp.ClientRequest):
         async def send(self, conn: Connection) -> aiohttp.ClientResponse:

@@ -15,7 +15,7 @@ from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejected
 RESOURCE_GROUP: Final = "resource.k8s.io"
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
 NEEDED_MINOR: Final = 34
-# Last those that no release serves yet, or ever did: a later one, and that of the first draft of KEP-5729.
+# The last two are served by no release: a later version, and that of the first draft of KEP-5729.
 POD_GROUP_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2", "v1", "v1alpha1")
 TAINT_RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
 
@@ -56,7 +56,7 @@ class _Resources(msgspec.Struct, frozen=True):
 
 
 class Discovery:
-    """Asks an API server what it is and what it serves."""
+    """Reads the release of an API server and what it serves."""
 
     def __init__(self, transport: ApiTransport, settings: KubeSettings) -> None:
         self._transport = transport
@@ -67,7 +67,7 @@ class Discovery:
 
         Raises:
             RequestRejectedError: the server is too old or does not serve what we need; the message says what it serves.
-            ClusterError: it does not tell.
+            ClusterError: it does not answer.
         """
         version = await self._read("/version", _Version)
         resource = await self._versions(RESOURCE_GROUP)
@@ -121,7 +121,7 @@ class Discovery:
         return None
 
     async def _gates(self) -> dict[str, bool] | None:
-        """Feature gates by name; None if the server does not tell us."""
+        """Feature gates by name; None if the server does not publish them."""
         try:
             page = await self._transport.send(
                 ApiCall(RequestIntent("get", "/metrics"), "GET", "/metrics", self._timeouts.page)

@@ -1,4 +1,4 @@
-"""What the schema of an API (OpenAPI v3) says of a field, for fields whose release nobody knows."""
+"""Fields in the schema of an API (OpenAPI v3), for fields that no release has introduced yet."""
 
 from typing import Final
 

@@ -50,7 +50,7 @@ class KubeEvents:
 
     def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
         """Record an Event on the pod; returns at once and never raises."""
-        series = self._recent.said(pod, "Warning" if warning else "Normal", reason, message, self._clock.now())
+        series = self._recent.record(pod, "Warning" if warning else "Normal", reason, message, self._clock.now())
         if series.queued:
             # Not written yet: the writer will find the new count.
             return
@@ -97,7 +97,7 @@ class KubeEvents:
             except ApiCallError as failed:
                 if failed.status is None or failed.status.code != _NOT_FOUND:
                     raise
-                # Events live for an hour; the series goes on in a new object of the same name.
+                # Events expire after an hour; the series continues in a new object of the same name.
             else:
                 return
         await self._create(series)

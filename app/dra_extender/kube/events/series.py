@@ -28,7 +28,7 @@ _Key = tuple[str, str, str, str]
 
 @dataclass(slots=True)
 class Series:
-    """One text about one pod, and how often it was said.  Times are wall clock seconds; `name` is that of the Event object."""
+    """One text about one pod, and how often it was recorded.  Times are wall clock seconds; `name` is that of the Event object."""
 
     pod: RegardingPod
     kind: str
@@ -75,10 +75,10 @@ class Series:
 
 
 class RecentSeries:
-    """The texts said lately: a text that comes again within `window` seconds of the last time continues its series.
+    """The recent texts: a text that is recorded again within `window` seconds of the last time continues its series.
 
-    Holds at most `capacity`, and at most `of_namespace` of one namespace.  Of a namespace that has too many, and of the one that
-    has most when all have too many, the text untexts for longest is forgotten.
+    Holds at most `capacity`, and at most `of_namespace` of one namespace.  At a limit, the least recently recorded text of
+    that namespace, or of the namespace with most texts, is dropped.
     """
 
     def __init__(self, window: float, capacity: int, of_namespace: int) -> None:
@@ -92,8 +92,8 @@ class RecentSeries:
     def __len__(self) -> int:
         return self._size
 
-    def said(self, pod: Pod, kind: str, reason: str, message: str, now: float) -> Series:
-        """The series of this text, counted once more, or begun."""
+    def record(self, pod: Pod, kind: str, reason: str, message: str, now: float) -> Series:
+        """The series of this text: the known one with one more count, or a new one."""
         reason, note = reason[:_REASON_LIMIT], shorten(message)
         texts = self._namespaces.setdefault(pod.namespace, LruCache(self._of_namespace, on_evict=self._evicted))
         known = texts.get((pod.uid, kind, reason, note))
@@ -114,7 +114,7 @@ class RecentSeries:
         return made
 
     def forget(self, series: Series) -> None:
-        """The next same text begins anew."""
+        """The same text begins a new series the next time."""
         texts = self._namespaces.get(series.pod.namespace)
         if texts is not None and texts.get(series.key) is series:
             del texts[series.key]

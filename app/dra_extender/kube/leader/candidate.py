@@ -1,8 +1,8 @@
 """Who leads: the rules, without any I/O.
 
-As in upstream's leader election, nobody compares clocks of two machines: a candidate waits until it has itself seen a lease
+As in upstream's leader election, clocks of two machines are never compared: a candidate waits until it has itself seen a lease
 unchanged for the lease's duration, and a leader stops before that time has passed since it *sent* its last successful renewal.
-All times here are seconds of a clock of this machine that never goes back and goes on while the process or machine sleeps.
+All times here are seconds of a monotonic clock of this machine that also runs while the process or machine sleeps.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class LeaseRecord:
     renewed: str = ""
 
     def same_term(self, other: "LeaseRecord") -> bool:
-        """Whether nobody took, renewed or released the lease between the two; other edits of the object do not count."""
+        """Whether the lease was neither acquired, renewed nor released between the two; other edits of the object do not count."""
         own = (self.holder, self.duration, self.transitions, self.acquired, self.renewed)
         return own == (other.holder, other.duration, other.transitions, other.acquired, other.renewed)
 
@@ -63,7 +63,7 @@ class LeaseCandidate:
         self.record = record
 
     def may_take(self, now: float) -> bool:
-        """Whether nobody else can be leading."""
+        """Whether no other replica can be leading."""
         record = self.record
         if record is None or record.holder in ("", self.identity):
             return True
@@ -88,7 +88,7 @@ class LeaseCandidate:
 
     @property
     def holder(self) -> str:
-        """Who holds the lease as far as known; empty when nobody."""
+        """The holder of the lease as last seen; empty when it is released."""
         return self.record.holder if self.record is not None else ""
 
 

@@ -22,7 +22,7 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Which Lease, who wants it (`host` and what tells two processes there apart), and how long things last.
+    """Which Lease, who wants it (`host`; `identity` also distinguishes processes there), and the times of the lease.
 
     `follow`: name of the Lease of kube-schedulers that each call the replica beside them; the replica beside the one that leads
     is to lead then.

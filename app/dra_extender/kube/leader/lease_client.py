@@ -63,7 +63,7 @@ def held_lease(
 
 
 def released_lease(namespace: str, name: str, before: LeaseRecord, *, now: float) -> bytes:
-    """The Lease given up, as upstream's leader election writes it: no holder, and a duration that is over at once."""
+    """The released Lease, as upstream's leader election writes it: no holder, and the shortest duration."""
     stamp = micro_time(now)
     spec = {
         "holderIdentity": "",

@@ -43,7 +43,7 @@ async def record_claims(
 ) -> None:
     """Add {entry: claim} to `status.resourceClaimStatuses`; other entries stay.
 
-    A strategic merge knows the list's key, and the resourceVersion makes sure that nobody else's entry is replaced.
+    A strategic merge uses the list's key, and the resourceVersion prevents replacing entries of other writers.
 
     Raises:
         ConflictError: the object is not in this version any more.

@@ -42,9 +42,9 @@ _PAGE = msgspec.json.Decoder(Page)
 
 FIRST_PAGE: Final = 16
 PAGE_BYTES: Final = 4 * 2**20
-"""What a page should hold.  Its number of objects follows from the sizes of those before, as a server counts objects alone."""
+"""The target size of a page.  Servers limit pages by objects only, so the number follows from the sizes of earlier objects."""
 MOST_BYTES: Final = 8 * PAGE_BYTES
-"""What is read of a page of several objects; one that is longer is asked for again with fewer."""
+"""The limit for a page of several objects; a longer page is requested again with fewer objects."""
 _GROWTH: Final = 4
 _SHRINKING: Final = 16
 

@@ -37,7 +37,7 @@ class SleepAndJitter:
 
 
 class Reflector:
-    """Keeps a sink in step with one kind: lists it, then follows its watch, for ever.
+    """Keeps a sink in step with one kind: lists it, then follows its watch, until cancelled.
 
     The watch resumes from the last version seen.  When the server no longer knows that version, the kind is listed again and
     only the differences are delivered.  Every failure is retried with backoff.  Objects are delivered one at a time, with a turn
@@ -192,7 +192,7 @@ class Reflector:
         meta = read_meta(data)
         version = meta.resource_version if meta else ""
         if 0 < version_number(version) < version_number(self._version):
-            # The server's store was set back (restored from a backup): what we hold is not its past.
+            # The server's store was restored from a backup: our version is not part of its history.
             sentence = f"the server's version went back from {self._version} to {version}"
             raise ApiCallError(RequestIntent("watch", self.kind.plural), ApiStatus(code=GONE, message=sentence))
         if event.type == "DELETED":
@@ -214,7 +214,7 @@ class Reflector:
             self.refusals, self.forbidden_since = 0, None
             return
         if not self.refusals:
-            # The server answers again, so what came before says nothing about how long to wait.
+            # The server answers again, so earlier failures say nothing about how long to wait.
             self.forbidden_since = self._clock.monotonic()
             self._backoff.reset()
         self.refusals += 1

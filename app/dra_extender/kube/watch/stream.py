@@ -8,7 +8,7 @@ from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.watch.listing import in_turns
 
 LONGEST_LINE = 64 * 2**20
-# The server closes the watch itself after the time it was asked for; this much later we do.
+# The server closes the watch after the requested time; we close it this much later.
 _GRACE_SECONDS = 30.0
 
 
@@ -32,7 +32,7 @@ async def watch_events(
     silence: float,
     opened: Callable[[], None],
 ) -> AsyncGenerator[WatchEvent | bytes, None]:
-    """What happens at `path` after `version`, until the server ends it (asked to after `seconds`).
+    """The events at `path` after `version`, until the server ends the watch after `seconds`.
 
     `opened` is called when the server has accepted the watch.  A line that is no event is handed out as bytes, for the caller to
     count.
