@@ -169,7 +169,7 @@ def state(ledger: Ledger) -> dict[str, Any]:
         "pods": {pod.uid: pod for pod in pods.all()},
         "pods by key": {name: pods.by_key("ns", name) for name in NAMES},
         "members": {name: [pod.uid for pod in pods.members("ns", name)] for name in NAMES},
-        "runs": {name: pods.group_runs("ns", name) for name in NAMES},
+        "runs": {name: pods.has_running_member("ns", name) for name in NAMES},
         "groups": {name: ledger.pod_groups.get("ns", name) for name in NAMES},
         "slices": dict(slices.by_name),
         "local": {name: slices.local(name) for name in NODES},

@@ -70,7 +70,7 @@ class PodResolver:
         Raises:
             RetryableError: there is no such pod, or the API server does not answer.
         """
-        if self._ledger.pods.gone(uid):
+        if self._ledger.pods.was_deleted(uid):
             raise RetryableError(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         if self._lookups >= LOOKUPS:
             raise RetryableError(
@@ -85,7 +85,7 @@ class PodResolver:
             raise RetryableError(f"pod {namespace}/{name}: {problem}") from problem
         finally:
             self._lookups -= 1
-        if pod.uid != uid or pod.deleting or self._ledger.pods.gone(uid):
+        if pod.uid != uid or pod.deleting or self._ledger.pods.was_deleted(uid):
             raise RetryableError(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         self.check(pod, namespace, name)
         return pod

@@ -48,10 +48,10 @@ def test_group_has_the_pods_that_name_it_and_runs_if_one_of_them_is_bound_and_no
             assert list(index.members("default", group)) == members
             waiting = [each for each in members if not (each.node_name or each.finished) and each.needs_devices]
             parts = sum(1 + len(each.claims) + len(each.extended_requests) for each in waiting)
-            assert index.waiting_parts("default", group) == parts
+            assert index.unbound_parts("default", group) == parts
             running = {each.uid for each in members if each.node_name and not each.finished}
-            assert index.group_runs("default", group) == bool(running)
+            assert index.has_running_member("default", group) == bool(running)
             for name in NAMES:
                 for uid in UIDS:
                     besides = f"{name}{uid}"
-                    assert index.group_runs("default", group, besides=besides) == bool(running - {besides})
+                    assert index.has_running_member("default", group, besides=besides) == bool(running - {besides})

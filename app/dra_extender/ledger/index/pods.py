@@ -19,9 +19,9 @@ class PodIndex:
         "_by_uid",
         "_deleted",
         "_group_parts",
+        "_needing_devices",
         "_running",
         "_waiting",
-        "_wanting",
     )
 
     def __init__(self) -> None:
@@ -32,10 +32,10 @@ class PodIndex:
         self._group_parts: Counter[tuple[str, str]] = Counter()
         self._being_bound: dict[str, Pod] = {}
         self._deleted: LruCache[str, None] = LruCache(_MOST_DELETED_UIDS)
-        # How many pods wait, by scheduler and namespace.
+        # How many pods wait for a node, by scheduler and namespace.
         self._waiting: dict[str, dict[str, int]] = {}
-        # Those of them that need devices, by scheduler.
-        self._wanting: Counter[str] = Counter()
+        # How many of them need devices, by scheduler.
+        self._needing_devices: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -58,30 +58,30 @@ class PodIndex:
         uids = self._by_group.get((namespace, group), ())
         return tuple(sorted((self._by_uid[uid] for uid in uids), key=lambda pod: pod.name))
 
-    def waiting_parts(self, namespace: str, group: str) -> int:
+    def unbound_parts(self, namespace: str, group: str) -> int:
         """How many pods of this PodGroup wait for a node and need devices, with all their claims and extended resources."""
         return self._group_parts[namespace, group]
 
-    def group_runs(self, namespace: str, group: str, besides: str = "") -> bool:
-        """Whether a pod of this PodGroup, other than the one with the UID `besides`, is bound and not over."""
+    def has_running_member(self, namespace: str, group: str, besides: str = "") -> bool:
+        """Whether a pod of this PodGroup, the one with the UID `besides` excepted, is bound and not finished."""
         running = self._running.get((namespace, group))
         return running is not None and (len(running) > 1 or besides not in running)
 
     def begin_binding(self, pod: Pod) -> None:
-        """A Binding of the pod is about to be posted; it counts until the watch shows the pod bound or gone."""
-        if not self.gone(pod.uid):
+        """A Binding of the pod is about to be posted; it counts until the watch delivers the pod bound or deleted."""
+        if not self.was_deleted(pod.uid):
             self._being_bound[pod.uid] = pod
 
     def binding_failed(self, uid: str) -> None:
-        """The Binding of the pod was not accepted, as far as is known."""
+        """The API server did not accept the Binding of the pod, as far as is known."""
         self._being_bound.pop(uid, None)
 
     def is_being_bound(self, uid: str) -> bool:
-        """Whether a Binding of the pod is on its way."""
+        """Whether a Binding of the pod was posted and the watch has not delivered its result."""
         return uid in self._being_bound
 
     def being_bound(self) -> Iterable[Pod]:
-        """The pods whose Binding is on its way."""
+        """The pods whose Binding was posted and whose result the watch has not delivered."""
         return self._being_bound.values()
 
     def put(self, pod: Pod) -> Pod | None:
@@ -89,10 +89,10 @@ class PodIndex:
         key = (pod.namespace, pod.name)
         previous = self._by_key.get(key)
         if previous is not None and previous != pod.uid:
-            self._forget(self._by_uid.pop(previous, None))
+            self._unindex(self._by_uid.pop(previous, None))
             self._note_deletion(previous)
         self._by_key[key] = pod.uid
-        # The watch says so: the server's store was set back.
+        # The watch delivers a deleted pod: the server's store was set back.
         self._deleted.pop(pod.uid, None)
         old = self._by_uid.get(pod.uid)
         if old is not None and (old.namespace, old.name) != key:
@@ -100,13 +100,13 @@ class PodIndex:
         self._by_uid[pod.uid] = pod
         if pod.node_name:
             self._being_bound.pop(pod.uid, None)
-        self._forget(old)
+        self._unindex(old)
         self._join_group(pod)
         if _waits(pod):
             of_scheduler = self._waiting.setdefault(pod.scheduler_name, {})
             of_scheduler[pod.namespace] = of_scheduler.get(pod.namespace, 0) + 1
             if pod.needs_devices:
-                self._wanting[pod.scheduler_name] += 1
+                self._needing_devices[pod.scheduler_name] += 1
         return old
 
     def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
@@ -114,39 +114,39 @@ class PodIndex:
         uid = uid or self._by_key.get((namespace, name), "")
         self._note_deletion(uid)
         pod = self._by_uid.pop(uid, None)
-        self._forget(pod)
+        self._unindex(pod)
         if pod is not None and self._by_key.get((pod.namespace, pod.name)) == uid:
             del self._by_key[pod.namespace, pod.name]
         return pod
 
-    def gone(self, uid: str) -> bool:
-        """Whether this pod was seen to be deleted; a pod that the watch has not brought yet is not gone."""
+    def was_deleted(self, uid: str) -> bool:
+        """Whether the watch delivered the deletion of this pod; False for a pod that it has not delivered yet."""
         return uid in self._deleted
 
-    def waits_elsewhere(self, pod: Pod) -> bool:
+    def waiting_in_other_namespaces(self, pod: Pod) -> bool:
         """Whether pods of other namespaces wait for the scheduler of this pod to find nodes for them."""
         waiting = self._waiting.get(pod.scheduler_name)
         return waiting is not None and len(waiting) > (pod.namespace in waiting)
 
-    def waits_beside(self, pod: Pod) -> bool:
+    def others_waiting_in_namespace(self, pod: Pod) -> bool:
         """Whether other pods of its namespace wait for the scheduler of this pod to find nodes for them."""
         waiting = self._waiting.get(pod.scheduler_name, {}).get(pod.namespace, 0)
         known = self._by_uid.get(pod.uid)
         return waiting > (known is not None and _waits(known))
 
-    def others_want_devices(self, scheduler: str) -> bool:
+    def other_schedulers_wait_for_devices(self, scheduler: str) -> bool:
         """Whether pods of other schedulers wait that need devices."""
-        return len(self._wanting) > (scheduler in self._wanting)
+        return len(self._needing_devices) > (scheduler in self._needing_devices)
 
-    def _forget(self, pod: Pod | None) -> None:
-        """Undo what `put` noted beside the indexes by UID and name."""
+    def _unindex(self, pod: Pod | None) -> None:
+        """Remove the pod from the indexes by group and by scheduler."""
         self._leave_group(pod)
         if pod is None or not _waits(pod):
             return
         if pod.needs_devices:
-            self._wanting[pod.scheduler_name] -= 1
-            if not self._wanting[pod.scheduler_name]:
-                del self._wanting[pod.scheduler_name]
+            self._needing_devices[pod.scheduler_name] -= 1
+            if not self._needing_devices[pod.scheduler_name]:
+                del self._needing_devices[pod.scheduler_name]
         of_scheduler = self._waiting[pod.scheduler_name]
         of_scheduler[pod.namespace] -= 1
         if not of_scheduler[pod.namespace]:

@@ -132,4 +132,6 @@ class ConflictRelease:
         """Whether a release now could make another scheduler allocate a device twice."""
         if self._policy is YieldPolicy.CLEAR or (conflict.kind, conflict.writer) != (DEVICE, FOREIGN):
             return False
-        return self._policy is YieldPolicy.WAIT or self._ledger.pods.others_want_devices(pod.scheduler_name)
+        return self._policy is YieldPolicy.WAIT or self._ledger.pods.other_schedulers_wait_for_devices(
+            pod.scheduler_name
+        )

@@ -155,7 +155,7 @@ class BindSession:
         if shutdown.reason is not None:
             return f"{shutdown.reason}; the next bind of pod {name} carries on"
         pod = ledger.pods.by_uid(self.uid)
-        if ledger.pods.gone(self.uid) or (pod is not None and pod.deleting):
+        if ledger.pods.was_deleted(self.uid) or (pod is not None and pod.deleting):
             return f"pod {name} does not exist any more"
         if pod is not None and pod.node_name not in ("", self.node):
             return _ALREADY_BOUND.format(name, pod.node_name)
@@ -179,7 +179,7 @@ class BindSession:
         if pod is None or names_missing(pod):
             # kube-scheduler may have seen a later state of the pod than our watch has brought.
             return await deps.pods.read(namespace, name, self.uid)
-        if pod.deleting or deps.ledger.pods.gone(self.uid):
+        if pod.deleting or deps.ledger.pods.was_deleted(self.uid):
             raise RetryableError(f"pod {namespace}/{name} with UID {self.uid} does not exist any more")
         return pod
 

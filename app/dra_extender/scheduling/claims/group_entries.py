@@ -71,7 +71,7 @@ def _is_automatic(ledger: Ledger) -> bool:
 def _needs_its_gang(pod: Pod, ledger: Ledger) -> bool:
     """Whether the pod would be bound together with others only, and not start before them."""
     group = None if pod.pod_group is None else ledger.pod_groups.get(pod.namespace, pod.pod_group)
-    return group is not None and group.min_count is not None and not ledger.pods.group_runs(*group.metadata.key)
+    return group is not None and group.min_count is not None and not ledger.pods.has_running_member(*group.metadata.key)
 
 
 def why_full(found: FoundClaim, ledger: Ledger) -> str:

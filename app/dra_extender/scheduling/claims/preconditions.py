@@ -62,7 +62,8 @@ def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: floa
         if claim.status.allocation is None:
             continue
         if all(other.uid == each.consumer.uid for other in claim.status.reserved_for) and not (
-            is_group(each.consumer) and ledger.pods.group_runs(pod.namespace, each.consumer.name, besides=pod.uid)
+            is_group(each.consumer)
+            and ledger.pods.has_running_member(pod.namespace, each.consumer.name, besides=pod.uid)
         ):
             continue
         verdict = evaluate_conditions(claim, now=now, waiting_since=now, timeout=timeout)

@@ -82,7 +82,7 @@ class ClaimReleaser:
 
     def _group_runs(self, pod: Pod, group: str) -> bool:
         """Whether a member other than the pod is bound or is being bound."""
-        return self._ledger.pods.group_runs(pod.namespace, group, besides=pod.uid) or any(
+        return self._ledger.pods.has_running_member(pod.namespace, group, besides=pod.uid) or any(
             (each.namespace, each.pod_group) == (pod.namespace, group)
             for each in self._ledger.pods.being_bound()
             if each.uid != pod.uid

@@ -234,7 +234,7 @@ class HoldShares:
         self._next_clean_up = now + _CLEAN_UP_SECONDS
         for uid, each in list(self.waiting.items()):
             pod = pods.by_uid(uid)
-            if each.until <= now or pods.gone(uid) or (pod is not None and (pod.node_name or pod.finished)):
+            if each.until <= now or pods.was_deleted(uid) or (pod is not None and (pod.node_name or pod.finished)):
                 self.end_waiting(uid)
 
 

@@ -327,7 +327,7 @@ class GangCoordinator:
 
     def _revoke_deleted(self, plan: GangPlan) -> bool:
         """Revoke the assignments of deleted members; whether there were any, so that the others may be too few now."""
-        deleted = [uid for uid in plan.assignments if self._ledger.pods.gone(uid)]
+        deleted = [uid for uid in plan.assignments if self._ledger.pods.was_deleted(uid)]
         for uid in deleted:
             plan.revoke(uid)
         return bool(deleted)

@@ -172,7 +172,7 @@ class GangOffers:
     def _needs_no_node(self, pod_uid: str) -> bool:
         """Whether the pod is bound, finished or gone."""
         pod = self._ledger.pods.by_uid(pod_uid)
-        return self._ledger.pods.gone(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
+        return self._ledger.pods.was_deleted(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
 
 
 class OfferedNodes:

@@ -82,7 +82,7 @@ def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
 
 def too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
     """Why the gang is not planned, which cannot be paused; None if it is small enough."""
-    parts = ledger.pods.waiting_parts(*group.metadata.key)
+    parts = ledger.pods.unbound_parts(*group.metadata.key)
     if parts <= MOST_PARTS:
         return None
     detail = (

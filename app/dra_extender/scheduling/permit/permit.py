@@ -166,7 +166,7 @@ class Permit:
 
     def is_admitted(self, group: PodGroup) -> bool:
         """Whether a member is bound; then the others need not wait for each other."""
-        if self._ledger.pods.group_runs(*group.metadata.key):
+        if self._ledger.pods.has_running_member(*group.metadata.key):
             return True
         just_bound = self._admitted.get(group.metadata.uid)
         if just_bound is None:
@@ -179,7 +179,7 @@ class Permit:
     def _is_observed(self, pod_uid: str) -> bool:
         """Whether the watch has shown what became of a pod that was bound here: bound, finished or gone."""
         pod = self._ledger.pods.by_uid(pod_uid)
-        return self._ledger.pods.gone(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
+        return self._ledger.pods.was_deleted(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
 
     def _admit(self, group_uid: str, pod_uid: str) -> None:
         just_bound = self._admitted.get(group_uid, ())

@@ -91,7 +91,7 @@ class ReclaimFacts:
         blocking: set[str] = set()
         for rejected in self._unschedulable.blocked_by_allocation():
             pod = self._ledger.pods.newest(rejected)
-            if self._ledger.pods.gone(pod.uid) or pod.node_name or pod.uid in self._binding:
+            if self._ledger.pods.was_deleted(pod.uid) or pod.node_name or pod.uid in self._binding:
                 continue
             claims = [each.claim for each in self._claims_of(pod)]
             blocking.update(claim.metadata.uid for claim in claims if self._blocks(claim, pod))

@@ -192,7 +192,7 @@ class UnschedulablePods:
         pods, latest = self._ledger.pods, self._clock.monotonic() - _DELIVERY_SECONDS
         for uid, each in list(self._rejected.items()):
             pod = pods.by_uid(uid)
-            if pods.gone(uid) or (each.recorded <= latest if pod is None else not is_pending(pod)):
+            if pods.was_deleted(uid) or (each.recorded <= latest if pod is None else not is_pending(pod)):
                 self.forget(uid)
 
 

@@ -149,11 +149,11 @@ class CallBudget(Budget):
 class WaitingPods(Protocol):
     """Pods that wait for a scheduler to find nodes for them."""
 
-    def waits_elsewhere(self, pod: Pod) -> bool:
+    def waiting_in_other_namespaces(self, pod: Pod) -> bool:
         """Whether pods of other namespaces wait for the scheduler of this pod."""
         ...
 
-    def waits_beside(self, pod: Pod) -> bool:
+    def others_waiting_in_namespace(self, pod: Pod) -> bool:
         """Whether other pods of its namespace wait for the scheduler of this pod."""
         ...
 
@@ -242,16 +242,20 @@ class TimeSlices:
         """Seconds that are left for further slices of this pod's calls; negative when overdrawn."""
         if self._contended(pod):
             return min(self._namespaces.level(pod.namespace, now), self._common.level(now))
-        return self._alone.level(now) if self._waiting.waits_beside(pod) else self._options.search_burst_seconds
+        return (
+            self._alone.level(now)
+            if self._waiting.others_waiting_in_namespace(pod)
+            else self._options.search_burst_seconds
+        )
 
     def _overdrawn(self, pod: Pod, now: float) -> bool:
         """Whether pods of this namespace have taken more than their share; what others take of the common share does not count."""
         namespace, alone = self._namespaces.level(pod.namespace, now) < 0, self._alone.level(now) < 0
         if not (namespace or alone):
             return False
-        return namespace if self._contended(pod) else alone and self._waiting.waits_beside(pod)
+        return namespace if self._contended(pod) else alone and self._waiting.others_waiting_in_namespace(pod)
 
     def _contended(self, pod: Pod) -> bool:
         """Whether pods of other namespaces wait, or have called a moment ago."""
         other = self._last if self._last.namespace != pod.namespace else self._last_of_another
-        return self.clock.monotonic() - other.at < _RECENT_SECONDS or self._waiting.waits_elsewhere(pod)
+        return self.clock.monotonic() - other.at < _RECENT_SECONDS or self._waiting.waiting_in_other_namespaces(pod)
