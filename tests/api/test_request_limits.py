@@ -8,10 +8,9 @@ from time import process_time
 from typing import Final
 
 import pytest
-from dra_extender.api.decoding import MalformedRequestError
+from dra_extender.api.decoding import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES, MalformedRequestError
 from dra_extender.api.dispatch import VerbHandler
 from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
-from dra_extender.api.limits import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES
 from dra_extender.api.receive import read_body
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.model.pod import RequestPod

@@ -6,16 +6,19 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 from starlette.types import Receive
 
-from dra_extender.api.decoding import UNREADABLE, MalformedRequestError, RequestReader, explain
-from dra_extender.api.limits import (
+from dra_extender.api.decoding import (
     CANDIDATES,
+    UNREADABLE,
     VICTIMS,
     WHOLE_NODES,
+    MalformedRequestError,
     Name,
+    RequestReader,
     check_items,
     check_length,
     check_members,
     check_names,
+    explain,
 )
 from dra_extender.api.protocol import (
     ExtenderArgs,

@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct, field
 
-from dra_extender.api.decoding import NULL
-from dra_extender.api.limits import Name, Namespace, Uid
+from dra_extender.api.decoding import NULL, Name, Namespace, Uid
 
 EXTENDER_MIN_SCORE: Final = 0
 EXTENDER_MAX_SCORE: Final = 10
