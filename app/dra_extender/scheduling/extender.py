@@ -1,3 +1,5 @@
+"""The entrance of the use cases: builds them, runs their background work, and answers the four verbs."""
+
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -92,12 +94,8 @@ class Extender:
         return Bind(self._context, decision, self._holds, self.unschedulable, self.device_backoff)
 
     def _build_filter(self) -> Filter:
-        ledger, metrics, options, clock = (
-            self._context.ledger,
-            self._context.metrics,
-            self._context.options,
-            self._context.clock,
-        )
+        context = self._context
+        ledger, metrics, options, clock = context.ledger, context.metrics, context.options, context.clock
         permit, backoff = self.binder.permit, self.device_backoff
         fairness = HoldFairness(ledger, permit, self.binder.running, self._holds, clock, self._holds_became_stale)
         fairness.stale.subscribe(lambda _: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE))

@@ -1,3 +1,5 @@
+"""The pod that a call is about, from the watch or the API server."""
+
 import asyncio
 from typing import Final
 
@@ -11,9 +13,9 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
 READ_BYTES: Final = 256 * 1024
-"""A pod that the watch has not brought is read as it was sent, to see whether it needs devices, if it is no larger than this."""
+"""The largest pod without a watch event that is decoded as sent, to see whether it needs devices."""
 LOOKUPS: Final = 16
-"""Pods that are asked for at the API server at the same time; further calls are answered with an error at once."""
+"""How many pods are read from the API server at the same time; further calls get an error at once."""
 _NODE_SECONDS: Final = 1.0
 _LOOK_AGAIN_SECONDS: Final = 0.02
 
@@ -21,8 +23,8 @@ _LOOK_AGAIN_SECONDS: Final = 0.02
 class PodResolver:
     """Finds the pod that a call is about.
 
-    What the caller says of the pod is not believed.  The pod of our own watch decides; one that the watch has not brought yet, or
-    without the names of claims that were made for it, is read from the API server once.
+    The pod as sent by the caller is not trusted: the pod of our own watch decides.  A pod that the watch has not delivered yet, or
+    without the names of the claims that were created for it, is read from the API server once.
     """
 
     def __init__(self, ledger: Ledger, pods: Pods, clock: Clock, options: Options) -> None:
@@ -33,10 +35,10 @@ class PodResolver:
         self._lookups = 0
 
     async def resolve(self, sent: Pod | RequestPod) -> Pod:
-        """The pod to place; one that is unknown and needs no devices is taken as sent, because nothing follows from it.
+        """The pod to place; one that is unknown and needs no devices is used as sent: no decision depends on it.
 
         Raises:
-            RetryableError: there is no such pod, it is another one than the caller says, it is bound or over, it belongs to another
+            RetryableError: there is no such pod, it has another name than sent, it is bound or finished, it belongs to another
                 scheduler, or the API server does not answer.  Never a reason to call the pod unschedulable.
         """
         known = self._ledger.pods.by_uid(sent.uid)
@@ -54,10 +56,10 @@ class PodResolver:
         return pod
 
     def known(self, namespace: str, name: str, uid: str) -> Pod | None:
-        """The pod of the watch, None if it has not brought it.
+        """The pod of the watch, None if it has not delivered it.
 
         Raises:
-            RetryableError: it has another name than the caller says, or belongs to another scheduler.
+            RetryableError: it has another name than sent, or belongs to another scheduler.
         """
         pod = self._ledger.pods.by_uid(uid)
         if pod is not None:

@@ -1,3 +1,5 @@
+"""The preempt verb: on which of the nodes that kube-scheduler proposes the eviction frees the devices that a pod needs."""
+
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,3 +1,5 @@
+"""The bind verb: starts and joins binds, one session per pod at a time."""
+
 import asyncio
 from collections.abc import Collection
 from contextlib import AbstractContextManager

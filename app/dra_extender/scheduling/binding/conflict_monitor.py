@@ -1,3 +1,5 @@
+"""Conflicts that allocations of other processes cause: binds look again, and bound pods get an Event."""
+
 import asyncio
 from collections.abc import Callable, Collection, Iterator
 from typing import Final

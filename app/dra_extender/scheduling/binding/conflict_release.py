@@ -1,3 +1,5 @@
+"""The release of claims whose devices were allocated to another claim first, before the Binding."""
+
 from collections.abc import Sequence
 from typing import Final, Protocol
 

@@ -1,3 +1,5 @@
+"""The decision of a bind: the held placements if they are still valid, else new ones."""
+
 from collections.abc import Mapping, Sequence
 
 import msgspec

@@ -1,3 +1,5 @@
+"""Guard claims: they keep devices that another scheduler allocated while a claim of ours had them."""
+
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress

@@ -1,3 +1,5 @@
+"""One bind from the decision to the Binding, in named stages."""
+
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

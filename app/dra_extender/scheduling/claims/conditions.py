@@ -1,3 +1,5 @@
+"""Whether the devices of a claim are attached and usable (KEP-5007)."""
+
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum

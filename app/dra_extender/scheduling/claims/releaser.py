@@ -1,3 +1,5 @@
+"""The release of the claims of a pod that does not go to its node any more."""
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 

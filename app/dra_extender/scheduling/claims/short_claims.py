@@ -1,3 +1,5 @@
+"""Specs of claims that the ledger does not keep, read from the API server when a decision needs them."""
+
 import asyncio
 from collections.abc import Mapping
 from typing import Final
