@@ -22,7 +22,7 @@ SLEEPS: Final[dict[str, int]] = {
     "support": 1,
 }
 PRIVATE: Final[dict[str, int]] = {
-    "allocator": 15,
+    "allocator": 12,
     "api": 1,
     "cel": 1,
     "conftest.py": 1,
@@ -30,7 +30,7 @@ PRIVATE: Final[dict[str, int]] = {
     "kube": 4,
     "ledger": 7,
     "model": 1,
-    "scheduling": 16,
+    "scheduling": 14,
     "service": 3,
     "simulator": 1,
 }

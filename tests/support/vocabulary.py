@@ -1,7 +1,4 @@
-"""The words that the program does not use, with what it says instead, and where they still stand.
-
-`python -m tests.support.vocabulary` takes files without a finding off the list in tests/support/vocabulary_left.txt.
-"""
+"""The words that the program does not use, with what it says instead; `python -m tests.support.vocabulary` shows where they are."""
 
 import io
 import re
@@ -16,7 +13,6 @@ from dra_extender.config.settings import Settings
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "app" / "dra_extender"
-LEFT: Final = Path(__file__).with_name("vocabulary_left.txt")
 
 IDENTIFIERS: Final[Mapping[str, str]] = {
     "alike": "symmetry class, equivalent",
@@ -166,11 +162,6 @@ def findings() -> Iterator[VocabularyFinding]:
                 yield from _phrases(path, 1, path.read_text())
 
 
-def left() -> frozenset[str]:
-    """The files in which something may still stand."""
-    return frozenset(LEFT.read_text().split())
-
-
 def _in_code(path: Path) -> Iterator[VocabularyFinding]:
     relative = path.relative_to(PACKAGE).as_posix()
     before = tokenize.NEWLINE
@@ -200,14 +191,11 @@ def _name(path: Path) -> str:
 
 
 def main() -> int:
-    """Shorten the list; print what stands in files that are not on it."""
+    """Print what stands where, with its replacement."""
     found = list(findings())
-    files = {each.file for each in found}
-    wrong = [each for each in found if each.file not in left()]
-    LEFT.write_text("\n".join(sorted(files & left())) + "\n")
-    for each in wrong:
+    for each in found:
         sys.stdout.write(f"{each.file}:{each.line}: {each.found}: say {each.instead}\n")
-    return 1 if wrong else 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
