@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 import yaml
-from dra_extender.cli.app import app
+from dra_extender.cli.app import NAMES, app
 from typer.testing import CliRunner
 
 PROGRAM = [sys.executable, "-W", "error", "-m", "dra_extender.cli.app"]
@@ -56,6 +57,24 @@ def test_version_is_shown_for_people_and_programs() -> None:
 def test_help_of_each_command_tells_its_exit_status() -> None:
     assert "Exit status" in CliRunner().invoke(app, ["--help"]).stdout
     assert "Exit status" in CliRunner().invoke(app, ["serve", "--help"]).stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_of_the_program_has_the_first_sentence_of_each_command(name: str) -> None:
+    wide = {"COLUMNS": "400"}
+    own = CliRunner().invoke(app, [name, "--help"], env=wide)
+    assert own.exit_code == 0
+    (shown,) = re.findall(rf"{name}  +(\S.*\S)  ", CliRunner().invoke(app, ["--help"], env=wide).stdout)
+    assert shown in own.stdout
+
+
+def test_help_imports_no_command() -> None:
+    program = "from dra_extender.cli.app import main\ntry: main()\nexcept SystemExit: import sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    ours = {each for each in done.stdout.split() if each.startswith("dra_extender")}
+    assert ours == {"dra_extender", "dra_extender.cli", "dra_extender.cli.app", "dra_extender.cli.commands"}
 
 
 @pytest.mark.parametrize(
