@@ -99,7 +99,7 @@ def whole_against_halves(world: GangWorld) -> list[str]:
 
 
 @pytest.mark.parametrize("order", [("a", "b", "w"), ("w", "b", "a"), ("b", "w", "a")])
-async def test_each_member_is_told_its_planned_node_in_any_order(world: GangWorld, order: Sequence[str]) -> None:
+async def test_each_member_is_offered_its_planned_node_in_any_order(world: GangWorld, order: Sequence[str]) -> None:
     whole_against_halves(world)
     assert await world.ask(order, "n1", "n2") == {"a": ["n2"], "b": ["n2"], "w": ["n1"]}
 
@@ -123,7 +123,7 @@ async def test_no_member_is_offered_anything_where_the_gang_does_not_fit(world: 
     assert "PodGroup g: no placement for 3 of 3 waiting members at once" in world.messages("a")[0]
 
 
-async def test_a_member_that_does_not_fit_alone_is_told_its_own_reason(world: GangWorld) -> None:
+async def test_a_member_that_does_not_fit_alone_is_rejected_with_its_own_reason(world: GangWorld) -> None:
     world.cards("n1", 1, whole=False)
     world.gang("g", 2)
     world.member("g", "a", "half")
@@ -134,7 +134,7 @@ async def test_a_member_that_does_not_fit_alone_is_told_its_own_reason(world: Ga
     assert not len(world.ledger.holds)
 
 
-async def test_too_few_members_wait_in_words(world: GangWorld) -> None:
+async def test_too_few_members_are_rejected_with_their_numbers(world: GangWorld) -> None:
     world.cards("n1", 2)
     world.gang("g", 3)
     for name in "ab":
@@ -156,7 +156,7 @@ async def test_two_gangs_that_compete_do_not_get_half_each(world: GangWorld) -> 
         assert [bool(offered[f"y{index}"]) for index in range(3)] == [False] * 3, attempt
 
 
-async def test_whoever_starts_anew_drops_the_plan(world: GangWorld) -> None:
+async def test_a_plan_whose_devices_are_gone_is_dropped_with_all_holds(world: GangWorld) -> None:
     pods = whole_against_halves(world)
     await world.ask(pods, "n1", "n2")
     world.delete(StoredKind.SLICE, "n2-devices")
@@ -164,7 +164,7 @@ async def test_whoever_starts_anew_drops_the_plan(world: GangWorld) -> None:
     assert not len(world.ledger.holds)
 
 
-async def test_a_member_that_is_not_offered_its_seat_causes_a_new_plan(world: GangWorld) -> None:
+async def test_a_member_that_is_not_offered_its_planned_node_causes_a_new_plan(world: GangWorld) -> None:
     for node in ("n1", "n2", "n3"):
         world.cards(node, 1, whole=False)
     world.gang("g", 3)

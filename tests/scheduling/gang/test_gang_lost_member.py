@@ -91,7 +91,7 @@ async def test_with_another_member_the_gang_is_offered_its_nodes_again(world: Lo
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abd"))
 
 
-async def test_members_at_the_gate_give_their_devices_back_after_the_grace(world: LossWorld) -> None:
+async def test_members_at_the_gate_release_their_devices_after_the_grace(world: LossWorld) -> None:
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
     await arrived(world, 2)
     world.delete(StoredKind.POD, "c")

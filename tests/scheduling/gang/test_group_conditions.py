@@ -75,7 +75,7 @@ async def end_of(world: GroupWorld, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", [FAILED, LATE])
-async def test_with_nobody_bound_the_claim_is_given_back_and_the_next_attempt_allocates_anew(how: str) -> None:
+async def test_without_a_bound_member_the_claim_is_released_and_the_next_bind_allocates_again(how: str) -> None:
     world = attachable()
     async with world.watching():
         tasks = await waiting(world, "a")
@@ -92,7 +92,7 @@ async def test_with_nobody_bound_the_claim_is_given_back_and_the_next_attempt_al
 
 
 @pytest.mark.parametrize("how", [FAILED, LATE])
-async def test_of_members_that_wait_the_first_gives_back_for_all_and_all_end_their_wait(how: str) -> None:
+async def test_the_first_of_waiting_members_releases_for_all_and_all_end_their_wait(how: str) -> None:
     world = attachable()
     async with world.watching():
         tasks = await waiting(world, "a", "b", "c")
@@ -122,7 +122,7 @@ async def test_the_device_that_failed_is_left_alone_by_every_member_that_waits()
 
 
 @pytest.mark.parametrize("how", [FAILED, LATE])
-async def test_with_a_member_bound_the_claim_stays_and_others_are_refused_in_words(how: str) -> None:
+async def test_with_a_bound_member_the_claim_stays_and_others_are_rejected_with_the_reason(how: str) -> None:
     world = attachable()
     async with world.watching():
         tasks = await waiting(world, "a")

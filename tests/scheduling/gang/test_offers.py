@@ -61,7 +61,7 @@ def assert_nothing_is_held_twice(world: GangWorld, pods: Sequence[str]) -> None:
     assert len(taken) == len(set(taken))
 
 
-async def test_a_member_that_was_refused_before_is_woken_when_there_is_a_seat_for_it() -> None:
+async def test_a_rejected_member_is_woken_when_it_gets_an_assignment() -> None:
     world = GangWorld()
     for node in ("n1", "n2"):
         world.cards(node, 1)
@@ -82,7 +82,7 @@ async def test_a_member_that_was_refused_before_is_woken_when_there_is_a_seat_fo
         await world.extender.stop()
 
 
-async def test_a_member_that_is_not_offered_its_seat_leaves_the_others_theirs() -> None:
+async def test_a_member_that_is_not_offered_its_planned_node_leaves_other_assignments() -> None:
     world = GangWorld()
     for node in ("n0", "n1", "n2", "n3"):
         world.cards(node, 1)

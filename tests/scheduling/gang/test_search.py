@@ -158,7 +158,7 @@ def test_whole_against_halves_works_where_pod_by_pod_fails() -> None:
     assert [seats[uid].node for uid in ("p0", "p1", "p2")] == ["n0", "n0", "n1"]
 
 
-def test_enough_members_are_seated_where_not_all_can_be() -> None:
+def test_as_many_members_as_needed_are_assigned_where_not_all_fit() -> None:
     members, claims = gang("half", "half", "half")
     seats = cluster({"n0": ["half"]}, claims).plan(members, ["n0"]).solve(2)
     assert seats is not None
@@ -219,7 +219,7 @@ def test_a_question_that_could_not_be_decided_is_no_answer_that_the_gang_does_no
         plan.solve(3)
 
 
-def test_a_search_for_all_that_takes_too_long_leaves_time_for_enough_members() -> None:
+def test_a_search_for_all_members_leaves_time_for_a_search_for_as_many_as_needed() -> None:
     """Five of six fit, and trying to seat the sixth would use up the steps."""
     members, claims = gang(*["half"] * 6)
     places = cluster({"n0": ["half", "half"], "n1": ["half"]}, claims)

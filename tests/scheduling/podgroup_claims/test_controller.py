@@ -247,7 +247,7 @@ async def test_what_is_lacking_is_said_and_made_up_for() -> None:
     assert world.extender.group_claims.notes() == {}
 
 
-async def test_a_claim_of_somebody_else_under_our_name_is_not_taken() -> None:
+async def test_a_foreign_claim_under_our_name_is_not_adopted() -> None:
     world = a_world()
     await world.work()
     (name,) = world.made("gpu")

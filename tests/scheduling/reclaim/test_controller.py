@@ -66,7 +66,7 @@ def idle(world: World) -> None:
         (idle, "pod_idle"),
     ],
 )
-async def test_an_allocation_that_nobody_uses_is_released_after_a_while(
+async def test_an_unused_allocation_is_released_after_the_grace(
     world: World, happens: Callable[[World], None], reason: str
 ) -> None:
     await reserved(world)
@@ -95,7 +95,7 @@ async def test_time_starts_anew_when_the_claim_is_allocated_anew(world: World) -
     assert world.devices("c1") == []
 
 
-async def test_what_drivers_report_again_and_again_does_not_keep_devices_from_being_taken_back(world: World) -> None:
+async def test_reports_of_drivers_do_not_delay_the_release_of_devices(world: World) -> None:
     await reserved(world)
     for number in range(4):
         await pass_by(world, GRACE / 4 - 0.5)
@@ -106,7 +106,7 @@ async def test_what_drivers_report_again_and_again_does_not_keep_devices_from_be
     assert world.devices("c1") == []
 
 
-async def test_a_pod_that_is_over_and_reserved_in_turns_does_not_keep_devices_from_being_taken_back(
+async def test_a_finished_pod_that_is_reserved_in_turns_does_not_delay_the_release_of_devices(
     world: World,
 ) -> None:
     """kube-controller-manager does so with a bound pod that is over while its claim stays allocated for another."""
@@ -236,7 +236,7 @@ async def test_devices_are_given_time_to_become_ready_and_not_more(world: World)
     assert await reclaimed(world, "device_timed_out") == 1
 
 
-async def test_what_another_scheduler_allocated_is_left_to_it(world: World) -> None:
+async def test_an_allocation_of_another_scheduler_stays(world: World) -> None:
     """Its allocation looks like ours; only the managed fields tell, and they are looked at once."""
 
     def allocate(status: Json) -> None:
@@ -289,7 +289,7 @@ class DiesAfterOneWrite(MemoryClaims):
         return await asyncio.Future()
 
 
-async def test_what_a_crash_left_of_an_allocation_is_removed(world: World) -> None:
+async def test_a_half_written_allocation_is_removed(world: World) -> None:
     world.claims = DiesAfterOneWrite(world)
     world.start()
     async with world.watching():
@@ -322,7 +322,7 @@ async def test_a_hold_without_a_bind_ends_by_itself(world: World) -> None:
     assert await reclaimed(world, "hold_expired") == 1
 
 
-async def test_a_hold_that_a_filter_call_found_to_be_over_is_counted_too(world: World) -> None:
+async def test_a_hold_that_expired_in_a_filter_call_is_counted(world: World) -> None:
     world.add_claim("c2")
     world.add_pod("p2", "c2")
     await world.filter("p1", "n1")
@@ -348,7 +348,7 @@ async def started(options: Options) -> World:
     return world
 
 
-async def test_the_loop_works_by_itself_and_wakes_who_waited_for_the_devices() -> None:
+async def test_the_loop_releases_devices_and_wakes_the_pod_that_waits_for_them() -> None:
     options = Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=0.0, wake_delay_seconds=0.0)
     world = await started(options)
 
@@ -362,7 +362,7 @@ async def test_the_loop_works_by_itself_and_wakes_who_waited_for_the_devices() -
             await world.extender.stop()
 
 
-async def test_between_two_claims_that_are_given_back_there_is_a_pause() -> None:
+async def test_the_controller_pauses_between_two_releases() -> None:
     """Here so long a one that the second never comes; the stop does not wait for it."""
     world = World(Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=3600.0, settle_wait_seconds=0.0))
     world.node("n1")
@@ -383,7 +383,7 @@ async def test_between_two_claims_that_are_given_back_there_is_a_pause() -> None
     assert len(world.devices("c1") + world.devices("c2")) == 1
 
 
-async def test_nothing_is_given_back_when_it_is_switched_off() -> None:
+async def test_nothing_is_released_while_reclaim_is_switched_off() -> None:
     world = World(Options(reclaim_enabled=False, settle_wait_seconds=0.0))
     world.node("n1")
     world.gpus("n1", 1)

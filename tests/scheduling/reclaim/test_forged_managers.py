@@ -49,7 +49,7 @@ def allocate_elsewhere(world: World, consumers: list[Json]) -> None:
 
 
 @pytest.mark.parametrize("change", [wipe, name("kubectl"), name("kube-scheduler")])
-async def test_our_allocation_that_nobody_uses_is_taken_back_whoever_its_managed_fields_name(
+async def test_our_unused_allocation_is_released_whatever_its_managed_fields_say(
     world: World, change: Callable[[Json], None]
 ) -> None:
     await reserved(world)
@@ -60,7 +60,7 @@ async def test_our_allocation_that_nobody_uses_is_taken_back_whoever_its_managed
 
 
 @pytest.mark.parametrize("change", [wipe, name("kubectl"), name(US)])
-async def test_devices_of_a_pod_that_is_bound_stay_whoever_the_managed_fields_name(
+async def test_devices_of_a_bound_pod_stay_whatever_the_managed_fields_say(
     world: World, change: Callable[[Json], None]
 ) -> None:
     await reserved(world)

@@ -30,7 +30,7 @@ def world() -> World:
     return small_world()
 
 
-async def test_a_bind_that_waits_is_left_alone(world: World) -> None:
+async def test_the_claim_of_a_waiting_bind_is_not_released(world: World) -> None:
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n3"))
         await turns()
@@ -48,7 +48,7 @@ async def test_a_bind_that_waits_is_left_alone(world: World) -> None:
 
 
 @pytest.mark.parametrize(("call", "released"), [("read", 0), ("update_status", 1)])
-async def test_a_bind_that_comes_while_its_claim_is_taken_back_ends_with_devices(
+async def test_a_bind_that_begins_while_its_claim_is_released_allocates_devices(
     world: World, call: str, released: int
 ) -> None:
     """Before the write it keeps its allocation; during the write it waits, for it would bind a pod without devices."""

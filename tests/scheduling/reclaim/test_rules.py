@@ -57,7 +57,7 @@ def claim(*uids: str, allocated: bool = True, finalizer: bool = True, snapshot: 
         (pod(node="n2", phase="Running"), ConsumerState.IN_USE),
     ],
 )
-def test_a_consumer_is_judged_by_its_pod(found: Pod | None, expected: ConsumerState) -> None:
+def test_the_state_of_a_consumer_follows_from_its_pod(found: Pod | None, expected: ConsumerState) -> None:
     assert consumer_state(POD, found, ON_N1, busy=False) is expected
 
 
@@ -97,7 +97,7 @@ def test_a_node_that_lost_a_label_is_not_elsewhere() -> None:
         ({"a": ConsumerState.IN_USE, "b": ConsumerState.ELSEWHERE}, None),
     ],
 )
-def test_an_allocation_goes_when_nobody_uses_it_and_a_reservation_when_its_pod_does_not(
+def test_an_allocation_goes_without_users_and_a_reservation_when_its_pod_does_not_use_it(
     consumer_states: dict[str, ConsumerState], expected: Releasable | None
 ) -> None:
     assert find_releasable(claim(*consumer_states), consumer_states) == expected
@@ -114,7 +114,7 @@ def test_an_allocation_goes_when_nobody_uses_it_and_a_reservation_when_its_pod_d
         ({"readiness": Readiness.READY}, ReclaimReason.POD_IDLE),
     ],
 )
-def test_facts_about_devices_and_nodes_count_only_when_nobody_uses_the_allocation(
+def test_facts_about_devices_and_nodes_count_only_without_a_user_of_the_allocation(
     facts: dict[str, Readiness | bool], reason: ReclaimReason
 ) -> None:
     idle, used = {"a": ConsumerState.IDLE}, {"a": ConsumerState.IN_USE}
@@ -125,14 +125,14 @@ def test_facts_about_devices_and_nodes_count_only_when_nobody_uses_the_allocatio
     assert find_releasable(claim("a"), used, **facts) is None  # type: ignore[arg-type]
 
 
-def test_devices_that_are_being_made_ready_for_a_waiting_pod_are_left_to_it() -> None:
+def test_devices_that_are_being_prepared_for_a_pending_pod_stay() -> None:
     assert find_releasable(claim("a"), {"a": ConsumerState.IDLE}, readiness=Readiness.PENDING) is None
     assert find_releasable(claim(), {}, readiness=Readiness.PENDING) == Releasable(
         ReclaimReason.UNRESERVED, release=True
     )
 
 
-def test_what_a_crash_left_of_an_allocation_is_half_written() -> None:
+def test_marks_without_an_allocation_are_half_written() -> None:
     half = Releasable(ReclaimReason.HALF_WRITTEN)
 
     assert find_releasable(claim(allocated=False), {}) == half

@@ -33,7 +33,7 @@ async def test_the_values_a_selector_compared_are_said() -> None:
     assert message == f"1 of 1 nodes: {refusal}: {why}: {values} (on n1)"
 
 
-async def test_the_same_state_gives_the_same_words() -> None:
+async def test_the_same_state_gives_the_same_message() -> None:
     world = _cluster()
     world.add_claim("c1", selector=TYPE)
     world.add_pod("p1", "c1")
@@ -42,7 +42,7 @@ async def test_the_same_state_gives_the_same_words() -> None:
     assert len(set(world.messages("p1"))) == 1
 
 
-async def test_words_follow_the_devices() -> None:
+async def test_the_message_follows_the_devices() -> None:
     world = _cluster()
     world.add_claim("c1", selector=TYPE)
     world.add_pod("p1", "c1")

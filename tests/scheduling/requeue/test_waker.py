@@ -73,7 +73,7 @@ def touch_slice(world: World, generation: int) -> None:
     world.update(StoredKind.SLICE, raw)
 
 
-async def test_a_quiet_cluster_is_not_poked() -> None:
+async def test_a_quiet_cluster_wakes_nothing() -> None:
     async with refused() as world:
         assert await pokes(world) == 0
 
@@ -108,7 +108,7 @@ async def test_a_slice_of_another_driver_or_without_free_devices_wakes_nobody() 
         assert await pokes(world) == 0
 
 
-async def test_ten_thousand_changes_that_help_nobody_are_not_told() -> None:
+async def test_ten_thousand_changes_without_a_queueing_hint_wake_nothing() -> None:
     async with refused() as world:
         for generation in range(2, 10_002):
             touch_slice(world, generation)
@@ -117,7 +117,7 @@ async def test_ten_thousand_changes_that_help_nobody_are_not_told() -> None:
         assert await pokes(world) == 0
 
 
-async def test_ten_thousand_changes_that_would_help_are_told_few_times() -> None:
+async def test_ten_thousand_changes_with_a_queueing_hint_wake_few_times() -> None:
     async with refused() as world:
         add_device(world, "gpu-1")
         for generation in range(2, 10_002):
@@ -253,8 +253,8 @@ async def test_a_hold_that_ends_as_an_allocation_wakes_nobody() -> None:
         assert await pokes(world) == 0
 
 
-async def test_pods_that_somebody_else_refused_are_woken_once_when_the_work_begins() -> None:
-    """After a restart or a change of leader nobody knows who was refused and why."""
+async def test_pods_that_an_earlier_process_rejected_are_woken_once_at_the_start() -> None:
+    """After a restart or a change of leader the rejected pods are not known."""
     async with refused() as world:
         await world.extender.stop()
         world.start()
@@ -263,7 +263,7 @@ async def test_pods_that_somebody_else_refused_are_woken_once_when_the_work_begi
         assert await pokes(world) == 1
 
 
-async def test_a_poke_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wake_up_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     async with refused() as world:
         wake, failures = world.cluster.waker.wake, [ServerUnavailableError("away"), ServerUnavailableError("away")]
 
@@ -278,7 +278,7 @@ async def test_a_poke_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) 
         assert (failures, await pokes(world)) == ([], 1)
 
 
-async def test_the_end_of_a_cool_down_wakes_the_pod_that_left_the_device_alone() -> None:
+async def test_the_end_of_a_backoff_wakes_the_pod_of_the_device() -> None:
     async with started("n0") as world:
         uid = world.pod("p1")["metadata"]["uid"]
         world.extender.device_backoff.start(uid, [(DRIVER, "n0", "gpu-0")])
