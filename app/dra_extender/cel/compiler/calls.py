@@ -162,8 +162,11 @@ def _may_differ(given: Type, parameter: Type) -> bool:
 
 def fold_call(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], single: Overload) -> CompiledPart | None:
     """Evaluate a call of constants such as quantity('1Gi') at compile time; one that fails is left to fail at run time."""
-    if single.metered or not arguments or not all(argument.known for argument in arguments):
+    if single.metered or not arguments:
         return None
+    for argument in arguments:
+        if not argument.known:
+            return None
     values = tuple([argument.value for argument in arguments])
     if single.native is not None and single.native.work(*values) > _FOLDED_WORK:
         return None

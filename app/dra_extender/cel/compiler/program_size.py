@@ -11,7 +11,7 @@ from dra_extender.cel.runtime.values import Optional
 
 _UNCOUNTED: Final = frozenset({type, bool, type(None), BuiltinFunctionType})
 _PLAIN: Final = frozenset({str, bytes, int, float, Uint, Semver})
-_CONTAINERS: Final = frozenset({tuple, list, frozenset, set, dict, Optional})
+_SEQUENCES: Final = frozenset({tuple, list, frozenset, set})
 _GC_HEADER: Final = 16
 _FUNCTION_BYTES: Final = getsizeof(lambda: None) + _GC_HEADER
 _CELL_BYTES: Final = getsizeof(CellType()) + _GC_HEADER
@@ -38,7 +38,10 @@ def program_size(*roots: Any) -> int:
             total += _function_size(item, pending)
         elif kind in _PLAIN:
             total += getsizeof(item)
-        elif kind in _CONTAINERS:
+        elif kind in _SEQUENCES:
+            total += getsizeof(item)
+            pending += item
+        elif kind is dict or kind is Optional:
             total += getsizeof(item)
             pending += _contents(item)
     return total
@@ -57,7 +60,5 @@ def _function_size(function: FunctionType, pending: list[Any]) -> int:
     return size
 
 
-def _contents(item: Any) -> Iterable[Any]:
-    if type(item) is dict:
-        return (*item.keys(), *item.values())
-    return (item.value,) if type(item) is Optional else item
+def _contents(item: dict[Any, Any] | Optional) -> Iterable[Any]:
+    return (*item.keys(), *item.values()) if isinstance(item, dict) else (item.value,)
