@@ -1,3 +1,5 @@
+"""What is free, allocated and held right now, kept from watch events and our own writes."""
+
 from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,3 +1,5 @@
+"""Pods, as far as decisions read them."""
+
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 

@@ -1,3 +1,5 @@
+"""Claims by UID, by name and by consumer, and what all of them hold."""
+
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, TypeVar
 

@@ -1,3 +1,5 @@
+"""Pods by UID, by name and by PodGroup, the pods that were deleted, and the pods that wait for a node."""
+
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
