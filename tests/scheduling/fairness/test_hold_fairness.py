@@ -16,7 +16,7 @@ from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from hypothesis import HealthCheck, given, settings, target
+from hypothesis import HealthCheck, example, given, settings, target
 from hypothesis import strategies as st
 
 from tests.support.model.reading import pod_from
@@ -286,6 +286,9 @@ class Crowd:
         return f"{kind}-{self.made}"
 
 
+@example(
+    [("renew", 0, 1), ("honest", 0, 1), ("filter", 1, 1), ("wait", 1, 0), ("renew", 1, 1), ("wait", 6, 0)], 2
+)
 @given(steps, st.integers(1, 2))
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_victim_fits_within_bounded_time_whatever_two_namespaces_do(

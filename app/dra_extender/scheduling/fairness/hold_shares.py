@@ -6,7 +6,7 @@ Otherwise its device-seconds count: devices times the seconds for which they wer
 
 import statistics
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,8 @@ DEEPEST: Final = 3 * SHARE
 LEAST_STALE_SECONDS: Final = 1.0
 MOST_STALE_SECONDS: Final = 5.0
 LONGEST_PAUSE: Final = 30.0
+LONG_WAIT_SECONDS: Final = 5.0
+"""When a pod has waited for so long because of holds, pods of other namespaces are offered one node at a time."""
 _STALE_FACTOR: Final = 10
 _UNMEASURED_SECONDS: Final = 0.2
 _SAMPLES: Final = 63
@@ -41,10 +43,14 @@ _CLEAN_UP_SECONDS: Final = 0.25
 
 @dataclass(slots=True)
 class _Waiting:
-    """A pod that would fit but for holds: its namespace, the pools in which it would, and until when it counts (monotonic)."""
+    """A pod that would fit but for holds: its namespace, the pools in which it would, and since and until when it counts.
+
+    Times are monotonic.
+    """
 
     namespace: str
     pools: frozenset[PoolId]
+    since: float
     until: float
 
 
@@ -96,8 +102,10 @@ class HoldShares:
 
     def begin_waiting(self, pod: Pod, pools: Iterable[PoolId]) -> None:
         """Count the rejected pod as waiting for these pools, in which it would fit but for holds."""
+        now, known = self._clock.monotonic(), self.waiting.get(pod.uid)
         self.end_waiting(pod.uid)
-        found = _Waiting(pod.namespace, frozenset(pools), self._clock.monotonic() + WAITING_SECONDS)
+        since = now if known is None or known.until <= now else known.since
+        found = _Waiting(pod.namespace, frozenset(pools), since, now + WAITING_SECONDS)
         self.waiting[pod.uid] = found
         for pool_id in found.pools:
             self._wanted.setdefault(pool_id, Counter())[found.namespace] += 1
@@ -144,14 +152,24 @@ class HoldShares:
         if not any(self.contended(pod.namespace, pools(name)) for name in names[:count]):
             return names[:count]
         most = self._most(pod.uid, pod.namespace, count)
-        if most >= count:
+        if most >= count and not self._keeps_waiting(
+            pod.namespace, {each for name in names[:count] for each in pools(name)}
+        ):
             return names[:count]
         free = [name for name in names if not self.contended(pod.namespace, pools(name))]
         if free:
             return free[:count]
         if not most:
             raise self._pause(pod.uid, f"pod {pod.key}")
-        return names[:most]
+        return names[: min(most, 1)]
+
+    def _keeps_waiting(self, namespace: str, pools: Collection[PoolId]) -> bool:
+        """Whether a pod of another namespace has waited for long because of holds in one of these pools."""
+        latest = self._clock.monotonic() - LONG_WAIT_SECONDS
+        return any(
+            each.namespace != namespace and each.since <= latest and not each.pools.isdisjoint(pools)
+            for each in self.waiting.values()
+        )
 
     def check_plan(self, unit: str, namespace: str, name: str) -> None:
         """Check that a gang may be planned now.
