@@ -322,6 +322,19 @@ async def test_the_permit_is_asked_when_a_write_has_its_connection_not_when_it_b
     assert len(server.requests("PATCH", CLAIM)) == settings.connections
 
 
+async def test_a_write_is_not_sent_when_the_guard_refuses_it_after_it_has_its_connection(
+    server: FakeApiServer, settings: KubeSettings
+) -> None:
+    """The process is suspended after the first look at the guard, and goes on when another replica leads."""
+    answers = iter([None, "another replica leads"])
+    server.intervene("PATCH", CLAIM, lambda _: web.json_response(json.loads(claim_body())), times=10**6)
+    async with written_with(settings, lambda: next(answers)) as transport:
+        with pytest.raises(ServerUnavailableError, match="not sent: another replica leads"):
+            await KubeClaims(transport, settings).update("ns", "c", CHANGE)
+    assert server.requests("PATCH", CLAIM) == []
+    assert next(answers, "asked twice") == "asked twice"
+
+
 async def test_a_cluster_with_an_election_is_not_written_to_before_it_is_won_and_after_its_deadline(
     server: FakeApiServer, settings: KubeSettings, bench: Bench
 ) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
 from kubernetes.aio.client.rest import RESTClientObject
 from yarl import URL
@@ -212,7 +213,10 @@ async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:
 
 
 def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
-    """Requests that ask the guard when they are sent, after the wait for a connection."""
+    """Requests that ask the guard when they have a connection, and again when their body is handed to it.
+
+    Between these two the event loop may run other tasks, and the process may be suspended for longer than it may lead.
+    """
 
     class GuardedRequest(aiohttp.ClientRequest):
         async def send(self, conn: Connection) -> aiohttp.ClientResponse:
@@ -220,6 +224,17 @@ def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
             if refusal is not None:
                 raise WriteBlockedError(refusal)
             return await super().send(conn)
+
+        async def write_bytes(
+            self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
+        ) -> None:
+            refusal = None if self.method in _READS else write_guard()
+            if refusal is None:
+                await super().write_bytes(writer, conn, content_length)
+                return
+            if conn.protocol is not None:
+                conn.protocol.set_exception(WriteBlockedError(refusal))
+            conn.close()
 
     return GuardedRequest
 
