@@ -139,8 +139,8 @@ _CODE_SPAN: Final = re.compile(r"`[^`\n]*`")
 _BEFORE_DOCSTRING: Final = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
 _PUBLIC: Final = frozenset(
     name for field in Settings.model_fields.values() for name in getattr(field.annotation, "model_fields", ())
-) | frozenset(Code.__members__)
-"""Names of settings, and labels of metrics."""
+) | frozenset((*Code.__members__, "break_long_words"))
+"""Names of settings, labels of metrics, and a parameter of the standard library."""
 
 
 class VocabularyFinding(NamedTuple):

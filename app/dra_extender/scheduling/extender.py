@@ -1,15 +1,19 @@
 """The entrance of the use cases: builds them, runs their background work, and answers the four verbs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import structlog
 
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.explain.accounts import DeviceAccount
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.bind import Bind
@@ -23,6 +27,7 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.filter import Filter, FilterDependencies
 from dra_extender.scheduling.gang.coordinator import GangCoordinator, GangDependencies
@@ -44,7 +49,7 @@ from dra_extender.scheduling.reclaim.writer import ReclaimResult, ReclaimWriter
 from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker, WakerDependencies
-from dra_extender.scheduling.search_time.time_slices import TimeSlices
+from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 
 _LOG = structlog.get_logger(__name__)
@@ -244,6 +249,14 @@ class Extender:
         """See PodResolver and Filter."""
         self._check_running()
         return await self._filter.run(await self._pods.resolve(pod), nodes)
+
+    def evaluate(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
+        """See Filter.evaluate; without a limit of time."""
+        return self._filter.evaluate(pod, nodes, CallBudget(self._context.clock, math.inf))
+
+    def accounts(self, demand: Demand, node: Node, request: tuple[str, str]) -> Iterator[DeviceAccount]:
+        """See NodeAllocator.accounts."""
+        return self._allocator.accounts(demand, node, self._context.ledger.usage(), request)
 
     async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """See Prioritize."""

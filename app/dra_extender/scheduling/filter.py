@@ -119,6 +119,15 @@ class Filter:
             self._fairness.shares.end_waiting(pod.uid)
         return FilterResponse(self._offers.hold(pod, result), {}, result.texts)
 
+    def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        """What `run` finds out, and the reasons with their details; nothing is held but what the plan of a gang takes.
+
+        Raises:
+            SearchPaused: the slice is over.
+            SpecNotKeptError: claims have to be read first.
+        """
+        return self._evaluate_once(self._ledger.pods.newest(pod), nodes, budget)
+
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
         """Whether a filter call for this rejected pod and these nodes may find a node now; nothing is held for it.
 

@@ -286,9 +286,7 @@ class Crowd:
         return f"{kind}-{self.made}"
 
 
-@example(
-    [("renew", 0, 1), ("honest", 0, 1), ("filter", 1, 1), ("wait", 1, 0), ("renew", 1, 1), ("wait", 6, 0)], 2
-)
+@example([("renew", 0, 1), ("honest", 0, 1), ("filter", 1, 1), ("wait", 1, 0), ("renew", 1, 1), ("wait", 6, 0)], 2)
 @given(steps, st.integers(1, 2))
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_victim_fits_within_bounded_time_whatever_two_namespaces_do(

@@ -5,6 +5,7 @@ from typing import Final
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
 from dra_extender.cel.explain.evaluation import ExplainableExpression
 from dra_extender.cel.explain.explain import explain, one_line
+from dra_extender.cel.explain.nearness import distance
 from dra_extender.cel.explain.values import shortened
 from dra_extender.cel.program import Program
 from dra_extender.cel.runtime.budget import Budget
@@ -46,16 +47,26 @@ class UnmetSelectors:
             return text or f"{quoted(program.expression)}: {CUT}"
         return ""
 
+    def distance(self, published: ResourceSlice, position: int) -> float:
+        """How far the device is from satisfying all selectors (see `cel.explain.nearness`)."""
+        activation = activation_of(published, published.devices[position])
+        programs = (each for each in self._selectors.programs if isinstance(each, Program))
+        return sum(distance(self._explainable(each), activation, self._budget) for each in programs)
+
     def _message(self, program: Program, activation: DeviceActivation) -> str:
         """What is false and why; empty if the budget does not suffice to tell."""
         budget = self._budget
         if budget is not None and budget.left < program.units:
             return ""
-        prepared = self._prepared.get(program.expression)
-        if prepared is None:
-            prepared = self._prepared[program.expression] = ExplainableExpression(
-                program.expression, program.emulate, budget
-            )
+        prepared = self._explainable(program)
         deadline = None if budget is not None else self._deadline
         text = one_line(explain(prepared, activation, deadline=deadline, budget=budget))
         return "" if budget is not None and budget.left <= 0 else shortened(text, _LONGEST)
+
+    def _explainable(self, program: Program) -> ExplainableExpression:
+        prepared = self._prepared.get(program.expression)
+        if prepared is None:
+            prepared = self._prepared[program.expression] = ExplainableExpression(
+                program.expression, program.emulate, self._budget
+            )
+        return prepared

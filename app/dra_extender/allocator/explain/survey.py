@@ -9,10 +9,10 @@ from typing import Final
 
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
-from dra_extender.allocator.explain.device_reasons import EXCLUSION_CODES, DeviceReasons, DeviceSlot
+from dra_extender.allocator.explain.accounts import RequestCheck
+from dra_extender.allocator.explain.device_reasons import DeviceSlot
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.pools.pools import NodePools
-from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.rejection import Code
@@ -93,16 +93,14 @@ class _Surveyor:
         self._node_view = node_view
         self._most = most
         self._state = SearchState(demand, node_view)
-        self._reasons = DeviceReasons(node_view, self._state)
 
     def request(self, index: int, position: int, claim: ClaimDemand, wanted: SearchableRequest) -> RequestSurvey:
-        eligibility = Eligibility(wanted, claim.label, self._node_view)
-        place = DeviceSlot(index, position, 0, wanted)
+        check = RequestCheck(self._node_view, self._state, DeviceSlot(index, position, 0, wanted), claim.label)
         reasons = _Tally()
         devices, unmet = self._node_view.pools.devices, _Unmet(self._node_view, wanted)
         seen = len(devices) if self._most is None else min(len(devices), self._most)
         for location, device in enumerate(devices[:seen]):
-            code, detail = self._verdict(place, eligibility, location, unmet)
+            code, detail = _reason(check, location, unmet)
             if code is not None:
                 reasons.add(code, detail, device.name)
         for pool in self._node_view.pools.unusable:
@@ -120,25 +118,16 @@ class _Surveyor:
             skipped=len(devices) - seen,
         )
 
-    def _verdict(
-        self, place: DeviceSlot, eligibility: Eligibility, location: int, unmet: "_Unmet"
-    ) -> tuple[Code | None, str | None]:
-        """(code, message): no code if the device is free, no message if that of the first device with the code will do."""
-        try:
-            verdict = DeviceVerdict(eligibility.of(location))
-            if verdict in (DeviceVerdict.TAKEN, DeviceVerdict.GROUPS_OFF) and not eligibility.selects(location):
-                verdict = DeviceVerdict.NO_MATCH
-            if verdict is DeviceVerdict.NO_MATCH:
-                return Code.NO_MATCH, unmet.of(location)
-            if verdict is DeviceVerdict.OTHER_NODE:
-                return Code.OTHER_NODE, None
-            if verdict is DeviceVerdict.ELIGIBLE:
-                code = EXCLUSION_CODES[self._state.exclusion(place.claim, place.wanted, location)]
-            else:
-                code = VERDICT_CODES.get(verdict)
-        except SearchEndedError as fatal:
-            return fatal.rejection.code, fatal.rejection.detail
-        return code, None if code is None else self._reasons.of(code, place, location, verdict)
+
+def _reason(check: RequestCheck, location: int, unmet: "_Unmet") -> tuple[Code | None, str | None]:
+    """The code and the sentence; without code the device is free, without sentence that of the first such device counts."""
+    try:
+        code, verdict = check.code(location)
+        if code is Code.NO_MATCH:
+            return code, unmet.of(location)
+    except SearchEndedError as fatal:
+        return fatal.rejection.code, fatal.rejection.detail
+    return code, None if code in (None, Code.OTHER_NODE) else check.detail(code, location, verdict)
 
 
 class _Tally:

@@ -96,10 +96,7 @@ def _comparison_message(
     evaluation: Evaluation, sides: list[ExplainedPart], symbol: str, *, met: bool, wanted: bool
 ) -> str:
     """`A is 1, wanted 2`; a comparison of compareTo with zero is written as the comparison of its operands."""
-    left, right = sides
-    inner = _compared(left) if isinstance(right.node, ast.Literal) and right.node.value == 0 else None
-    if inner is not None:
-        left, right = inner
+    left, right = compared_sides(sides)
     needed = symbol if wanted else _OPPOSITE[symbol]
     if not evaluation.is_open(left) and evaluation.is_open(right):
         left, right, needed = right, left, _MIRRORED[needed]
@@ -111,6 +108,13 @@ def _comparison_message(
     if met:
         return text if needed in {"==", "!="} or evaluation.is_open(right) else f"{text}, {expected}"
     return f"{text}, wanted {expected}"
+
+
+def compared_sides(sides: list[ExplainedPart]) -> list[ExplainedPart]:
+    """What a comparison with these operands compares: compareTo against zero compares the sides of that call."""
+    left, right = sides
+    inner = _compared(left) if isinstance(right.node, ast.Literal) and right.node.value == 0 else None
+    return sides if inner is None else inner
 
 
 def _compared(item: ExplainedPart) -> list[ExplainedPart] | None:

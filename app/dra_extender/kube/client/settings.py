@@ -37,6 +37,7 @@ class KubeSettings:
 
     `kubeconfig` None means: the variable KUBECONFIG, else the service account of this pod, else ~/.kube/config.
     `identity` names this program in field managers, user agent and Events; `instance` names this replica in Events.
+    `impersonate` is the user in whose name requests are sent, empty for the account itself (as `kubectl --as`).
     `startup_timeout`: seconds for which `start` retries while the API server does not answer or refuses access.
     """
 
@@ -45,6 +46,7 @@ class KubeSettings:
     connections: int = 50
     identity: str = "dra-extender"
     instance: str = "dra-extender"
+    impersonate: str = ""
     startup_timeout: float = 60.0
     timeouts: Timeouts = field(default_factory=Timeouts)
     watch: WatchSettings = field(default_factory=WatchSettings)

@@ -89,6 +89,8 @@ class ApiTransport:
         self._connect_seconds = settings.timeouts.connect
         # Compression would cost both sides more processor time than the network of a cluster is worth.
         self._headers = {"Accept-Encoding": "identity", "User-Agent": settings.identity}
+        if settings.impersonate:
+            self._headers["Impersonate-User"] = settings.impersonate
         self._extra: dict[str, Any] = {}
         self._host = ""
         self._credentials: Credentials | None = None

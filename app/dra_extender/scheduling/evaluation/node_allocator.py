@@ -1,6 +1,6 @@
 """Asks the allocator about one node; what depends on slices and claims alone is prepared once."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -8,6 +8,7 @@ from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.explain.accounts import DeviceAccount, device_accounts
 from dra_extender.allocator.explain.survey import RequestSurvey, survey
 from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, IsTrue
@@ -226,6 +227,11 @@ class NodeAllocator:
             return survey(demand, node, self._pools_of(node), usage, deadline=budget, only=only, most=most)
         except ModelError:
             return ()
+
+    def accounts(self, demand: Demand, node: Node, usage: Usage, request: tuple[str, str]) -> Iterator[DeviceAccount]:
+        """What keeps each device of the node from a request (claim, request); nothing if its pools cannot be read."""
+        pools = self.pools_of(node)
+        return iter(()) if pools is None else device_accounts(demand, node, pools, usage, request)
 
     @property
     def compatibility_check(self) -> IsTrue | None:

@@ -1,0 +1,123 @@
+"""A cluster as decisions see it: its objects in a ledger, the extender's use cases over that, and changes for a trial."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from dra_extender.allocator.state.features import Features
+from dra_extender.inspection.objects import KINDS, ClusterObjects
+from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
+from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.sinks import sinks_of
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.metadata import version_number
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.extender import Extender
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.telemetry.metrics import Metrics
+
+_BESIDE_COUNTERS: Final = "v1.34."
+_ALL_NODES: Final = 2**31
+
+
+class UnreadableObject(NamedTuple):
+    """An object that decisions leave out, and why."""
+
+    kind: str
+    reason: str
+
+
+class ClusterView:
+    """The objects of a cluster, read once; each question is answered as the service would answer it with these objects.
+
+    `unreadable` are objects that no decision can read.
+    """
+
+    def __init__(
+        self, objects: ClusterObjects, features: Features | None = None, options: Options | None = None
+    ) -> None:
+        self.origin = objects.origin
+        self.features = features or Features()
+        self.unreadable: tuple[UnreadableObject, ...] = ()
+        self.ledger = Ledger()
+        beside = objects.origin.release.startswith(_BESIDE_COUNTERS)
+        cluster = ReadOnlyCluster(objects.origin.taken_at, devices_beside_counters=beside)
+        # The service ends a search early when enough nodes fit; here all of them count.
+        self.options = replace(options or Options(), offered_nodes=_ALL_NODES)
+        self.extender = Extender(self.ledger, cluster, Metrics(), self.options, self.features)
+        self._pods = objects.of("pods")
+        self.unreadable = tuple(self._fill(objects))
+
+    @property
+    def now(self) -> float:
+        """When the objects were read, seconds since the epoch."""
+        return self.origin.taken_at
+
+    def pods(self) -> Mapping[tuple[str, str], PodFacts]:
+        """What only people read of pods, by namespace and name."""
+        return {each.key: each for each in map(read_pod_facts, self._pods)}
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod as decisions read it."""
+        return self.ledger.pods.by_key(namespace, name)
+
+    def evaluate(self, pod: Pod) -> FilterResult:
+        """On which nodes the pod fits, and why it does not on the others."""
+        return self.extender.evaluate(pod, tuple(self.ledger.nodes))
+
+    def _fill(self, objects: ClusterObjects) -> Iterator[UnreadableObject]:
+        sinks = sinks_of(self.ledger)
+        for kind in KINDS:
+            sink = sinks.get(kind)
+            if sink is None:
+                continue
+            for data in objects.of(kind):
+                try:
+                    sink.changed(data)
+                except ModelError as problem:
+                    yield UnreadableObject(kind, str(problem))
+            if kind in objects.by_kind:
+                sink.synced()
+            else:
+                sink.absent()
+
+
+class ObjectChange(NamedTuple):
+    """An object (API JSON) of a plural kind in the place of the one of that name and UID."""
+
+    kind: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class TrialView:
+    """Lets changes take effect in the ledger of a view for as long as a question is asked."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._sinks = sinks_of(view.ledger)
+        self._version = 1 + max(
+            (version_number(each.claim.metadata.resource_version) for each in view.ledger.claims.records()), default=0
+        )
+
+    @contextmanager
+    def changed(self, changes: Sequence[ObjectChange]) -> Iterator[None]:
+        """Inside, the objects are as after the changes; afterwards, as before."""
+        try:
+            for each in changes:
+                self._put(each.kind, each.after)
+            yield
+        finally:
+            for each in reversed(changes):
+                self._put(each.kind, each.before)
+
+    def _put(self, kind: str, item: dict[str, Any]) -> None:
+        # The ledger takes over newer versions alone.
+        self._version += 1
+        metadata = {**item["metadata"], "resourceVersion": str(self._version)}
+        self._sinks[kind].changed(msgspec.json.encode({**item, "metadata": metadata}))

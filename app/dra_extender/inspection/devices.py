@@ -1,0 +1,225 @@
+"""The devices of a cluster: what is published where, what is taken of it, and by whom."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.rules.compatibility import GroupState, folded
+from dra_extender.allocator.rules.held_consumption import held_consumption
+from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.holders import HeldDevice, Holder, Holders
+from dra_extender.inspection.objects import Origin
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.api_json import ModelError, Value
+from dra_extender.model.device import CounterConsumption, Device, PoolId
+from dra_extender.model.node import Node
+
+FORMAT: Final = "dra-extender.io/devices/v1"
+NO_NODE: Final = ""
+"""The node of devices that several nodes can reach."""
+
+
+class CounterUse(Value, frozen=True):
+    """A counter of a counter set, in nano-units: what the slices declare, and what allocated devices draw from it."""
+
+    name: str
+    total: int
+    drawn: int
+
+
+class CounterSetUse(Value, frozen=True):
+    """A counter set: its counters, the devices that draw on it, and the groups that a further device must share.
+
+    `groups` is None while it has no members, or members without groups; empty when members contradict each other.
+    """
+
+    name: str
+    counters: tuple[CounterUse, ...]
+    members: tuple[str, ...]
+    groups: tuple[str, ...] | None = None
+
+
+class CapacityUse(Value, frozen=True):
+    """A capacity of a device that several claims may share, in nano-units."""
+
+    name: str
+    total: int
+    taken: int
+
+
+class DeviceUse(Value, frozen=True):
+    """A published device: `groups` by counter set, taints as `key=value:effect`, what is awaited before a pod is bound.
+
+    `drift` names the counter sets on which an allocation froze other groups or amounts than the slice has now.
+    """
+
+    name: str
+    counter_sets: tuple[str, ...] = ()
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    taints: tuple[str, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    shared: bool = False
+    capacity: tuple[CapacityUse, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    drift: tuple[str, ...] = ()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no claim has it; counters and groups may keep it from being allocated all the same."""
+        return not any(not each.admin for each in self.holders)
+
+
+class PoolUse(Value, frozen=True):
+    """A pool: its newest generation, complete or not, with the holders of devices that it does not publish any more (`gone`)."""
+
+    driver: str
+    pool: str
+    node: str
+    generation: int
+    complete: bool
+    counter_sets: tuple[CounterSetUse, ...] = ()
+    devices: tuple[DeviceUse, ...] = ()
+    gone: tuple[DeviceUse, ...] = ()
+
+
+class DevicesReport(Value, frozen=True):
+    """All pools that were asked for, by node, driver and name; those that several nodes reach come first, under NO_NODE."""
+
+    format: str
+    origin: Origin
+    pools: tuple[PoolUse, ...]
+
+
+class UnknownNodeError(LookupError):
+    """The node is not in the cluster."""
+
+
+def devices_report(
+    view: ClusterView, node: str | None = None, driver: str | None = None, *, free: bool = False
+) -> DevicesReport:
+    """What is where: all pools, those whose devices the node can reach, those of a driver, or with `free` devices only.
+
+    Raises:
+        UnknownNodeError: the node does not exist.
+    """
+    if node is not None and node not in view.ledger.nodes:
+        raise UnknownNodeError(f"node {node} does not exist in {view.origin.source}")
+    holders = Holders(view.ledger)
+    found = [
+        _pool(view, pool_id, holders, free=free)
+        for pool_id in _pool_ids(view)
+        if driver is None or pool_id[0] == driver
+        if node is None or _reaches(view, pool_id, view.ledger.nodes[node])
+    ]
+    pools = sorted(found, key=lambda each: (each.node, each.driver, each.pool))
+    return DevicesReport(format=FORMAT, origin=view.origin, pools=tuple(pools))
+
+
+def _pool_ids(view: ClusterView) -> Sequence[PoolId]:
+    return sorted({each.pool_id for each in view.ledger.slices.by_name.values()})
+
+
+def _reaches(view: ClusterView, pool_id: PoolId, node: Node) -> bool:
+    """Whether some slice of the pool is for the node."""
+    slices = view.ledger.slices
+    nodes = slices.nodes_of(pool_id)
+    if nodes is not None:
+        return node.name in nodes
+    try:
+        return any(each.pool_id == pool_id for each in slices.near(node))
+    except ModelError:
+        return False
+
+
+def _pool(view: ClusterView, pool_id: PoolId, holders: Holders, *, free: bool) -> PoolUse:
+    published = view.ledger.slices.of_pool(pool_id)
+    pool = published_pool(pool_id, published)
+    usage = view.ledger.claims.usage.pool(pool_id)
+    members = list(held_consumption(pool.published, usage))
+    nodes = {each.node_name for each in pool.published}
+    names = {each.name for part in pool.published for each in part.devices}
+    devices = [
+        _device(pool_id, each, holders, usage.get(each.name, ())) for part in pool.published for each in part.devices
+    ]
+    gone = [
+        DeviceUse(name=name, holders=tuple(each.holder for each in holders.of((*pool_id, name))))
+        for name in sorted(set(usage) - names)
+    ]
+    return PoolUse(
+        driver=pool_id[0],
+        pool=pool_id[1],
+        node=(nodes.pop() or NO_NODE) if len(nodes) == 1 else NO_NODE,
+        generation=max((each.generation for each in pool.published), default=0),
+        complete=all(len(pool.published) == each.slice_count for each in pool.published),
+        counter_sets=tuple(_counter_sets(pool, members)),
+        devices=tuple(each for each in devices if each.is_free or not free),
+        gone=() if free else tuple(gone),
+    )
+
+
+def _counter_sets(pool: Pool, members: Sequence[tuple[str, CounterConsumption]]) -> Iterator[CounterSetUse]:
+    drawn: Counter[tuple[str, str]] = Counter()
+    states: dict[str, GroupState] = {}
+    drawing: dict[str, list[str]] = {}
+    for device, entry in members:
+        states[entry.counter_set] = folded(states, entry)
+        drawing.setdefault(entry.counter_set, []).append(device)
+        for name, amount in entry.counters:
+            drawn[entry.counter_set, name] += amount
+    for set_name in sorted({*pool.totals, *states}):
+        totals = pool.totals.get(set_name, {})
+        state = states.get(set_name)
+        yield CounterSetUse(
+            name=set_name,
+            counters=tuple(
+                CounterUse(name=name, total=total, drawn=drawn[set_name, name])
+                for name, total in sorted(totals.items())
+            ),
+            members=tuple(dict.fromkeys(drawing.get(set_name, ()))),
+            groups=None if state is None else tuple(sorted(state)),
+        )
+
+
+def _device(pool_id: PoolId, device: Device, holders: Holders, held: Sequence[DeviceHolding]) -> DeviceUse:
+    found = holders.of((*pool_id, device.name))
+    return DeviceUse(
+        name=device.name,
+        counter_sets=tuple(each.counter_set for each in device.consumes_counters),
+        groups=tuple(
+            (each.counter_set, each.compatibility_groups)
+            for each in device.consumes_counters
+            if each.compatibility_groups
+        ),
+        taints=tuple(f"{each.key}{'=' + each.value if each.value else ''}:{each.effect}" for each in device.taints),
+        binding_conditions=device.binding_conditions or (),
+        shared=device.allow_multiple_allocations,
+        capacity=tuple(_capacity(device, held)) if device.allow_multiple_allocations else (),
+        holders=tuple(each.holder for each in found),
+        drift=tuple(sorted(_drift(device, found))),
+    )
+
+
+def _capacity(device: Device, held: Sequence[DeviceHolding]) -> Iterator[CapacityUse]:
+    taken: Counter[str] = Counter()
+    for each in held:
+        taken.update(dict(each.consumed_capacity))
+    for name, capacity in device.capacity:
+        yield CapacityUse(name=name, total=capacity.value, taken=taken[name])
+
+
+def _drift(device: Device, found: Sequence[HeldDevice]) -> set[str]:
+    """Counter sets on which what an allocation froze differs from what the slice has now."""
+    live = _by_set(device.consumes_counters)
+    differing: set[str] = set()
+    for each in found:
+        if each.holding.admin or not each.holding.is_frozen:
+            continue
+        frozen = _by_set(each.holding.drawn(device))
+        differing.update(name for name in {*live, *frozen} if live.get(name) != frozen.get(name))
+    return differing
+
+
+def _by_set(entries: Sequence[CounterConsumption]) -> Mapping[str, tuple[object, ...]]:
+    return {each.counter_set: (each.counters, tuple(sorted(each.compatibility_groups))) for each in entries}

@@ -1,0 +1,101 @@
+"""Who holds a device: the claim, the pods or PodGroups for which it is reserved, and since when; and how answers write that."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from dra_extender.inspection.pod_facts import seconds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.api_json import Value
+from dra_extender.model.device import DeviceId
+from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
+from dra_extender.model.snapshot import allocated_at
+
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+
+class Holder(Value, frozen=True):
+    """A claim (`namespace/name`) that has a device, or that a running bind will give it to (`pending`).
+
+    `consumers` are `namespace/name` of the pods and `PodGroup namespace/name` of the groups for which it is reserved.
+    `since`: when it was allocated, seconds since the epoch, None if that is not recorded.  `orphaned`: the claim is deleted, and a
+    pod still uses it.
+    """
+
+    claim: str
+    consumers: tuple[str, ...] = ()
+    since: float | None = None
+    pending: bool = False
+    orphaned: bool = False
+    admin: bool = False
+
+
+class HeldDevice(NamedTuple):
+    """One holder of a device, and what it takes of it."""
+
+    holder: Holder
+    holding: DeviceHolding
+
+
+class Holders:
+    """The holders of all devices of a cluster."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._by_device: dict[DeviceId, list[HeldDevice]] = defaultdict(list)
+        for record in ledger.claims.counted():
+            pending = record.claim.status.allocation is None and record.pending is not None
+            holder = holder_of(record.claim, pending=pending, orphaned=record.orphaned)
+            for each in record.counted:
+                device = (each.driver, each.pool, each.device)
+                self._by_device[device].append(HeldDevice(_with_access(holder, each), each))
+
+    def of(self, device: DeviceId) -> Sequence[HeldDevice]:
+        """The holders of a device (driver, pool, device), by claim."""
+        return sorted(self._by_device.get(device, ()), key=lambda each: each.holder.claim)
+
+
+def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False) -> Holder:
+    """The holder that a claim is."""
+    return Holder(
+        claim="/".join(claim.metadata.key),
+        consumers=tuple(consumer_text(each, claim.metadata.namespace) for each in claim.status.reserved_for),
+        since=seconds_of(allocated_at(claim)),
+        pending=pending,
+        orphaned=orphaned,
+    )
+
+
+def consumer_text(consumer: ConsumerReference, namespace: str) -> str:
+    """`namespace/name` of a pod; anything else has its kind before it."""
+    name = f"{namespace}/{consumer.name}"
+    return name if consumer.resource == "pods" else f"{consumer.resource} {name}"
+
+
+def _with_access(holder: Holder, holding: DeviceHolding) -> Holder:
+    if not holding.admin:
+        return holder
+    return Holder(
+        claim=holder.claim,
+        consumers=holder.consumers,
+        since=holder.since,
+        pending=holder.pending,
+        orphaned=holder.orphaned,
+        admin=True,
+    )
+
+
+def age_text(seconds: float) -> str:
+    """A duration as kubectl shows ages: `12m`, `3h`, `41s`."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return "0s"
+
+
+def holder_text(holder: Holder, now: float) -> str:
+    """The pods that a claim is reserved for, else the claim; with the time for which it has been allocated."""
+    names = ", ".join(holder.consumers) or f"claim {holder.claim}"
+    state = " (being allocated)" if holder.pending else " (claim deleted)" if holder.orphaned else ""
+    since = "" if holder.since is None else f" {age_text(max(0.0, now - holder.since))}"
+    return names + state + since

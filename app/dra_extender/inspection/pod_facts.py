@@ -1,0 +1,83 @@
+"""What a pod says of its own state for people: its age, its scheduling gates, and why kube-scheduler has not placed it."""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from dra_extender.model.api_json import Value, decode
+from dra_extender.model.metadata import ObjectMeta
+
+_SCHEDULED: Final = "PodScheduled"
+
+
+class _Gate(Value, frozen=True):
+    name: str = ""
+
+
+class _Spec(Value, frozen=True):
+    scheduling_gates: tuple[_Gate, ...] | None = None
+
+
+class _Condition(Value, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class _Status(Value, frozen=True):
+    phase: str = ""
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class _WirePod(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class PodFacts(Value, frozen=True, rename=None):
+    """Times are seconds since the epoch, None where the pod does not tell.
+
+    `reason` and `message` are those of the condition PodScheduled while it is not true.
+    """
+
+    key: tuple[str, str]
+    phase: str = ""
+    created: float | None = None
+    gates: tuple[str, ...] = ()
+    reason: str = ""
+    message: str = ""
+
+
+_DECODER: Final = msgspec.json.Decoder(_WirePod)
+
+
+def read_pod_facts(data: bytes) -> PodFacts:
+    """The facts in a pod (API JSON).
+
+    Raises:
+        ModelError: not a Pod; the message names the field.
+    """
+    pod = decode("Pod", _DECODER, data)
+    waiting = next(
+        (each for each in pod.status.conditions or () if each.type == _SCHEDULED and each.status != "True"), None
+    )
+    return PodFacts(
+        key=pod.metadata.key,
+        phase=pod.status.phase,
+        created=seconds_of(pod.metadata.creation_timestamp),
+        gates=tuple(each.name for each in pod.spec.scheduling_gates or ()),
+        reason="" if waiting is None else waiting.reason,
+        message="" if waiting is None else waiting.message,
+    )
+
+
+def seconds_of(time: str | None) -> float | None:
+    """An RFC 3339 time in seconds since the epoch; None if there is none, or if it cannot be read."""
+    try:
+        return None if time is None else datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return None

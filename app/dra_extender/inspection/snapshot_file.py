@@ -1,0 +1,128 @@
+"""A file with the objects of a cluster: a compressed tar archive with one file of JSON lines for each kind."""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dra_extender.inspection.kept_fields import kept
+from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind, Origin
+from dra_extender.model.api_json import Value
+
+FORMAT: Final = "dra-extender.io/snapshot/v1"
+MOST_BYTES: Final = 4 * 2**30
+"""Bytes that a snapshot may have unpacked."""
+_ABOUT: Final = "snapshot.json"
+_SUFFIX: Final = ".jsonl"
+_LEVEL: Final = 6
+_MODE: Final = 0o600
+
+
+class SnapshotFileError(ValueError):
+    """A file that is no snapshot, or cannot be read or written; the message names the file and what is wrong."""
+
+
+class _About(Value, frozen=True):
+    """The first member of the archive: the format, and the origin of the objects."""
+
+    format: str
+    taken_at: float
+    release: str = ""
+    missing: tuple[MissingKind, ...] = ()
+
+
+_ABOUT_DECODER: Final = msgspec.json.Decoder(_About)
+
+
+def write_snapshot(objects: ClusterObjects, path: Path) -> int:
+    """Write the fields that decisions read of all objects; returns the bytes of the file, which its owner alone may read.
+
+    Two snapshots of the same objects have the same bytes.
+
+    Raises:
+        SnapshotFileError: the file cannot be written.
+    """
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=_LEVEL, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        origin = objects.origin
+        about = _About(format=FORMAT, taken_at=origin.taken_at, release=origin.release, missing=origin.missing)
+        _add(archive, _ABOUT, msgspec.json.encode(about) + b"\n")
+        for kind in KINDS:
+            _add(archive, kind + _SUFFIX, b"".join(_lines(kind, objects)))
+    data = buffer.getvalue()
+    try:
+        path.touch(mode=_MODE)
+        path.write_bytes(data)
+    except OSError as problem:
+        raise SnapshotFileError(f"{path}: cannot be written: {problem.strerror}") from problem
+    return len(data)
+
+
+def read_snapshot(path: Path) -> ClusterObjects:
+    """The objects in a snapshot.
+
+    Raises:
+        SnapshotFileError: the file cannot be read, is no snapshot, or is of a later format.
+    """
+    try:
+        with tarfile.open(path, mode="r|gz") as archive:
+            return _read(archive, path)
+    except OSError as problem:
+        raise SnapshotFileError(f"{path}: cannot be read: {problem.strerror or problem}") from problem
+    except (tarfile.TarError, EOFError) as problem:
+        raise SnapshotFileError(f"{path}: expected a snapshot, a tar archive packed with gzip: {problem}") from problem
+
+
+def _read(archive: tarfile.TarFile, path: Path) -> ClusterObjects:
+    about: _About | None = None
+    by_kind: dict[str, list[bytes]] = {}
+    left = MOST_BYTES
+    for member in archive:
+        left -= member.size
+        if left < 0:
+            raise SnapshotFileError(f"{path}: has more than {MOST_BYTES >> 30} GiB unpacked")
+        file = archive.extractfile(member)
+        if file is None:
+            continue
+        if about is None:
+            if member.name != _ABOUT:
+                raise SnapshotFileError(f"{path}: expected a snapshot: its first file is {member.name!r}, not {_ABOUT}")
+            about = _about(file.read(), path)
+            continue
+        kind = member.name.removesuffix(_SUFFIX)
+        if kind in KINDS and kind != member.name:
+            by_kind[kind] = [line for line in file.read().split(b"\n") if line]
+    if about is None:
+        raise SnapshotFileError(f"{path}: expected a snapshot: the archive is empty")
+    origin = Origin(source=f"snapshot {path}", taken_at=about.taken_at, release=about.release, missing=about.missing)
+    return ClusterObjects(origin, by_kind)
+
+
+def _about(data: bytes, path: Path) -> _About:
+    try:
+        about = _ABOUT_DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise SnapshotFileError(f"{path}: {_ABOUT}: {problem}") from problem
+    if about.format != FORMAT:
+        raise SnapshotFileError(f"{path}: has format {about.format!r}; this version reads {FORMAT}")
+    return about
+
+
+def _lines(kind: str, objects: ClusterObjects) -> Iterator[bytes]:
+    for data in objects.of(kind):
+        yield msgspec.json.encode(kept(kind, msgspec.json.decode(data)))
+        yield b"\n"
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    member.mode = _MODE
+    archive.addfile(member, io.BytesIO(data))

@@ -1,0 +1,68 @@
+"""How far a device is from satisfying an expression, and which constants would let it."""
+
+import pytest
+from dra_extender.cel.explain.evaluation import ExplainableExpression
+from dra_extender.cel.explain.nearness import distance
+from dra_extender.cel.explain.relaxation import relaxed
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
+from dra_extender.model.device import Attribute
+
+DRIVER = "gpu.example.com"
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
+MEMORY = f'device.capacity["{DRIVER}"].memory'
+
+
+def gpu(memory: str = "40Gi", model: str = "a100", index: int = 1) -> DeviceActivation:
+    attributes = {"model": Attribute(string_value=model), "index": Attribute(int_value=index)}
+    return prepare_device(DRIVER, attributes, {"memory": memory}, allow_multiple_allocations=False)
+
+
+def at_least(amount: str) -> str:
+    return f'{MEMORY}.compareTo(quantity("{amount}")) >= 0'
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (at_least("40Gi"), 0.0),
+        (at_least("80Gi"), 1.5),
+        (f'{ATTRIBUTES}.model == "h100"', 2.0),
+        (f'{at_least("80Gi")} && {ATTRIBUTES}.model == "h100"', 3.5),
+        (f'{at_least("80Gi")} || {ATTRIBUTES}.model == "h100"', 1.5),
+        (f'!({ATTRIBUTES}.model == "a100")', 2.0),
+        (f"{ATTRIBUTES}.index >= 4", 1.75),
+        (f"{ATTRIBUTES}.absent >= 4", 2.0),
+    ],
+)
+def test_distance_counts_unmet_conditions_and_by_how_much_amounts_differ(expression: str, expected: float) -> None:
+    assert distance(ExplainableExpression(expression), gpu()) == pytest.approx(expected)
+
+
+def test_of_two_devices_the_one_with_the_larger_amount_is_nearer() -> None:
+    expression = ExplainableExpression(at_least("80Gi"))
+    assert distance(expression, gpu("60Gi")) < distance(expression, gpu("40Gi")) < distance(expression, gpu("1Gi"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "conditions"),
+    [
+        (at_least("80Gi"), ("memory >= 40Gi",)),
+        (f"{ATTRIBUTES}.index > 1", ("index >= 1",)),
+        (f"4 <= {ATTRIBUTES}.index", ("index >= 1",)),
+        (f'{ATTRIBUTES}.model == "h100" && {at_least("80Gi")}', ('model == "a100"', "memory >= 40Gi")),
+        (f'{ATTRIBUTES}.model == "a100" && {at_least("80Gi")}', ("memory >= 40Gi",)),
+    ],
+)
+def test_relaxed_expression_is_true_for_the_device_and_says_what_it_asks_for(
+    expression: str, conditions: tuple[str, ...]
+) -> None:
+    found = relaxed(ExplainableExpression(expression), gpu())
+    assert found is not None
+    assert found.conditions == conditions
+    assert compile_expression(found.expression).matches(gpu())
+
+
+@pytest.mark.parametrize("expression", [f'{ATTRIBUTES}.model.startsWith("h")', f"{ATTRIBUTES}.absent == 1", "false"])
+def test_what_no_other_constant_helps_is_not_relaxed(expression: str) -> None:
+    assert relaxed(ExplainableExpression(expression), gpu()) is None

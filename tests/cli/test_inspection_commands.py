@@ -1,0 +1,76 @@
+"""The commands that answer questions about a cluster, over a snapshot."""
+
+import json
+from pathlib import Path
+
+import pytest
+from dra_extender.cli.app import app
+from dra_extender.inspection.snapshot_file import write_snapshot
+from typer.testing import CliRunner
+
+from tests.controlplane.objects import device, device_class, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> str:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu"))
+    file = tmp_path / "cluster.tar.gz"
+    write_snapshot(made.cluster(), file)
+    return str(file)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, arguments)
+    return result.exit_code, result.output
+
+
+def test_why_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
+    status, tree = run("why", "train", "-n", NAMESPACE, "--snapshot", snapshot)
+    assert (status, tree.splitlines()[0]) == (
+        0,
+        "ml/train  Pending 12m, dra-extender-scheduler, fits 0 of 1 nodes",
+    )
+    assert "next  end ml/old  ok on n1 (devices only)" in tree
+    status, text = run("why", "train", "-n", NAMESPACE, "--snapshot", snapshot, "-o", "json")
+    report = json.loads(text)
+    assert (status, report["format"], report["cause"]) == (0, "dra-extender.io/why/v1", "devices")
+
+
+def test_devices_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
+    assert run("devices", "n1", "--snapshot", snapshot) == (
+        0,
+        "n1\n  gpu.example.com/n1  generation 1\n    gpu-0  ml/old\n",
+    )
+    status, text = run("devices", "--snapshot", snapshot, "--free", "-o", "json")
+    report = json.loads(text)
+    assert (status, report["format"]) == (0, "dra-extender.io/devices/v1")
+    assert [each.get("devices", []) for each in report["pools"]] == [[]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("why", "nobody", "-n", NAMESPACE), 1, "pod ml/nobody does not exist"),
+        (("devices", "n9"), 1, "node n9 does not exist"),
+    ],
+)
+def test_what_does_not_exist_is_said_without_a_traceback(
+    snapshot: str, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    found, text = run(*arguments, "--snapshot", snapshot)
+    assert (found, "Traceback" in text) == (status, False)
+    assert said in text
+
+
+def test_file_that_is_no_snapshot_ends_with_the_status_for_bad_input(tmp_path: Path) -> None:
+    file = tmp_path / "x.tar.gz"
+    file.write_bytes(b"x")
+    status, text = run("why", "train", "--snapshot", str(file))
+    assert status == 2
+    assert "expected a snapshot" in text

@@ -1,0 +1,110 @@
+"""A snapshot file: it has what decisions read and nothing else, and a file that is none is refused with a reason."""
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+import msgspec
+import pytest
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.objects import MissingKind
+from dra_extender.inspection.snapshot_file import SnapshotFileError, read_snapshot, write_snapshot
+from dra_extender.inspection.why.why import why
+
+from tests.controlplane.objects import device, device_class, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+SECRET = "planted-secret"  # noqa: S105 - planted to be looked for
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    made = MadeCluster()
+    made.nodes("n1", "n2")
+    made.add(device_class("gpu"))
+    made.gpus("n1", device("gpu-0", attributes={"model": "a"}))
+    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu"))
+    return made
+
+
+def test_decisions_over_a_snapshot_are_those_over_the_cluster(made: MadeCluster, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.tar.gz"
+    write_snapshot(made.cluster(), file)
+
+    kept = why(ClusterView(read_snapshot(file)), NAMESPACE, "train")
+    live = why(made.view(), NAMESPACE, "train")
+
+    assert msgspec.structs.replace(kept, origin=live.origin) == live
+    assert kept.origin.release == "v1.37.1"
+
+
+def test_nothing_is_kept_that_no_decision_reads(made: MadeCluster, tmp_path: Path) -> None:
+    """Environment, arguments, volumes, labels of other programs' annotations, parameters for drivers: any may be a secret."""
+    pod, claim, node = (made.objects[kind][-1] for kind in ("pods", "resourceclaims", "nodes"))
+    pod["spec"]["containers"][0].update(env=[{"name": "TOKEN", "value": SECRET}], args=[SECRET], command=[SECRET])
+    pod["spec"]["volumes"] = [{"name": "v", "secret": {"secretName": SECRET}}]
+    for each in (pod, claim, node):
+        each["metadata"]["annotations"] = {"example.com/token": SECRET}
+        each["metadata"]["managedFields"] = [{"manager": SECRET}]
+    opaque = {"opaque": {"driver": "gpu.example.com", "parameters": {"token": SECRET}}}
+    claim["spec"]["devices"]["config"] = [{"requests": ["gpu"], **opaque}]
+    made.objects["deviceclasses"][-1]["spec"]["config"] = [opaque]
+    node["status"]["images"] = [{"names": [SECRET]}]
+    file = tmp_path / "cluster.tar.gz"
+
+    write_snapshot(made.cluster(), file)
+
+    assert SECRET.encode() not in gzip.decompress(file.read_bytes())
+    assert not ClusterView(read_snapshot(file)).unreadable
+
+
+def test_same_objects_make_the_same_file_that_its_owner_alone_may_read(made: MadeCluster, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.tar.gz", tmp_path / "second.tar.gz"
+    write_snapshot(made.cluster(), first)
+    write_snapshot(made.cluster(), second)
+    assert first.read_bytes() == second.read_bytes()
+    assert first.stat().st_mode & 0o077 == 0
+
+
+def test_kinds_that_could_not_be_read_are_missing_in_the_answers_too(made: MadeCluster, tmp_path: Path) -> None:
+    made.missing = (MissingKind(kind="nodes", reason="list nodes: 403 Forbidden"),)
+    file = tmp_path / "cluster.tar.gz"
+    write_snapshot(made.cluster(), file)
+
+    origin = read_snapshot(file).origin
+
+    assert origin.partial
+    assert [(each.kind, each.reason) for each in origin.missing] == [("nodes", "list nodes: 403 Forbidden")]
+
+
+def archive(name: str, data: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as made:
+        member = tarfile.TarInfo(name)
+        member.size = len(data)
+        made.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"no archive", "expected a snapshot"),
+        (archive("pods.jsonl", b"{}"), "its first file is 'pods.jsonl', not snapshot.json"),
+        (archive("snapshot.json", b"[]"), "snapshot.json: Expected `object`, got `array`"),
+        (archive("snapshot.json", b'{"format": "v9", "takenAt": 1}'), "has format 'v9'"),
+    ],
+)
+def test_file_that_is_no_snapshot_is_refused_with_the_reason(tmp_path: Path, data: bytes, said: str) -> None:
+    file = tmp_path / "wrong.tar.gz"
+    file.write_bytes(data)
+    with pytest.raises(SnapshotFileError, match=r"wrong\.tar\.gz") as refused:
+        read_snapshot(file)
+    assert said in str(refused.value)
+
+
+def test_file_that_is_absent_is_refused_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotFileError, match=r"absent\.tar\.gz: cannot be read: No such file"):
+        read_snapshot(tmp_path / "absent.tar.gz")

@@ -1,0 +1,93 @@
+"""A cluster of API objects, as a snapshot has them, without an API server."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.objects import ClusterObjects, MissingKind, Origin
+
+from tests.controlplane import objects
+
+NOW: Final = 1_795_600_000.0
+CREATED: Final = "2026-11-25T09:34:40Z"
+NAMESPACE: Final = "ml"
+_PLURALS: Final = {
+    "Node": "nodes",
+    "DeviceClass": "deviceclasses",
+    "ResourceSlice": "resourceslices",
+    "ResourceClaim": "resourceclaims",
+    "ResourceClaimTemplate": "resourceclaimtemplates",
+    "PodGroup": "podgroups",
+    "Pod": "pods",
+}
+
+Json = dict[str, Any]
+
+
+class MadeCluster:
+    """Objects in the order in which they were added, with what an API server fills in."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, list[Json]] = {kind: [] for kind in _PLURALS.values()}
+        self.missing: tuple[MissingKind, ...] = ()
+
+    def add(self, *items: Json) -> None:
+        """Store these objects."""
+        for each in items:
+            metadata = each["metadata"]
+            metadata.setdefault("uid", f"uid-{each['kind']}-{metadata.get('namespace', '')}-{metadata['name']}".lower())
+            metadata.setdefault("resourceVersion", "1")
+            metadata.setdefault("creationTimestamp", CREATED)
+            for request in (
+                each.get("spec", {}).get("devices", {}).get("requests", ()) if each["kind"] == "ResourceClaim" else ()
+            ):
+                request["exactly"].setdefault("allocationMode", "ExactCount")
+            self.objects[_PLURALS[each["kind"]]].append(each)
+
+    def nodes(self, *names: str) -> None:
+        """Add nodes."""
+        self.add(*(objects.node(name) for name in names))
+
+    def gpus(self, node: str, *devices: Json, driver: str = objects.DRIVER) -> None:
+        """Publish devices of a node."""
+        self.add(objects.resource_slice(f"{driver}-{node}", node=node, devices=devices, driver=driver))
+
+    def partitions(self, node: str, counter_sets: Sequence[Json], devices: Sequence[Json]) -> None:
+        """Publish devices of a node that draw on counter sets."""
+        self.add(objects.resource_slice(f"sets-{node}", node=node, counter_sets=counter_sets, slice_count=2))
+        self.add(objects.resource_slice(f"parts-{node}", node=node, devices=devices, slice_count=2))
+
+    def pod(self, name: str, *requests: Json, **fields: Any) -> None:
+        """A pending pod with a claim `claim-NAME` for these requests, which it calls `gpu`."""
+        self.add(objects.resource_claim(f"claim-{name}", NAMESPACE, *requests))
+        self.add(objects.pod(name, NAMESPACE, claims={"gpu": f"claim-{name}"}, **fields))
+
+    def running(self, name: str, node: str, device: str, *requests: Json, driver: str = objects.DRIVER) -> None:
+        """A pod that runs on the node with a device of the pool that is called like the node."""
+        self.pod(name, *requests)
+        pod, claim = self.objects["pods"][-1], self.objects["resourceclaims"][-1]
+        pod["spec"]["nodeName"] = node
+        pod["status"] = {"phase": "Running"}
+        result = {"request": requests[0]["name"], "driver": driver, "pool": node, "device": device}
+        claim["status"] = {
+            "allocation": {"devices": {"results": [result]}, "nodeSelector": objects_on(node)},
+            "reservedFor": [{"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}],
+        }
+
+    def cluster(self) -> ClusterObjects:
+        """All objects."""
+        by_kind = {kind: [msgspec.json.encode(each) for each in found] for kind, found in self.objects.items()}
+        for each in self.missing:
+            del by_kind[each.kind]
+        return ClusterObjects(Origin(source="a test", taken_at=NOW, release="v1.37.1", missing=self.missing), by_kind)
+
+    def view(self) -> ClusterView:
+        """The cluster as decisions see it."""
+        return ClusterView(self.cluster())
+
+
+def objects_on(node: str) -> Json:
+    """A node selector that means one node."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {"nodeSelectorTerms": [{"matchFields": [field]}]}
