@@ -66,9 +66,10 @@ class Server:
         self.connections.sweep(now)
         self.connections.sweep(now)
 
-    async def probe(self) -> bytes:
-        """The answer to /livez on a new connection."""
-        peer = await self.peer()
+    async def probe(self, source: str = "127.0.0.1") -> bytes:
+        """The answer to /livez on a new connection from this address."""
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0)))
+        self.peers.append(peer)
         try:
             await peer.send(PROBE)
             return (await peer.answer())[1]
