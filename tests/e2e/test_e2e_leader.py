@@ -40,8 +40,7 @@ async def test_of_two_replicas_that_start_together_one_leads_and_the_other_says_
     """The standby is warm, not ready, and asks callers to connect anew."""
     leader = await world.both()
     standby = world.other(leader)
-    status, text = await standby.page("/readyz")
-    assert (status, f"[-]leader failed: this replica stands by, {leader.name}_" in text) == (503, True)
+    assert (await standby.page("/readyz"))[0] == 503
     assert (await standby.page("/readyz?exclude=leader"))[0] == 200
     async with aiohttp.ClientSession() as session:
         for verb in ("filter", "bind"):
@@ -152,8 +151,7 @@ async def test_a_leader_that_was_frozen_past_its_deadline_writes_nothing_when_it
         frozen.send(signal.SIGCONT)
     for name in ("worker", *names):
         await scene.wait_until_bound(name, 2 * SECONDS)
-    status, text = await frozen.page("/readyz")
-    assert (status, f"this replica stands by, {successor.name}_" in text) == (503, True)
+    await world.wait_until_standby(frozen, successor)
     assert world.writes(frozen)[before:] == []
     assert (await scene.stored_claim("one"))["status"]["allocation"] == claim["status"]["allocation"]
     assert any(each["objectRef"].get("subresource") == "binding" for each in world.writes(successor))

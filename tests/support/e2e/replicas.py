@@ -27,6 +27,8 @@ from tests.support.e2e.world import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, World
 LEASE: Final = "dra-extender"
 SERVICE: Final = "dra-extender"
 DURATION: Final = 3
+_UNAVAILABLE: Final = 503
+_STANDBY_SECONDS: Final = 60.0
 TIMES: Final = {"DURATION_SECONDS": str(DURATION), "RENEW_SECONDS": "2", "RETRY_SECONDS": "0.25"}
 AUDIT: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -159,7 +161,18 @@ class Pair(World):
             if each.process.pid is None:
                 await each.process.start(ready="/readyz?exclude=leader")
             await each.process.wait_ready("/readyz?exclude=leader")
-        return await self.leader()
+        leader = await self.leader()
+        await self.wait_until_standby(self.other(leader), leader)
+        return leader
+
+    async def wait_until_standby(self, standby: Replica, leader: Replica) -> None:
+        """Wait until a replica is not ready because it knows that the other one leads; it reads the Lease now and then."""
+
+        async def knows() -> bool:
+            status, text = await standby.page("/readyz")
+            return status == _UNAVAILABLE and f"[-]leader failed: this replica stands by, {leader.name}_" in text
+
+        await self.api.wait_for(knows, _STANDBY_SECONDS, f"{standby.name} stands by")
 
     async def lease(self) -> Object:
         """The spec of the Lease."""
