@@ -90,7 +90,7 @@ def _matches_nothing(number: int, device_class: str, _: str) -> Object:
     return _selected(f'device.driver == "none-{number}"', device_class)
 
 
-HOPELESS: Final = Attack("hopeless pods", _matches_nothing)
+HOPELESS: Final = Attack("pods without a device", _matches_nothing)
 ATTACKS: Final = (
     Attack("quadratic text search", _quadratic_search),
     Attack("Unicode patterns", _unicode_patterns),
