@@ -2,9 +2,11 @@
 
 import asyncio
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
+import msgspec
 import typer
 import uvloop
 
@@ -26,6 +28,21 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig; default: its current one.")]
 Impersonate = Annotated[str, typer.Option("--as", metavar="USER", help="Ask in the name of this user.")]
+
+
+class AnswerFormat(StrEnum):
+    """A tree for people, JSON for programs."""
+
+    TREE = "tree"
+    JSON = "json"
+
+
+Output = Annotated[AnswerFormat, typer.Option("--output", "-o", help="Format of the answer.")]
+
+
+def print_json(report: msgspec.Struct) -> None:
+    """Print an answer as indented JSON."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
 
 
 def read_objects(file: Path | None, kubeconfig: Path | None, context: str | None, impersonate: str) -> ClusterObjects:

@@ -1,7 +1,7 @@
 """A cluster as decisions see it: its objects in a ledger, the extender's use cases over that, and changes for a trial."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -58,9 +58,16 @@ class ClusterView:
         """When the objects were read, seconds since the epoch."""
         return self.origin.taken_at
 
-    def pods(self) -> Mapping[tuple[str, str], PodFacts]:
-        """What only people read of pods, by namespace and name."""
-        return {each.key: each for each in map(read_pod_facts, self._pods)}
+    def facts(self, namespace: str, name: str) -> PodFacts:
+        """What only people read of a pod; without facts for one that cannot be read or is not there."""
+        mark = name.encode()
+        for data in self._pods:
+            if mark in data:
+                with suppress(ModelError):
+                    found = read_pod_facts(data)
+                    if found.key == (namespace, name):
+                        return found
+        return PodFacts(key=(namespace, name))
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as decisions read it."""

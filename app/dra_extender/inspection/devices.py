@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.compatibility import GroupState, folded
 from dra_extender.allocator.rules.held_consumption import held_consumption
@@ -192,7 +193,7 @@ def _device(pool_id: PoolId, device: Device, holders: Holders, held: Sequence[De
             for each in device.consumes_counters
             if each.compatibility_groups
         ),
-        taints=tuple(f"{each.key}{'=' + each.value if each.value else ''}:{each.effect}" for each in device.taints),
+        taints=tuple(map(taint_text, device.taints)),
         binding_conditions=device.binding_conditions or (),
         shared=device.allow_multiple_allocations,
         capacity=tuple(_capacity(device, held)) if device.allow_multiple_allocations else (),

@@ -4,11 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.inspection.pod_facts import seconds_of
+import msgspec
+
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId
+from dra_extender.model.metadata import seconds_of
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 from dra_extender.model.snapshot import allocated_at
 
@@ -75,14 +77,7 @@ def consumer_text(consumer: ConsumerReference, namespace: str) -> str:
 def _with_access(holder: Holder, holding: DeviceHolding) -> Holder:
     if not holding.admin:
         return holder
-    return Holder(
-        claim=holder.claim,
-        consumers=holder.consumers,
-        since=holder.since,
-        pending=holder.pending,
-        orphaned=holder.orphaned,
-        admin=True,
-    )
+    return msgspec.structs.replace(holder, admin=True)
 
 
 def age_text(seconds: float) -> str:

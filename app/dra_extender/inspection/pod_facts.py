@@ -1,12 +1,11 @@
 """What a pod says of its own state for people: its age, its scheduling gates, and why kube-scheduler has not placed it."""
 
-from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from dra_extender.model.api_json import Value, decode
-from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.metadata import ObjectMeta, seconds_of
 
 _SCHEDULED: Final = "PodScheduled"
 
@@ -73,11 +72,3 @@ def read_pod_facts(data: bytes) -> PodFacts:
         reason="" if waiting is None else waiting.reason,
         message="" if waiting is None else waiting.message,
     )
-
-
-def seconds_of(time: str | None) -> float | None:
-    """An RFC 3339 time in seconds since the epoch; None if there is none, or if it cannot be read."""
-    try:
-        return None if time is None else datetime.fromisoformat(time).timestamp()
-    except ValueError:
-        return None

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -60,6 +61,14 @@ class ObjectMeta(Value, frozen=True):
         for owner in self.owner_references:
             if owner.controller:
                 return owner
+        return None
+
+
+def seconds_of(time: str | None) -> float | None:
+    """An RFC 3339 time in seconds since the epoch; None if there is none, or if it cannot be read."""
+    try:
+        return None if time is None else datetime.fromisoformat(time).timestamp()
+    except ValueError:
         return None
 
 

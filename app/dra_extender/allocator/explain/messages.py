@@ -10,7 +10,7 @@ from dra_extender.allocator.rules.counters import Shortage
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.rules.shared_capacity import CapacityShortage
 from dra_extender.model.allocation import DeviceToleration
-from dra_extender.model.device import CounterConsumption, Device
+from dra_extender.model.device import CounterConsumption, Device, DeviceTaint
 from dra_extender.model.quantity import format_quantity
 
 _SHOWN: Final = 3
@@ -87,8 +87,13 @@ def taint_message(device: Device, tolerations: Sequence[DeviceToleration]) -> st
     taint = untolerated(device.taints, tolerations)
     if taint is None:
         return device.name
+    return f"{device.name} has taint {taint_text(taint)}"
+
+
+def taint_text(taint: DeviceTaint) -> str:
+    """E.g. `example.com/broken=yes:NoSchedule`."""
     value = f"={taint.value}" if taint.value else ""
-    return f"{device.name} has taint {taint.key}{value}:{taint.effect}"
+    return f"{taint.key}{value}:{taint.effect}"
 
 
 def node_allocatable_message(device: Device) -> str:

@@ -1,29 +1,23 @@
 import sys
-from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
 
 from dra_extender.cli.cluster_source import (
     EXIT_FAILED,
+    AnswerFormat,
     Context,
     Impersonate,
     Kubeconfig,
+    Output,
     SnapshotFile,
     ended,
+    print_json,
     read_objects,
 )
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import UnknownNodeError, devices_report
 from dra_extender.inspection.devices_tree import devices_tree
-
-
-class DevicesOutput(StrEnum):
-    """A tree for people, JSON for programs."""
-
-    TREE = "tree"
-    JSON = "json"
 
 
 def command(
@@ -34,7 +28,7 @@ def command(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     impersonate: Impersonate = "",
-    output: Annotated[DevicesOutput, typer.Option("--output", "-o", help="Format of the answer.")] = DevicesOutput.TREE,
+    output: Output = AnswerFormat.TREE,
 ) -> None:
     """Show which devices are where, who has them, and what is left of counters and shared capacity.
 
@@ -45,7 +39,7 @@ def command(
         report = devices_report(view, node, driver, free=free)
     except UnknownNodeError as problem:
         raise ended(problem, EXIT_FAILED) from problem
-    if output is DevicesOutput.JSON:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
+    if output is AnswerFormat.JSON:
+        print_json(report)
     else:
         sys.stdout.write(devices_tree(report, view.now))

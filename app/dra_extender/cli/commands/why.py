@@ -1,29 +1,23 @@
 import sys
-from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
 
 from dra_extender.cli.cluster_source import (
     EXIT_FAILED,
+    AnswerFormat,
     Context,
     Impersonate,
     Kubeconfig,
+    Output,
     SnapshotFile,
     ended,
+    print_json,
     read_objects,
 )
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import UnknownPodError, why
-
-
-class WhyOutput(StrEnum):
-    """A tree for people, JSON for programs."""
-
-    TREE = "tree"
-    JSON = "json"
 
 
 def command(
@@ -33,7 +27,7 @@ def command(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     impersonate: Impersonate = "",
-    output: Annotated[WhyOutput, typer.Option("--output", "-o", help="Format of the answer.")] = WhyOutput.TREE,
+    output: Output = AnswerFormat.TREE,
 ) -> None:
     """Say why a pod waits: the nodes by reason, the device that came closest, who is in its way, and what would help.
 
@@ -45,7 +39,7 @@ def command(
         report = why(view, namespace, pod)
     except UnknownPodError as problem:
         raise ended(problem, EXIT_FAILED) from problem
-    if output is WhyOutput.JSON:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
+    if output is AnswerFormat.JSON:
+        print_json(report)
     else:
         sys.stdout.write(tree(report))

@@ -10,6 +10,7 @@ import msgspec
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import activation_of
+from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.cel.explain.evaluation import ExplainableExpression
 from dra_extender.cel.explain.relaxation import relaxed
@@ -52,7 +53,7 @@ class NextSteps:
         self, rejection: Rejection, nearest: NearestDevice | None, demand: Demand | None, nodes: Sequence[str]
     ) -> NextStep | None:
         """The first change that makes the pod fit on some of these nodes; None if none was found."""
-        wanted = _request(demand, rejection)
+        wanted = find_request(demand, rejection.claim, rejection.request)
         edits = chain(
             self._for_claim(rejection, wanted),
             () if nearest is None else self._for_nearest(rejection, nearest, wanted),
@@ -94,9 +95,7 @@ class NextSteps:
                 yield from self._other_selectors(record, rejection.request, wanted, *published)
             case Code.TAINTED if record is not None and published is not None:
                 taints = [each for each in published[1].taints if each.effect in _BLOCKING]
-                texts = ", ".join(
-                    f"{each.key}{'=' + each.value if each.value else ''}:{each.effect}" for each in taints
-                )
+                texts = ", ".join(map(taint_text, taints))
                 yield self._edited(record, rejection.request, f"tolerate {texts}", _with_tolerations(taints))
             case Code.IN_USE | Code.COUNTERS | Code.CAPACITY | Code.GROUPS:
                 yield from self._ended(nearest.holders)
@@ -168,11 +167,12 @@ class NextSteps:
         return None
 
 
-def _request(demand: Demand | None, rejection: Rejection) -> SearchableRequest | None:
+def find_request(demand: Demand | None, claim_label: str, name: str) -> SearchableRequest | None:
+    """The request (or `request/alternative`) of a claim in the demand; None if it is not there."""
     for claim in () if demand is None else demand.claims:
         for request in claim.requests:
             for option in request.options:
-                if (claim.label, option.name) == (rejection.claim, rejection.request):
+                if (claim.label, option.name) == (claim_label, name):
                     return option
     return None
 

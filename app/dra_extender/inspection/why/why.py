@@ -15,7 +15,7 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.why.nearest import NearestDevices
-from dra_extender.inspection.why.next_steps import NextSteps
+from dra_extender.inspection.why.next_steps import NextSteps, find_request
 from dra_extender.inspection.why.report import FORMAT, AwaitedDevice, Branch, Cause, NextStep, NodeReason, WhyReport
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
@@ -66,7 +66,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         if unread is not None:
             raise UnknownPodError(f"pods could not be read with {view.origin.source}: {unread.reason}")
         raise UnknownPodError(f"pod {namespace}/{name} does not exist in {view.origin.source}")
-    facts = view.pods().get((namespace, name), PodFacts(key=(namespace, name)))
+    facts = view.facts(namespace, name)
     return _Inquiry(view, pod, facts).report()
 
 
@@ -203,10 +203,8 @@ def _text(rejection: Rejection, *, has_device: bool) -> str:
 
 def _wanted(demand: Demand | None, claim: str, request: str) -> str:
     """E.g. `2 x gpu.example.com`, empty if the request is not known."""
-    for each in () if demand is None else demand.claims:
-        for asked in each.requests:
-            for option in asked.options:
-                if (each.label, option.name) == (claim, request):
-                    count = "all" if option.count == ALL else str(option.count)
-                    return f"{count} x {option.device_class.name}"
-    return ""
+    option = find_request(demand, claim, request)
+    if option is None:
+        return ""
+    count = "all" if option.count == ALL else str(option.count)
+    return f"{count} x {option.device_class.name}"

@@ -1,12 +1,12 @@
 """Whether the devices of a claim are attached and usable (KEP-5007)."""
 
 from collections.abc import Iterable
-from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.device import DeviceId
+from dra_extender.model.metadata import seconds_of
 from dra_extender.model.resource_claim import AllocatedDeviceStatus, ClaimHead, Condition
 from dra_extender.model.snapshot import allocated_at, results_of
 
@@ -105,8 +105,5 @@ def _true_conditions(statuses: Iterable[AllocatedDeviceStatus], result: DeviceRe
 
 
 def _timestamp(claim: ClaimHead, default: float) -> float:
-    text = allocated_at(claim)
-    try:
-        return default if text is None else datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return default
+    seconds = seconds_of(allocated_at(claim))
+    return default if seconds is None else seconds
