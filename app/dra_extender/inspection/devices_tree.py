@@ -14,7 +14,7 @@ from dra_extender.inspection.devices import (
     DeviceUse,
     PoolUse,
 )
-from dra_extender.inspection.holders import holder_text
+from dra_extender.inspection.holders import holder_text, printable
 
 _BAR: Final = 10
 _SHARED: Final = "several nodes"
@@ -22,7 +22,7 @@ _SHARED: Final = "several nodes"
 
 def devices_tree(report: DevicesReport, now: float) -> str:
     """The report as text; `now` is when the objects were read, seconds since the epoch.  Ends with a line break."""
-    return "".join(f"{line}\n" for line in _lines(report, now)) or "no devices\n"
+    return "".join(f"{printable(line)}\n" for line in _lines(report, now)) or "no devices\n"
 
 
 def _lines(report: DevicesReport, now: float) -> Iterator[str]:

@@ -80,6 +80,13 @@ def _with_access(holder: Holder, holding: DeviceHolding) -> Holder:
     return msgspec.structs.replace(holder, admin=True)
 
 
+def printable(line: str) -> str:
+    """The line with escapes in the place of control characters, which a terminal would obey: tenants choose names and messages."""
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+
+
 def age_text(seconds: float) -> str:
     """A duration as kubectl shows ages: `12m`, `3h`, `41s`."""
     for size, unit in _UNITS:

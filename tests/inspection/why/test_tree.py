@@ -52,3 +52,17 @@ def test_no_line_is_wider_than_a_terminal() -> None:
     made.pod("train", request("gpu", "gpu", 'device.attributes["gpu.example.com"].model == "another one"'))
 
     assert all(len(line) <= WIDTH for line in tree(why(made.view(), NAMESPACE, "train")).splitlines())
+
+
+def test_control_characters_of_tenants_are_not_sent_to_the_terminal() -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", device("gpu-0", attributes={"model": "a\x1b[2J\x07"}))
+    made.pod("train", request("gpu", "gpu", 'device.attributes["gpu.example.com"].model == "b"'))
+    made.objects["pods"][-1]["spec"]["schedulerName"] = "\x1b]0;title\x07"
+
+    text = tree(why(made.view(), NAMESPACE, "train"))
+
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "\\x1b]0;title\\x07" in text

@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
-from dra_extender.inspection.holders import age_text, holder_text
+from dra_extender.inspection.holders import age_text, holder_text, printable
 from dra_extender.inspection.why.report import (
     AwaitedDevice,
     Branch,
@@ -24,7 +24,7 @@ _MOST_HOLDERS: Final = 4
 
 def tree(report: WhyReport, width: int = WIDTH) -> str:
     """The whole answer; ends with a line break."""
-    return "\n".join(_lines(report, width)) + "\n"
+    return "\n".join(map(printable, _lines(report, width))) + "\n"
 
 
 def _lines(report: WhyReport, width: int) -> Iterator[str]:
