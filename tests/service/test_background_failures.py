@@ -12,6 +12,7 @@ from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.ledger import sinks
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.runtime import supervision
+from dra_extender.runtime.garbage import GarbageCollector
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
 from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
@@ -23,7 +24,6 @@ from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimCont
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.service.policy_reloader import PolicyReloader
-from dra_extender.service.service import GcPolicy
 
 from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtures
 from tests.kube.test_kube_cluster import Make, make, sleeper  # noqa: F401 - fixtures
@@ -41,7 +41,7 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.FOREIGN_ALLOCATIONS: (ConflictMonitor, "run"),
     BackgroundTask.GUARD_CLAIMS: (GuardClaims, "run"),
     BackgroundTask.POLICY: (PolicyReloader, "run"),
-    BackgroundTask.COLLECTOR: (GcPolicy, "run"),
+    BackgroundTask.COLLECTOR: (GarbageCollector, "run"),
     BackgroundTask.SERVICE_ROUTE: (Elected, "announce"),
 }
 OF_CLUSTER: dict[BackgroundTask, tuple[type, str]] = {

@@ -14,10 +14,9 @@ replica that loses its lease goes back to step 5.
 """
 
 import asyncio
-import gc
 import socket
-from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -28,6 +27,7 @@ from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import EventSink, sinks_of
+from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
@@ -39,8 +39,6 @@ from dra_extender.telemetry.metrics import Metrics
 
 LOADING: Final = "the extender is starting: its caches are not complete yet"
 CATCHING_UP: Final = "this replica has just become the leader: its caches are being brought up to date"
-
-_COLLECT_SECONDS: Final = 30.0
 
 _LOG = structlog.get_logger(__name__)
 
@@ -63,34 +61,6 @@ class WatchedCluster(Cluster, Protocol):
     def life(self) -> Mapping[str, str | None]:
         """Failures that only a restart of the process can repair, by name."""
         ...
-
-
-class GcPolicy:
-    """Keeps the cyclic garbage collector out of the caches: a full collection stops the process for up to a second."""
-
-    def freeze(self) -> None:
-        """Exempt every object that exists now."""
-        gc.collect()
-        gc.freeze()
-
-    async def run(self) -> None:
-        """Collect young cycles, which failed requests and ended tasks leave behind, every 30 s."""
-        while True:
-            await asyncio.sleep(_COLLECT_SECONDS)
-            gc.collect(1)
-
-
-@contextmanager
-def quiet_collector() -> Iterator[GcPolicy]:
-    """Inside the block, no collection starts by itself."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield GcPolicy()
-    finally:
-        gc.unfreeze()
-        if was_enabled:
-            gc.enable()
 
 
 class Service:
@@ -140,7 +110,7 @@ class Service:
             InvalidPolicyError: the policy file is wrong.
         """
         self._supervisor.watch_loop(asyncio.get_running_loop())
-        with quiet_collector() as collector:
+        with collected_in_short() as collector:
             async with serving(self.app, self._settings, listener, self._metrics):
                 try:
                     await self._work(stop, collector)
@@ -171,7 +141,7 @@ class Service:
         note = self.ledger.claims.kept.note()
         return {"claims-kept-short": note} if note else {}
 
-    async def _work(self, stop: asyncio.Event, collector: GcPolicy) -> None:
+    async def _work(self, stop: asyncio.Event, collector: GarbageCollector) -> None:
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda _: self._enter(STOPPING))
         try:

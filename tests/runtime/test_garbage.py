@@ -1,0 +1,71 @@
+"""Collections of cyclic garbage are bounded by number of objects, and find what requests leave behind."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from dra_extender.runtime.garbage import NEW_OBJECTS, SURVIVING_OBJECTS, GarbageCollector, collected_in_short
+
+
+class Knot:
+    """Refers to itself: only the cyclic collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def collector() -> Iterator[GarbageCollector]:
+    with collected_in_short() as made:
+        gc.collect()
+        yield made
+
+
+def _kept_objects(number: int) -> list[list[object]]:
+    return [[] for _ in range(number)]
+
+
+def test_nothing_is_collected_while_few_objects_are_new(collector: GarbageCollector) -> None:
+    kept = _kept_objects(NEW_OBJECTS // 2)
+    assert collector.look() is None
+    assert len(kept) == NEW_OBJECTS // 2
+
+
+def test_a_cycle_among_new_objects_is_freed_at_the_next_look(collector: GarbageCollector) -> None:
+    freed = weakref.ref(Knot())
+    kept = _kept_objects(NEW_OBJECTS + 1000)
+    assert freed() is not None
+    assert collector.look() == 0
+    assert freed() is None
+    assert kept
+
+
+def test_a_cycle_that_survived_one_look_is_freed_when_enough_have(collector: GarbageCollector) -> None:
+    knot = Knot()
+    freed = weakref.ref(knot)
+    kept = [_kept_objects(NEW_OBJECTS + 1000)]
+    assert collector.look() == 0
+    del knot
+    collected: list[int | None] = []
+    while len(collected) <= SURVIVING_OBJECTS // NEW_OBJECTS and 1 not in collected:
+        assert freed() is not None
+        kept.append(_kept_objects(NEW_OBJECTS + 1000))
+        collected.append(collector.look())
+    assert collected[-1] == 1
+    assert freed() is None
+
+
+def test_what_was_frozen_and_what_survived_twice_is_not_visited_again(collector: GarbageCollector) -> None:
+    frozen = Knot()
+    collector.freeze()
+    before = gc.get_freeze_count()
+    old = _kept_objects(SURVIVING_OBJECTS + NEW_OBJECTS)
+    assert collector.look() == 1
+    new = _kept_objects(NEW_OBJECTS + 1000)
+    assert collector.look() == 0
+    assert gc.get_freeze_count() == before
+    young = {id(each) for generation in (0, 1) for each in gc.get_objects(generation)}
+    assert not young & {id(each) for each in old}
+    assert id(new[0]) in young
+    assert frozen.itself is frozen
