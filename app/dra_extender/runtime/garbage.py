@@ -13,15 +13,12 @@ from contextlib import contextmanager
 from typing import Final
 
 LOOK_SECONDS: Final = 0.1
-NEW_OBJECTS: Final = 20_000
+NEW_OBJECTS: Final = 40_000
 SURVIVING_OBJECTS: Final = 100_000
 
 
 class GarbageCollector:
     """Collects what failed requests and ended tasks leave behind, and keeps away from what was loaded at the start."""
-
-    def __init__(self) -> None:
-        self._surviving = 0
 
     def freeze(self) -> None:
         """Exempt every object that exists now."""
@@ -36,13 +33,9 @@ class GarbageCollector:
 
     def look(self) -> int | None:
         """One collection if it is due: the generation that was collected, None if there were too few new objects."""
-        new = gc.get_count()[0]
-        if new < NEW_OBJECTS:
+        if gc.get_count()[0] < NEW_OBJECTS:
             return None
-        self._surviving += new
-        generation = int(self._surviving >= SURVIVING_OBJECTS)
-        if generation:
-            self._surviving = 0
+        generation = int(len(gc.get_objects(1)) >= SURVIVING_OBJECTS)
         gc.collect(generation)
         return generation
 
