@@ -1,13 +1,15 @@
 """A cluster as decisions see it: its objects in a ledger, the extender's use cases over that, and changes for a trial."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from dra_extender.allocator.state.features import Features
+from dra_extender.inspection.node_fit import NodeFit
 from dra_extender.inspection.objects import KINDS, ClusterObjects
 from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
 from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
@@ -50,7 +52,7 @@ class ClusterView:
         # The service ends a search early when enough nodes fit; here all of them count.
         self.options = replace(options or Options(), offered_nodes=_ALL_NODES)
         self.extender = Extender(self.ledger, cluster, Metrics(), self.options, self.features)
-        self._pods = objects.of("pods")
+        self._objects = objects
         self.unreadable = tuple(self._fill(objects))
 
     @property
@@ -61,7 +63,7 @@ class ClusterView:
     def facts(self, namespace: str, name: str) -> PodFacts:
         """What only people read of a pod; without facts for one that cannot be read or is not there."""
         mark = name.encode()
-        for data in self._pods:
+        for data in self._objects.of("pods"):
             if mark in data:
                 with suppress(ModelError):
                     found = read_pod_facts(data)
@@ -69,13 +71,37 @@ class ClusterView:
                         return found
         return PodFacts(key=(namespace, name))
 
+    @cached_property
+    def all_facts(self) -> Mapping[tuple[str, str], PodFacts]:
+        """As `facts`, of all pods by (namespace, name)."""
+        found: dict[tuple[str, str], PodFacts] = {}
+        for data in self._objects.of("pods"):
+            with suppress(ModelError):
+                facts = read_pod_facts(data)
+                found[facts.key] = facts
+        return found
+
+    @cached_property
+    def node_fit(self) -> NodeFit | None:
+        """Judges nodes by what is beside devices; None where nodes or pods could not be read."""
+        objects = self._objects
+        if not {"nodes", "pods"} <= objects.by_kind.keys():
+            return None
+        return NodeFit(objects.of("nodes"), objects.of("pods"), self.ledger.backing)
+
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as decisions read it."""
         return self.ledger.pods.by_key(namespace, name)
 
     def evaluate(self, pod: Pod) -> FilterResult:
-        """On which nodes the pod fits, and why it does not on the others."""
-        return self.extender.evaluate(pod, tuple(self.ledger.nodes))
+        """On which nodes the pod gets its devices, and why it does not on the others; the plan of a gang is not kept."""
+        return self.try_on(pod, tuple(self.ledger.nodes))
+
+    def try_on(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
+        """As `evaluate`, on these nodes."""
+        result = self.extender.evaluate(pod, nodes)
+        self.extender.forget_plan(pod)
+        return result
 
     def _fill(self, objects: ClusterObjects) -> Iterator[UnreadableObject]:
         sinks = sinks_of(self.ledger)

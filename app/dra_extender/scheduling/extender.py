@@ -254,6 +254,10 @@ class Extender:
         """See Filter.evaluate; without a limit of time."""
         return self._filter.evaluate(pod, nodes, CallBudget(self._context.clock, math.inf))
 
+    def forget_plan(self, pod: Pod) -> None:
+        """See Filter.forget_plan."""
+        self._filter.forget_plan(pod)
+
     def accounts(self, demand: Demand, node: Node, request: tuple[str, str]) -> Iterator[DeviceAccount]:
         """See NodeAllocator.accounts."""
         return self._allocator.accounts(demand, node, self._context.ledger.usage(), request)

@@ -128,6 +128,12 @@ class Filter:
         """
         return self._evaluate_once(self._ledger.pods.newest(pod), nodes, budget)
 
+    def forget_plan(self, pod: Pod) -> None:
+        """Drop the plan of the pod's gang, which `evaluate` made, and its holds."""
+        gang = gang_of(pod, self._ledger)
+        if gang is not None:
+            self._gangs.revoke(gang.metadata.uid)
+
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
         """Whether a filter call for this rejected pod and these nodes may find a node now; nothing is held for it.
 

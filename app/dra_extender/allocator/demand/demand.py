@@ -53,6 +53,11 @@ class SearchableRequest:
     derived: Mapping[str, PreparedAttribute] = field(default_factory=dict)
     equivalence_key: Hashable = None
 
+    @property
+    def text(self) -> str:
+        """E.g. `2 x gpu.example.com`."""
+        return f"{'all' if self.count == ALL else self.count} x {self.device_class.name}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestDemand:
@@ -92,6 +97,15 @@ class Demand:
     def constrained(self) -> bool:
         """Whether any claim has constraints."""
         return any(claim.constraints for claim in self.claims)
+
+    def option(self, claim_label: str, name: str) -> SearchableRequest | None:
+        """The request (or `request/alternative`) of a claim; None if it is not there."""
+        for claim in self.claims:
+            for request in claim.requests:
+                for option in request.options:
+                    if (claim.label, option.name) == (claim_label, name):
+                        return option
+        return None
 
 
 def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:

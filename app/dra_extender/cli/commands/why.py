@@ -1,6 +1,7 @@
 import sys
 from typing import Annotated
 
+import msgspec
 import typer
 
 from dra_extender.cli.cluster_source import (
@@ -17,12 +18,21 @@ from dra_extender.cli.cluster_source import (
 )
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.why.waiting import waiting
+from dra_extender.inspection.why.waiting_tree import waiting_tree
 from dra_extender.inspection.why.why import UnknownPodError, why
+
+_DEFAULT_NAMESPACE = "default"
 
 
 def command(
-    pod: Annotated[str, typer.Argument(help="The pod that waits.")],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the pod.")] = "default",
+    pod: Annotated[
+        str | None, typer.Argument(help="The pod that waits; default: all pods that wait, by cause.")
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", help="Namespace of the pod (default: default), or of all pods to look at."),
+    ] = None,
     snapshot: SnapshotFile = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -35,11 +45,19 @@ def command(
     the pod does not exist; 2 the cluster or the snapshot cannot be read.
     """
     view = ClusterView(read_objects(snapshot, kubeconfig, context, impersonate))
+    if pod is None:
+        waits = waiting(view, namespace)
+        _print(waits, waiting_tree(waits), output)
+        return
     try:
-        report = why(view, namespace, pod)
+        report = why(view, namespace or _DEFAULT_NAMESPACE, pod)
     except UnknownPodError as problem:
         raise ended(problem, EXIT_FAILED) from problem
+    _print(report, tree(report), output)
+
+
+def _print(report: msgspec.Struct, text: str, output: AnswerFormat) -> None:
     if output is AnswerFormat.JSON:
         print_json(report)
     else:
-        sys.stdout.write(tree(report))
+        sys.stdout.write(text)

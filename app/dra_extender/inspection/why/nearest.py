@@ -9,7 +9,7 @@ from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import Holders
-from dra_extender.inspection.why.report import CounterShortage, HolderShare, NearestDevice
+from dra_extender.inspection.why.report import CounterNeed, HolderShare, NearestDevice
 from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
 
@@ -58,13 +58,13 @@ class NearestDevices:
             holders=tuple(self._in_the_way(account)),
         )
 
-    def _shortage(self, account: DeviceAccount) -> CounterShortage | None:
+    def _shortage(self, account: DeviceAccount) -> CounterNeed | None:
         found = account.shortage
         if found is None:
             return None
         pool_id = account.device_id[:2]
         pool = published_pool(pool_id, self._view.ledger.slices.of_pool(pool_id))
-        return CounterShortage(
+        return CounterNeed(
             counter_set=found.counter_set,
             counter=found.counter,
             needed=found.asked,

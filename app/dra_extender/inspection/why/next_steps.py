@@ -16,14 +16,13 @@ from dra_extender.cel.explain.evaluation import ExplainableExpression
 from dra_extender.cel.explain.relaxation import relaxed
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange, TrialView
-from dra_extender.inspection.why.report import HolderShare, NearestDevice, NextStep
+from dra_extender.inspection.why.report import DEVICES_ONLY, HolderShare, NearestDevice, NextStep
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.device import Device
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import find_claims
 
-DEVICES_ONLY: Final = "devices only"
 _MOST_TRIALS: Final = 16
 _MOST_NAMED: Final = 3
 _MOST_ENDED: Final = 6
@@ -53,7 +52,7 @@ class NextSteps:
         self, rejection: Rejection, nearest: NearestDevice | None, demand: Demand | None, nodes: Sequence[str]
     ) -> NextStep | None:
         """The first change that makes the pod fit on some of these nodes; None if none was found."""
-        wanted = find_request(demand, rejection.claim, rejection.request)
+        wanted = None if demand is None else demand.option(rejection.claim, rejection.request)
         edits = chain(
             self._for_claim(rejection, wanted),
             () if nearest is None else self._for_nearest(rejection, nearest, wanted),
@@ -69,7 +68,7 @@ class NextSteps:
 
     def _fitting(self, edit: _Edit, nodes: Sequence[str]) -> tuple[str, ...]:
         with self._trial.changed(edit.changes):
-            return tuple(self._view.extender.evaluate(self._pod, nodes).fits)
+            return tuple(self._view.try_on(self._pod, nodes).fits)
 
     def _for_claim(self, rejection: Rejection, wanted: SearchableRequest | None) -> Iterator[_Edit]:
         """Changes that follow from the reason alone."""
@@ -165,16 +164,6 @@ class NextSteps:
                 if device.name == name:
                     return published, device
         return None
-
-
-def find_request(demand: Demand | None, claim_label: str, name: str) -> SearchableRequest | None:
-    """The request (or `request/alternative`) of a claim in the demand; None if it is not there."""
-    for claim in () if demand is None else demand.claims:
-        for request in claim.requests:
-            for option in request.options:
-                if (claim.label, option.name) == (claim_label, name):
-                    return option
-    return None
 
 
 def _classes(record: ClaimRecord, request: str) -> Iterator[str]:

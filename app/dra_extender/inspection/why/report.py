@@ -1,4 +1,4 @@
-"""The answer to `why`, as JSON has it; the format is versioned."""
+"""The answer to `why POD`, as JSON has it; the format is versioned."""
 
 from enum import StrEnum
 from typing import Final
@@ -8,10 +8,16 @@ from dra_extender.inspection.objects import Origin
 from dra_extender.model.api_json import Value
 
 FORMAT: Final = "dra-extender.io/why/v1"
+DEVICES_ONLY: Final = "devices only"
+DEVICES_AND_NODES: Final = "devices and nodes"
+"""How a next step was tried; see NextStep."""
 
 
 class Cause(StrEnum):
-    """What a pod waits for, or that it does not wait."""
+    """What a pod waits for, or that it does not wait.
+
+    NODES: it would get its devices on nodes that it may not use for another reason, such as CPU, taints or affinity.
+    """
 
     FINISHED = "finished"
     DELETING = "deleting"
@@ -19,14 +25,37 @@ class Cause(StrEnum):
     GATED = "scheduling gates"
     NO_DEVICES = "asks for no devices"
     NOT_DEVICES = "something else than devices"
+    NODES = "nodes"
     DEVICES = "devices"
     CLAIMS = "claims"
     POD_GROUP = "PodGroup"
     CONDITIONS = "binding conditions"
 
 
+class ReasonKind(StrEnum):
+    """What a reason of kube-scheduler against nodes is about."""
+
+    RESOURCES = "resources"
+    TAINTS = "taints"
+    AFFINITY = "affinity"
+    UNSCHEDULABLE = "unschedulable"
+    PORTS = "ports"
+    OTHER_PODS = "other pods"
+    VOLUMES = "volumes"
+    DEVICES = "devices"
+    OTHER = "other"
+
+
+class ReportedReason(Value, frozen=True):
+    """A reason in the message of the condition PodScheduled; `nodes` is 0 where it is said of all of them."""
+
+    nodes: int
+    text: str
+    kind: ReasonKind
+
+
 class HolderShare(Value, frozen=True):
-    """A holder, and what it takes of what is short: (counter, nano-units), or the groups that it brought."""
+    """A holder, and what it takes of what is short: (counter or capacity, nano-units), or the groups that it brought."""
 
     holder: Holder
     device: str
@@ -34,8 +63,8 @@ class HolderShare(Value, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-class CounterShortage(Value, frozen=True):
-    """A counter that does not suffice, in nano-units."""
+class CounterNeed(Value, frozen=True):
+    """What a device needs of a counter of its counter set, what is left of it, and what there is in all; nano-units."""
 
     counter_set: str
     counter: str
@@ -44,25 +73,91 @@ class CounterShortage(Value, frozen=True):
     total: int
 
 
+class CapacityNeed(Value, frozen=True):
+    """What a request needs of a capacity of a device that several claims may share; nano-units."""
+
+    capacity: str
+    needed: int
+    left: int
+    total: int
+
+
+class SelectorOrigin(StrEnum):
+    """Whose selector it is."""
+
+    CLASS = "class"
+    REQUEST = "request"
+
+
+class UnmetSelector(Value, frozen=True):
+    """The first selector that is false on a device; `number` counts the selectors of the class or of the request from 1."""
+
+    origin: SelectorOrigin
+    number: int
+    expression: str
+
+
 class NearestDevice(Value, frozen=True):
-    """The device that came closest on the nodes of one reason: `driver/pool/device`, a sentence, and who is in the way."""
+    """The device that came closest on the nodes of one reason: `driver/pool/device`, a sentence, and who is in the way.
+
+    `detail` is the comparison that fails with both values, or what keeps the device away.  `selector` is the one that is false.
+    `shortage` is the counter that does not suffice, `capacity` the capacity.  `in_force` are the groups in force where groups
+    conflict; `sufficient` are the counters of that counter set if all of them would suffice.  `taints` keep the device away.
+    """
 
     node: str
     device: str
     detail: str = ""
-    shortage: CounterShortage | None = None
+    selector: UnmetSelector | None = None
+    shortage: CounterNeed | None = None
+    capacity: CapacityNeed | None = None
     in_force: tuple[str, ...] | None = None
+    sufficient: tuple[CounterNeed, ...] = ()
+    taints: tuple[str, ...] = ()
     holders: tuple[HolderShare, ...] = ()
 
 
+class DeviceCount(Value, frozen=True):
+    """The node with most devices that the request could have by themselves: how many there are, and how many it wants."""
+
+    node: str
+    available: int
+    wanted: int
+
+
+class ConstraintValues(Value, frozen=True):
+    """A constraint of the claim, and how many devices of the node have each value; devices without the attribute under ``."""
+
+    constraint: str
+    node: str
+    values: tuple[tuple[str, int], ...]
+
+
+class PoolGap(Value, frozen=True):
+    """An incomplete pool: how many slices of its newest generation there are, and how many it declares."""
+
+    driver: str
+    pool: str
+    generation: int
+    slices: int
+    expected: int
+
+
 class NodeReason(Value, frozen=True):
-    """Nodes that do not fit for one reason: how many, the first three, and the nearest device where devices are the reason."""
+    """Nodes that do not fit for one reason: how many, the first three, and the nearest device where devices are the reason.
+
+    `count` is set where too few devices are there at once, `constraint` where a constraint excludes them, `pool` where a pool is
+    incomplete.
+    """
 
     nodes: int
     examples: tuple[str, ...]
     code: str
     text: str
     nearest: NearestDevice | None = None
+    count: DeviceCount | None = None
+    constraint: ConstraintValues | None = None
+    pool: PoolGap | None = None
 
 
 class Branch(Value, frozen=True):
@@ -75,7 +170,10 @@ class Branch(Value, frozen=True):
 
 
 class AwaitedDevice(Value, frozen=True):
-    """An allocated device whose conditions are not all true; `limit` is when the wait ends, seconds since the epoch."""
+    """An allocated device whose conditions are not all true.
+
+    `since` is when it was allocated (None if that is not recorded), `limit` when the wait ends; seconds since the epoch.
+    """
 
     claim: str
     device: str
@@ -83,10 +181,48 @@ class AwaitedDevice(Value, frozen=True):
     state: str
     message: str = ""
     limit: float = 0.0
+    since: float | None = None
+
+
+class MemberState(StrEnum):
+    """How a member of a gang stands: it runs, has its devices allocated, would be placed, or is what blocks the gang."""
+
+    BOUND = "bound"
+    ALLOCATED = "allocated"
+    PLACED = "ok"
+    BLOCKED = "blocked"
+    WAITING = "waiting"
+    UNREADY = "not ready"
+
+
+class GangMembers(Value, frozen=True):
+    """Members of a gang in one state, by name, with their nodes in the same order; `text` says why they are in it.
+
+    `until` is when the devices that are held for them become free again, seconds since the epoch.
+    """
+
+    state: MemberState
+    names: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+    text: str = ""
+    until: float | None = None
+
+
+class GangReport(Value, frozen=True):
+    """The gang of a pod: how many members it needs at once (`min_count`), how many exist, and how many have a place."""
+
+    pod_group: str
+    min_count: int
+    total: int
+    placed: int
+    members: tuple[GangMembers, ...] = ()
 
 
 class NextStep(Value, frozen=True):
-    """A change after which the pod fits on these nodes, as the allocator found out; `nodes` is empty where that was not tried."""
+    """A change after which the pod fits on these nodes (the first three); `nodes` is empty where that was not tried.
+
+    `verified` is DEVICES_AND_NODES, or DEVICES_ONLY where nodes could not be judged or refuse the pod for another reason.
+    """
 
     text: str
     nodes: tuple[str, ...] = ()
@@ -96,7 +232,9 @@ class NextStep(Value, frozen=True):
 class WhyReport(Value, frozen=True):
     """Why a pod waits.  Times are seconds since the epoch, `age` seconds.
 
-    `fitting` of `nodes` have the devices that the pod needs.  `said` is what the pod's condition PodScheduled reports.
+    `fitting` of `nodes` have the devices that the pod needs.  `said` is what the pod's condition PodScheduled reports, `reported`
+    its reasons one by one.  `beside` are the nodes that the pod may not use for reasons beside devices, as far as `why` judges
+    them.  `gang` is the plan of its PodGroup.
     """
 
     format: str
@@ -110,7 +248,10 @@ class WhyReport(Value, frozen=True):
     said: str = ""
     nodes: int = 0
     fitting: int = 0
+    reported: tuple[ReportedReason, ...] = ()
+    beside: tuple[NodeReason, ...] = ()
     branches: tuple[Branch, ...] = ()
     awaited: tuple[AwaitedDevice, ...] = ()
+    gang: GangReport | None = None
     next: tuple[NextStep, ...] = ()
     notes: tuple[str, ...] = ()

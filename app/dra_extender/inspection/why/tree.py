@@ -6,7 +6,9 @@ from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import age_text, holder_text, printable
+from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.why.report import (
+    DEVICES_ONLY,
     AwaitedDevice,
     Branch,
     HolderShare,
@@ -30,27 +32,25 @@ def tree(report: WhyReport, width: int = WIDTH) -> str:
 def _lines(report: WhyReport, width: int) -> Iterator[str]:
     waiting = "" if report.age is None or report.node else f"Pending {age_text(report.age)}, "
     scheduler = f"{report.scheduler}, " if report.scheduler else ""
-    yield from _wrapped(f"{report.pod}  {waiting}{scheduler}{report.summary}", "", width)
+    yield from wrapped(f"{report.pod}  {waiting}{scheduler}{report.summary}", "", width)
     for awaited in report.awaited:
         yield from _awaited(awaited, report, width)
     for branch in report.branches:
         yield from _branch(branch, report, width)
     for step in report.next:
-        yield from _step(step, width)
+        yield from step_lines(step, _INDENT, width)
     if report.said and not report.branches:
-        yield from _wrapped(f"kube-scheduler says: {report.said}", _INDENT, width)
-    if report.origin.partial:
-        kinds = ", ".join(each.kind for each in report.origin.missing if each.served)
-        yield from _wrapped(f"partial: {kinds} could not be read", _INDENT, width)
+        yield from wrapped(f"kube-scheduler says: {report.said}", _INDENT, width)
+    yield from partial_note(report.origin, width)
     for note in report.notes:
-        yield from _wrapped(f"note: {note}", _INDENT, width)
+        yield from wrapped(f"note: {note}", _INDENT, width)
 
 
 def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
     if branch.claim:
         request = f", request {branch.request}" if branch.request else ""
         wanted = f" ({branch.wanted})" if branch.wanted else ""
-        yield from _wrapped(f"└ claim {branch.claim}{request}{wanted}", "", width)
+        yield from wrapped(f"└ claim {branch.claim}{request}{wanted}", "", width)
     labels = [f"{each.nodes} {'node' if each.nodes == 1 else 'nodes'}" for each in branch.reasons]
     column = max(map(len, labels), default=0)
     for label, reason in zip(labels, branch.reasons, strict=True):
@@ -96,7 +96,7 @@ def _share(share: HolderShare, counter: str | None, now: float) -> str:
 
 
 def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[str]:
-    yield from _wrapped(f"└ claim {awaited.claim}: {awaited.device}", "", width)
+    yield from wrapped(f"└ claim {awaited.claim}: {awaited.device}", "", width)
     names = ", ".join(awaited.conditions)
     left = awaited.limit - report.origin.taken_at
     limit = f"; limit in {age_text(left)}" if left > 0 else "; the limit has passed"
@@ -104,14 +104,24 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
         "failed": f"reports {names}{': ' + awaited.message if awaited.message else ''}",
         "timed out": f"waits for {names}, not reported in time",
     }.get(awaited.state, f"waits for {names}, not reported yet{limit}")
-    yield from _wrapped(text, _INDENT, width)
+    yield from wrapped(text, _INDENT, width)
 
 
-def _step(step: NextStep, width: int) -> Iterator[str]:
+def step_lines(step: NextStep, indent: str, width: int) -> Sequence[str]:
+    """A next step, and where it was found to help."""
     where = f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
-    doubt = f" ({step.verified})" if step.verified and step.nodes else ""
-    yield from _wrapped(f"next  {step.text}{where}{doubt}", _INDENT, width)
+    doubt = f" ({DEVICES_ONLY})" if step.verified == DEVICES_ONLY and step.nodes else ""
+    return wrapped(f"next  {step.text}{where}{doubt}", indent, width)
 
 
-def _wrapped(text: str, indent: str, width: int) -> Sequence[str]:
+def partial_note(origin: Origin, width: int) -> Sequence[str]:
+    """Which kinds could not be read, if any."""
+    if not origin.partial:
+        return ()
+    kinds = ", ".join(each.kind for each in origin.missing if each.served)
+    return wrapped(f"partial: {kinds} could not be read", _INDENT, width)
+
+
+def wrapped(text: str, indent: str, width: int) -> Sequence[str]:
+    """The text in lines of that many columns."""
     return wrap(text, width, initial_indent=indent, subsequent_indent=indent + _INDENT * 2, break_long_words=False)

@@ -1,0 +1,170 @@
+"""What one pod waits for, before anything is explained: its own state, its claims, devices, or nodes."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.holders import age_text
+from dra_extender.inspection.pod_facts import PodFacts
+from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason
+from dra_extender.model.metadata import seconds_of
+from dra_extender.model.pod import Pod
+from dra_extender.model.snapshot import allocated_at
+from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.evaluation.result import FilterResult
+
+EXAMPLES: Final = 3
+_OF_GANGS: Final = frozenset({Code.GANG, Code.GANG_INCOMPLETE, Code.GANG_ELSEWHERE})
+OF_DEVICES: Final = frozenset(
+    {
+        Code.NO_DEVICES,
+        Code.NO_MATCH,
+        Code.OTHER_NODE,
+        Code.IN_USE,
+        Code.TAINTED,
+        Code.COUNTERS,
+        Code.CAPACITY,
+        Code.GROUPS,
+        Code.NEIGHBOURS,
+        Code.CONSTRAINT,
+        Code.GROUPS_OFF,
+        Code.NODE_OPERATIONS,
+        Code.NODE_ALLOCATABLE,
+        Code.COMBINATION,
+        Code.REQUEST_UNSUPPORTED,
+        Code.POOL_INCOMPLETE,
+        Code.POOL_INVALID,
+    }
+)
+"""Codes that say what the nodes lack, rather than what is wrong with a claim."""
+
+
+class PodCause(NamedTuple):
+    """The cause, a half sentence about it, and what was found out on the way.
+
+    `result` is None where no device was looked at.  `usable` are the nodes that have the devices and pass the other filters that
+    are judged; `beside` are the reasons against the others that have the devices.
+    """
+
+    cause: Cause
+    summary: str
+    result: FilterResult | None = None
+    awaited: tuple[AwaitedDevice, ...] = ()
+    usable: Sequence[str] = ()
+    beside: tuple[NodeReason, ...] = ()
+
+
+def cause_of(view: ClusterView, pod: Pod, facts: PodFacts) -> PodCause:
+    """What the pod waits for, or that it does not wait."""
+    found = _own_state(pod, facts)
+    if found is not None:
+        return found
+    if not pod.needs_devices:
+        usable, beside = _judged(view, pod, tuple(view.ledger.nodes))
+        summary = "asks for no devices that Dynamic Resource Allocation serves"
+        return PodCause(Cause.NO_DEVICES, summary, usable=usable, beside=beside)
+    claims = find_claims(pod, view.ledger)
+    allocated = () if isinstance(claims, Rejection) else tuple(each for each in claims if _is_allocated(each))
+    awaited = tuple(_awaited(view, allocated))
+    result = view.evaluate(pod)
+    usable, beside = _judged(view, pod, tuple(result.fits))
+    done = not isinstance(claims, Rejection) and bool(claims) and len(allocated) == len(claims)
+    cause, summary = _with_devices(view, result, usable, awaited, allocated if done else ())
+    return PodCause(cause, summary, result, awaited, usable, beside)
+
+
+def _own_state(pod: Pod, facts: PodFacts) -> PodCause | None:
+    """What decides before any node is looked at."""
+    if pod.finished:
+        return PodCause(Cause.FINISHED, f"has ended: {pod.phase}")
+    if pod.deleting:
+        return PodCause(Cause.DELETING, "is being deleted")
+    if pod.node_name:
+        return PodCause(Cause.BOUND, f"is bound to node {pod.node_name}")
+    if facts.gates:
+        return PodCause(Cause.GATED, f"waits until its scheduling gates are removed: {', '.join(facts.gates)}")
+    return None
+
+
+def _with_devices(
+    view: ClusterView,
+    result: FilterResult,
+    usable: Sequence[str],
+    awaited: Sequence[AwaitedDevice],
+    allocated: Sequence[FoundClaim],
+) -> tuple[Cause, str]:
+    nodes, codes = len(view.ledger.nodes), result.codes
+    fits = f"fits {len(result.fits)} of {nodes} nodes"
+    if awaited:
+        return Cause.CONDITIONS, _allocation_text(view, result, allocated) + ", not bound"
+    if allocated and result.fits:
+        return Cause.NOT_DEVICES, _allocation_text(view, result, allocated) + ", not bound"
+    if result.fits and usable:
+        return Cause.NOT_DEVICES, f"has its devices on {len(result.fits)} of {nodes} nodes"
+    if result.fits:
+        return Cause.NODES, f"has its devices on {len(result.fits)} of {nodes} nodes, and may use none of them"
+    if codes & _OF_GANGS:
+        return Cause.POD_GROUP, fits
+    if codes and not codes & OF_DEVICES and all(each.rejection.claim for each in result.why()):
+        return Cause.CLAIMS, fits
+    return Cause.DEVICES, fits
+
+
+def _allocation_text(view: ClusterView, result: FilterResult, allocated: Sequence[FoundClaim]) -> str:
+    """E.g. `allocated 41s ago on node-9`."""
+    times = [since for each in allocated if (since := seconds_of(allocated_at(each.record.claim))) is not None]
+    ago = f" {age_text(max(0.0, view.now - max(times)))} ago" if times else ""
+    nodes = sorted(result.fits)
+    where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= EXAMPLES else ""
+    return f"allocated{ago}{where}"
+
+
+def _is_allocated(claim: FoundClaim) -> bool:
+    return claim.record.claim.status.allocation is not None and claim.reserved
+
+
+def _awaited(view: ClusterView, allocated: Sequence[FoundClaim]) -> Iterator[AwaitedDevice]:
+    """Devices of allocated claims that are reserved for the pod and not ready."""
+    timeout, now = view.options.binding_timeout_seconds, view.now
+    for each in allocated:
+        claim = each.record.claim
+        verdict = evaluate_conditions(claim, now=now, waiting_since=now, timeout=timeout)
+        if verdict.readiness is Readiness.READY:
+            continue
+        for device in verdict.problems:
+            yield AwaitedDevice(
+                claim=each.label,
+                device=device.name,
+                conditions=device.conditions,
+                state=verdict.readiness.value,
+                message=device.message,
+                limit=verdict.deadline,
+                since=seconds_of(allocated_at(claim)),
+            )
+
+
+def _judged(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> tuple[Sequence[str], tuple[NodeReason, ...]]:
+    """The nodes that pass kube-scheduler's other filters, as far as they are judged, and the reasons against the rest."""
+    fit = view.node_fit
+    needs = None if fit is None else fit.needs(pod.key)
+    if fit is None or needs is None:
+        return nodes, ()
+    usable: list[str] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in nodes:
+        refusals = fit.refusals(needs, name)
+        if not refusals:
+            usable.append(name)
+        for each in refusals:
+            key = (each.filter.value, each.text)
+            counts[key] += 1
+            if len(examples[key]) < EXAMPLES:
+                examples[key].append(name)
+    reasons = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return usable, tuple(
+        NodeReason(nodes=count, examples=tuple(examples[key]), code=key[0], text=key[1]) for key, count in reasons
+    )

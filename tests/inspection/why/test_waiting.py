@@ -1,0 +1,120 @@
+"""Why all pods wait: rows by cause with the oldest pod, and a limit that is named."""
+
+from typing import Any
+
+import pytest
+from dra_extender.inspection.why.report import Cause
+from dra_extender.inspection.why.waiting import waiting
+from dra_extender.inspection.why.waiting_tree import waiting_tree
+
+from tests.controlplane.objects import device, device_class, pod, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+OLD = "2026-11-25T08:46:40Z"
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    """Two nodes, one with a GPU that is in use."""
+    made = MadeCluster()
+    made.nodes("n1", "n2")
+    made.add(device_class("gpu"))
+    made.gpus("n1", device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
+    return made
+
+
+def reported(made: MadeCluster, message: str) -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    made.objects["pods"][-1]["status"] = {"phase": "Pending", "conditions": [condition]}
+
+
+def rows(made: MadeCluster, *arguments: Any, **more: Any) -> list[tuple[Cause, str, int, str]]:
+    return [(each.cause, each.text, each.pods, each.oldest) for each in waiting(made.view(), *arguments, **more).causes]
+
+
+def test_pods_are_grouped_by_cause_with_the_oldest_of_each(made: MadeCluster) -> None:
+    for name in ("train-0", "train-1", "train-2"):
+        made.pod(name, request("gpu", "gpu"))
+    made.objects["pods"][-1]["metadata"]["creationTimestamp"] = OLD
+    made.pod("large", request("gpu", "gpu", count=1, selectors=[{"cel": {"expression": "false"}}]))
+    made.pod("gated", request("gpu", "gpu"), schedulingGates=[{"name": "example.com/quota"}])
+    made.add(pod("absent", NAMESPACE, claims={"gpu": "none"}))
+    made.add(pod("plain", NAMESPACE))
+    reported(made, "0/2 nodes are available: 2 Insufficient cpu. preemption: none.")
+
+    assert rows(made) == [
+        (Cause.DEVICES, "matching devices are in use", 3, "ml/train-2"),
+        (Cause.CLAIMS, "claim does not exist: ml/none", 1, "ml/absent"),
+        (Cause.GATED, "example.com/quota", 1, "ml/gated"),
+        (Cause.DEVICES, "no device matches the selectors", 1, "ml/large"),
+        (Cause.NO_DEVICES, "Insufficient cpu", 1, "ml/plain"),
+    ]
+
+
+def test_pods_that_run_have_ended_or_go_do_not_wait(made: MadeCluster) -> None:
+    made.pod("ended", request("gpu", "gpu"))
+    made.objects["pods"][-1]["status"] = {"phase": "Succeeded"}
+    made.pod("gone", request("gpu", "gpu"))
+    made.objects["pods"][-1]["metadata"]["deletionTimestamp"] = OLD
+
+    assert waiting(made.view()).pods == 0
+
+
+def test_one_namespace_can_be_asked_for(made: MadeCluster) -> None:
+    made.pod("train", request("gpu", "gpu"))
+    made.add(pod("plain", "other"))
+
+    assert [row[3] for row in rows(made, "other")] == ["other/plain"]
+
+
+def test_pod_that_has_devices_but_no_node_to_run_on_has_that_as_its_cause(made: MadeCluster) -> None:
+    made.gpus("n2", device("gpu-0"))
+    made.pod("train", request("gpu", "gpu"), nodeSelector={"zone": "b"})
+
+    assert rows(made) == [(Cause.NODES, "node(s) didn't match Pod's node affinity/selector", 1, "ml/train")]
+
+
+def test_equal_pods_are_evaluated_once(made: MadeCluster) -> None:
+    for number in range(20):
+        made.pod(f"train-{number}", request("gpu", "gpu"))
+
+    report = waiting(made.view(), most_evaluated=2)
+
+    assert (report.pods, report.unasked, [each.pods for each in report.causes]) == (20, 0, [20])
+
+
+def test_limit_of_work_is_named_and_the_oldest_pods_come_before_it(made: MadeCluster) -> None:
+    for number in range(3):
+        made.pod(f"train-{number}", request("gpu", "gpu", f"{number} == 7"))
+    made.objects["pods"][-1]["metadata"]["creationTimestamp"] = OLD
+
+    report = waiting(made.view(), most_evaluated=3)
+
+    assert (report.pods, report.unasked) == (3, 2)
+    assert [each.oldest for each in report.causes] == ["ml/train-2"]
+    assert report.notes == ("2 pods were not looked at: 3 nodes were evaluated, which is the limit",)
+
+
+def test_what_would_help_is_looked_for_where_it_is_asked_for(made: MadeCluster) -> None:
+    made.pod("train", request("gpu", "gpu"))
+
+    assert waiting(made.view()).causes[0].next == ()
+    assert [each.text for each in waiting(made.view(), steps=1).causes[0].next] == ["end ml/old"]
+
+
+def test_tree_has_a_row_for_each_cause(made: MadeCluster) -> None:
+    for name in ("train-0", "train-1"):
+        made.pod(name, request("gpu", "gpu"))
+    made.pod("gated", request("gpu", "gpu"), schedulingGates=[{"name": "example.com/quota\x1b[2J"}])
+
+    assert waiting_tree(waiting(made.view(), steps=1)) == (
+        "3 pods wait; 2 nodes\n"
+        "2 pods  devices: matching devices are in use (1 x gpu)\n"
+        "        oldest ml/train-0 12m\n"
+        "        next  end ml/old  ok on n1 (devices only)\n"
+        " 1 pod  scheduling gates: example.com/quota\\x1b[2J\n"
+        "        pod ml/gated 12m\n"
+    )
+    empty = MadeCluster()
+    assert waiting_tree(waiting(empty.view())) == "no pod waits; 0 nodes\n"
