@@ -1,0 +1,33 @@
+"""What the documents show of a run is what the program prints; `python -m tests.support.shown_runs` writes it there."""
+
+import gzip
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.inspection import example_snapshot
+from tests.support.shown_runs import CAPTURED, CAPTURES, DOCUMENTS, ROOT, capture, rerun, runs_in
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_runs_in_documents_are_what_the_program_prints(document: str) -> None:
+    assert runs_in(document)
+    assert (ROOT / document).read_text() == rerun(document)
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_captures_of_the_terminal_are_what_the_program_prints(name: str) -> None:
+    assert (CAPTURES / name).read_text() == capture(CAPTURED[name])
+
+
+def test_every_capture_is_shown_in_a_document() -> None:
+    shown = "".join((ROOT / each).read_text() for each in DOCUMENTS)
+    assert [each.name for each in sorted(CAPTURES.iterdir()) if f"captures/{each.name}" not in shown] == []
+    assert {each.name for each in CAPTURES.iterdir()} == set(CAPTURED)
+
+
+def test_example_snapshot_is_what_its_script_makes() -> None:
+    """Compressors differ, so the unpacked bytes are compared."""
+    unpacked: Callable[[bytes], bytes] = gzip.decompress
+    assert unpacked(example_snapshot.FILE.read_bytes()) == unpacked(example_snapshot.packed())
+    assert example_snapshot.packed() == example_snapshot.packed()
