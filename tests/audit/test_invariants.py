@@ -1,5 +1,6 @@
 import msgspec
-from dra_extender.audit.invariants import AWAY, KUBELET, UNUSED_EXTENDED_CLAIM, audit
+from dra_extender.audit.findings import AWAY, KUBELET, UNUSED_EXTENDED_CLAIM
+from dra_extender.audit.invariants import audit
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.metadata import ObjectMeta, OwnerReference

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from dra_extender.audit.invariants import KUBELET, audit
+from dra_extender.audit.findings import KUBELET
+from dra_extender.audit.invariants import audit
 from dra_extender.audit.kubelet import refused
 from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.node import Node

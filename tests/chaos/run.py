@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from dra_extender.audit.invariants import InvariantViolation
+from dra_extender.audit.findings import InvariantViolation
 
 from tests.chaos.cluster import furnish
 from tests.chaos.faults import Faults, Rates

@@ -4,8 +4,8 @@ Two facts that only the node knows are not checked: whether the driver is regist
 same name is still prepared.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Protocol
 
 from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.node import Node
@@ -17,8 +17,13 @@ from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL
 _POD_GROUP: Final = "PodGroup"
 _UNSUPPORTED: Final = f"which only a kubelet with {GROUP_RESERVATIONS_FEATURE} accepts"
 
-Claims = Mapping[tuple[str, str], ClaimHead]
-"""Claims by namespace and name."""
+
+class ClaimsByKey(Protocol):
+    """Claims by namespace and name."""
+
+    def get(self, key: tuple[str, str], /) -> ClaimHead | None:
+        """The claim with this key, None if there is none."""
+        ...
 
 
 class AdmissionFailure(NamedTuple):
@@ -59,7 +64,7 @@ def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
         yield UsedClaim(EXTENDED_LABEL, pod.extended_claim, generated=False)
 
 
-def refused(pod: Pod, claims: Claims, kubelets: GroupReservation, node: Node | None) -> Iterator[AdmissionFailure]:
+def refused(pod: Pod, claims: ClaimsByKey, kubelets: GroupReservation, node: Node | None) -> Iterator[AdmissionFailure]:
     """Why the kubelet would not start the bound pod, by claim.
 
     `kubelets`: whether they accept a claim of the pod's PodGroup, or a reservation for the group, as the pod's own (gate

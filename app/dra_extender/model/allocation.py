@@ -6,7 +6,7 @@ import msgspec
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId, regrouped
 from dra_extender.model.node import Node
-from dra_extender.model.node_selector import NodeSelector
+from dra_extender.model.node_selector import NODE_NAME_FIELD, NodeSelector, NodeSelectorTerm
 
 NO_PARAMETERS: Final = msgspec.Raw()
 
@@ -90,6 +90,26 @@ class AllocationResult(Value, frozen=True):
     def skipping_device(self) -> DeviceResult | None:
         """The first device that needs a node that can skip node operations."""
         return next((each for each in self.devices.results if each.skip_node_operations), None)
+
+
+def named_nodes(allocation: AllocationResult) -> frozenset[str] | None:
+    """The nodes that the allocation names; None unless it names all nodes on which it can be used."""
+    if allocation.node_selector is None:
+        return None
+    names: set[str] = set()
+    for term in allocation.node_selector.node_selector_terms:
+        named = _names_in(term)
+        if named is None:
+            return None
+        names |= named
+    return frozenset(names)
+
+
+def _names_in(term: NodeSelectorTerm) -> frozenset[str] | None:
+    for field in term.match_fields:
+        if field.key == NODE_NAME_FIELD and field.operator == "In":
+            return frozenset(field.values or ())
+    return None if term.match_expressions or term.match_fields else frozenset()
 
 
 class DeviceHolding(Value, frozen=True, rename=None):

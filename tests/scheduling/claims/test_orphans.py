@@ -1,7 +1,8 @@
 """A claim that is deleted while its pod runs: its devices go to nobody before the pod has ended, and people hear of it."""
 
 import pytest
-from dra_extender.audit.invariants import ORPHANED, audit
+from dra_extender.audit.findings import ORPHANED
+from dra_extender.audit.invariants import audit
 from dra_extender.ledger.events import AllocationObserved
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.scheduling.binding.conflicts import find_conflicting_claims

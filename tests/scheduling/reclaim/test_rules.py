@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from dra_extender.model.allocation import AllocationResult
+from dra_extender.model.allocation import AllocationResult, named_nodes
 from dra_extender.model.managed_fields import Writers, writers_of
 from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, only_node
 from dra_extender.model.pod import Pod
@@ -18,7 +18,6 @@ from dra_extender.scheduling.reclaim.rules import (
     consumer_state,
     find_releasable,
     may_release,
-    named_nodes,
 )
 
 ON_N1 = AllocationResult(node_selector=only_node("n1"))

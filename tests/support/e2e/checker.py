@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 from dra_extender.allocator.state.features import Features
-from dra_extender.audit.invariants import AWAY, KUBELET, InvariantViolation, audit
+from dra_extender.audit.findings import AWAY, KUBELET, InvariantViolation
+from dra_extender.audit.invariants import audit
 from dra_extender.audit.pending import waiting_pods
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger

@@ -15,6 +15,7 @@ NAMESPACE: Final = "ml"
 _PLURALS: Final = {
     "Node": "nodes",
     "DeviceClass": "deviceclasses",
+    "DeviceTaintRule": "devicetaintrules",
     "ResourceSlice": "resourceslices",
     "ResourceClaim": "resourceclaims",
     "ResourceClaimTemplate": "resourceclaimtemplates",

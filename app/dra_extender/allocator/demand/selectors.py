@@ -179,15 +179,20 @@ class SelectorList:
             del self._rows[reference.key]
             self._rows_bytes -= _ROW_BYTES
 
-    def evaluate(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
-        """Evaluate the selectors on one device; keeps no verdict.
+    def evaluate(
+        self,
+        published: ResourceSlice,
+        position: int,
+        deadline: Deadline | None,
+        activation: DeviceActivation | None = None,
+    ) -> bool:
+        """Evaluate the selectors on one device; keeps no verdict.  `activation` spares the work if the device is prepared already.
 
         Raises:
             SelectorError: a selector did not compile or failed on this device.
             SelectionTimeoutError: the deadline passed.
         """
         device = published.devices[position]
-        activation: DeviceActivation | None = None
         for index, program in enumerate(self._programs):
             if isinstance(program, CelCompileError):
                 raise SelectorError(Code.SELECTOR_INVALID, f"{quoted(self.expressions[index])}: {program}")

@@ -166,6 +166,17 @@ def gather(
     return _flat(node, built, features, _ignored_beside(built, by_pool, ignored))
 
 
+def pool_problem(
+    pool_id: PoolId,
+    relevant: Sequence[ResourceSlice],
+    pool_slices: Callable[[PoolId], Sequence[ResourceSlice]],
+    rules: Rules = OWN,
+) -> str:
+    """Why a pool offers nothing to a node for which these of its slices are, as a clause that names it; empty if it does."""
+    known = complete(latest_generation(relevant), partial(pool_slices, pool_id), _always)
+    return "" if known is None else _build(pool_id, known, partitionable=True, rules=rules).pool.detail
+
+
 class _BuiltPool(NamedTuple):
     """A pool, whether any of its devices has binding conditions, and the slices that offer devices to the node."""
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.model.allocation import AllocationResult
+from dra_extender.model.allocation import AllocationResult, named_nodes
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
@@ -23,7 +23,6 @@ from dra_extender.scheduling.reclaim.rules import (
     deleted_group_state,
     find_releasable,
     group_state,
-    named_nodes,
 )
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 

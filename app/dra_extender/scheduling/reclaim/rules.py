@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dra_extender.model.allocation import AllocationResult
+from dra_extender.model.allocation import AllocationResult, named_nodes
 from dra_extender.model.managed_fields import Writers
-from dra_extender.model.node_selector import NODE_NAME_FIELD, NodeSelectorTerm
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
@@ -211,26 +210,6 @@ def may_release(
         return True
     idle = [uid for uid in releasable.consumers if consumer_states[uid] is ConsumerState.IDLE]
     return all(us in writers.reserved(uid) for uid in idle) and (not releasable.release or us in writers.allocation)
-
-
-def named_nodes(allocation: AllocationResult) -> frozenset[str] | None:
-    """The nodes that the allocation names; None unless it names all nodes on which it can be used."""
-    if allocation.node_selector is None:
-        return None
-    names: set[str] = set()
-    for term in allocation.node_selector.node_selector_terms:
-        named = _names_in(term)
-        if named is None:
-            return None
-        names |= named
-    return frozenset(names)
-
-
-def _names_in(term: NodeSelectorTerm) -> frozenset[str] | None:
-    for field in term.match_fields:
-        if field.key == NODE_NAME_FIELD and field.operator == "In":
-            return frozenset(field.values or ())
-    return None if term.match_expressions or term.match_fields else frozenset()
 
 
 def _is_prepared(claim: ClaimHead) -> bool:

@@ -1,0 +1,199 @@
+"""The audit of a cluster as a ledger has it, in steps between which other work may run."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dra_extender.audit.allocations import neighbour_violations, pool_violations
+from dra_extender.audit.allocators import two_allocators
+from dra_extender.audit.claims import is_live, overdue_conditions, unused_claim
+from dra_extender.audit.effects import policy_findings, taint_rules_without_effect, unmatched_classes
+from dra_extender.audit.findings import UNREADABLE, AuditFinding, Check, InvariantViolation, finding_of
+from dra_extender.audit.invariants import claim_name, claim_violations, extended_claim_violation, pod_violations
+from dra_extender.audit.slices import slice_finding
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import NODE, PoolId
+from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
+from dra_extender.model.resource_slice import ResourceSlice
+
+Steps = Iterator[AuditFinding | None]
+"""Findings, and None after each object; the work between two of them is that for one claim, pod, pool or device."""
+
+
+def _no_messages() -> Iterable[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedCluster:
+    """What an audit looks at.
+
+    `now`: seconds since the epoch.  `binding_timeout`: seconds after which binding conditions are overdue.  `policy_messages`:
+    sentences about rules of the policy in force that have no effect.
+    """
+
+    ledger: Ledger
+    now: Callable[[], float]
+    binding_timeout: float
+    policy_messages: Callable[[], Iterable[str]] = _no_messages
+
+
+def audit_steps(cluster: AuditedCluster) -> Steps:
+    """Everything that is wrong with the cluster.
+
+    The ledger may change between two steps: each object is looked at as it is then, with what it refers to.
+    """
+    yield from _pools(cluster.ledger)
+    yield from _claims(cluster)
+    yield from _pods(cluster.ledger)
+    yield from two_allocators(_present(cluster.ledger))
+    yield from _effects(cluster)
+
+
+def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding, ...]:
+    """All findings at once, without those of checks that need a kind that is `missing`; errors first."""
+    absent = frozenset(missing)
+    return in_order(each for each in steps if each is not None and not each.check.kinds & absent)
+
+
+def in_order(found: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
+    """By severity, check and object."""
+    places = {check: place for place, check in enumerate(Check)}
+    return tuple(sorted(found, key=lambda each: (each.severity, places[each.check], each.about, each.detail)))
+
+
+def _pools(ledger: Ledger) -> Steps:
+    for pool_id in sorted({*ledger.claims.usage.pools, *(each.pool_id for each in ledger.slices.by_name.values())}):
+        published = ledger.slices.of_pool(pool_id)
+        problem = slice_finding(pool_id, published)
+        if problem is not None:
+            yield problem
+        yield None
+        usage = ledger.claims.usage.pool(pool_id)
+        if usage:
+            claims_of = _ClaimsOfPool(ledger, pool_id)
+            yield from map(finding_of, pool_violations(pool_id, published, usage, claims_of))
+            yield from map(finding_of, _neighbours(pool_id, published, ledger))
+        yield None
+
+
+def _neighbours(pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Ledger) -> Iterable[InvariantViolation]:
+    """What `compatibleOnlyWith` of devices of this pool refuses, in it or, where a rule is about the node, in pools beside it."""
+    usage = ledger.claims.usage
+    rules = {
+        device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
+    }
+    if usage.has_compatibility_rules(pool_id):
+        held = (each for found in usage.pool(pool_id).values() for each in found)
+        rules.update(each.neighbours_on for each in held if each.compatible_only_with is not None)
+    if not rules:
+        return ()
+    beside = {pool_id}
+    if NODE in rules:
+        nodes = {each.node_name for each in published if each.node_name is not None}
+        beside.update(each.pool_id for node in nodes for each in ledger.slices.local(node))
+    holdings: list[DeviceHolding] = [
+        each for one in sorted(beside) for found in usage.pool(one).values() for each in found if not each.admin
+    ]
+    slices = [each for one in sorted(beside) for each in ledger.slices.of_pool(one)]
+    return neighbour_violations(holdings, slices, (pool_id,))
+
+
+class _ClaimsOfPool:
+    """The claims that have devices of a pool; they are gathered when the first device is asked about."""
+
+    __slots__ = ("_by_device", "_ledger", "_pool_id")
+
+    def __init__(self, ledger: Ledger, pool_id: PoolId) -> None:
+        self._ledger = ledger
+        self._pool_id = pool_id
+        self._by_device: dict[str, list[str]] | None = None
+
+    def __call__(self, device: str) -> Sequence[str]:
+        if self._by_device is None:
+            self._by_device = {}
+            for record in self._ledger.claims.counted():
+                for each in record.counted:
+                    if each.pool_id == self._pool_id and not each.admin:
+                        self._by_device.setdefault(each.device, []).append(claim_name(record.claim))
+        return sorted(self._by_device.get(device, ()))
+
+
+def _claims(cluster: AuditedCluster) -> Steps:
+    ledger = cluster.ledger
+    for record in _present(ledger):
+        claim = record.claim
+        if record.unreadable and claim.status.allocation is not None and not record.has_status:
+            violation = InvariantViolation(rule=UNREADABLE, about=claim_name(claim), detail=record.unreadable)
+            yield finding_of(violation)
+        yield from map(finding_of, claim_violations(claim, _LiveConsumers(ledger, claim)))
+        yield from map(finding_of, _extended(claim, ledger))
+        yield from unused_claim(record, ledger, cluster.now())
+        overdue = overdue_conditions(record, cluster.now(), cluster.binding_timeout)
+        if overdue is not None:
+            yield overdue
+        yield None
+
+
+def _present(ledger: Ledger) -> Iterator[ClaimRecord]:
+    """All claims, without those that are deleted while the others are looked at."""
+    for record in tuple(ledger.claims.records()):
+        if ledger.claims.by_uid(record.claim.metadata.uid) is record:
+            yield record
+
+
+class _LiveConsumers:
+    """Whether consumers of one claim are live."""
+
+    __slots__ = ("_ledger", "_namespace")
+
+    def __init__(self, ledger: Ledger, claim: ClaimHead) -> None:
+        self._ledger = ledger
+        self._namespace = claim.metadata.namespace
+
+    def __call__(self, consumer: ConsumerReference) -> bool:
+        return is_live(self._ledger, self._namespace, consumer)
+
+
+def _extended(claim: ClaimHead, ledger: Ledger) -> Iterable[InvariantViolation]:
+    uid, namespace = claim.extended_for, claim.metadata.namespace
+    if not uid:
+        return ()
+    pod = ledger.pods.by_uid(uid)
+    of_pod = ledger.claims.for_extended_resources(namespace, uid)
+    is_first = not of_pod or of_pod[0].claim.metadata.uid == claim.metadata.uid
+    found = extended_claim_violation(
+        claim, pod if pod is not None and pod.namespace == namespace else None, is_first=is_first
+    )
+    return () if found is None else (found,)
+
+
+class _LedgerClaims:
+    """The claims of a ledger by namespace and name."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def get(self, key: tuple[str, str], /) -> ClaimHead | None:
+        """See ClaimsByKey."""
+        record = self._ledger.claims.by_key(*key)
+        return None if record is None else record.claim
+
+
+def _pods(ledger: Ledger) -> Steps:
+    claims, kubelets = _LedgerClaims(ledger), ledger.pod_groups.reservation
+    for pod in tuple(ledger.pods.all()):
+        if pod.needs_devices and ledger.pods.by_uid(pod.uid) is pod:
+            node = ledger.nodes.get(pod.node_name)
+            yield from map(finding_of, pod_violations(pod, claims, node, kubelets))
+            yield None
+
+
+def _effects(cluster: AuditedCluster) -> Steps:
+    slices = tuple(cluster.ledger.slices.by_name.values())
+    yield from unmatched_classes(tuple(cluster.ledger.classes.values()), slices)
+    yield from taint_rules_without_effect(cluster.ledger.overlays.rules, slices)
+    yield from policy_findings(cluster.policy_messages())

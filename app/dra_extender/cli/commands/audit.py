@@ -1,0 +1,71 @@
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dra_extender.cli.cluster_source import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    AnswerFormat,
+    Context,
+    Impersonate,
+    Kubeconfig,
+    Output,
+    SnapshotFile,
+    ended,
+    print_json,
+    read_objects,
+)
+from dra_extender.config.policy_file import InvalidPolicyError
+from dra_extender.inspection.audit_report import AuditReport, Soundness, audit_report, lasting, use_policy
+from dra_extender.inspection.audit_tree import audit_tree
+from dra_extender.inspection.cluster_view import ClusterView
+
+
+def command(
+    snapshot: SnapshotFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    impersonate: Impersonate = "",
+    policy: Annotated[
+        Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
+    ] = None,
+    again_after: Annotated[
+        float,
+        typer.Option(
+            "--again-after",
+            metavar="SECONDS",
+            min=0,
+            max=3600,
+            help="A running cluster with findings is read again after so long; 0: one reading counts.",
+        ),
+    ] = 5.0,
+    output: Output = AnswerFormat.TREE,
+) -> None:
+    """Say whether the cluster is sound: nothing allocated twice, nothing over-committed, no pod without its devices, nothing left.
+
+    Works as `why` does.  Of a running cluster a finding counts that two readings have.  Exit status: 0 sound; 1 something was
+    found; 2 the cluster, the snapshot or the policy cannot be read, or nothing was found and not everything could be judged.
+    """
+
+    def look() -> AuditReport:
+        view = ClusterView(read_objects(snapshot, kubeconfig, context, impersonate))
+        return audit_report(view, () if policy is None else use_policy(view, policy))
+
+    try:
+        report = look()
+        if report.findings and snapshot is None and again_after:
+            time.sleep(again_after)
+            report = lasting(report, look())
+    except InvalidPolicyError as problem:
+        raise ended(problem, EXIT_USAGE) from problem
+    if output is AnswerFormat.JSON:
+        print_json(report)
+    else:
+        sys.stdout.write(audit_tree(report))
+    if report.verdict is Soundness.UNSOUND:
+        raise typer.Exit(EXIT_FAILED)
+    if report.verdict is Soundness.UNKNOWN:
+        raise typer.Exit(EXIT_USAGE)

@@ -1,0 +1,91 @@
+"""The command `audit` over snapshots: what it prints and how it ends."""
+
+import json
+from pathlib import Path
+
+import pytest
+from dra_extender.cli.app import app
+from dra_extender.inspection.objects import MissingKind
+from dra_extender.inspection.snapshot_file import write_snapshot
+from typer.testing import CliRunner
+
+from tests.support.audit.mutations import class_of_nothing, whole_device_twice
+from tests.support.audit.sound_cluster import SoundCluster
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["audit", *arguments])
+    return result.exit_code, result.output
+
+
+def snapshot(cluster: SoundCluster, tmp_path: Path) -> str:
+    file = tmp_path / "cluster.tar.gz"
+    write_snapshot(cluster.made.cluster(), file)
+    return str(file)
+
+
+def test_sound_cluster_ends_with_status_zero(tmp_path: Path) -> None:
+    status, text = run("--snapshot", snapshot(SoundCluster(1), tmp_path))
+    assert (status, text.splitlines()[0].startswith("sound: snapshot")) == (0, True)
+
+
+def test_findings_end_with_status_one_and_are_printed_by_check_or_as_json(tmp_path: Path) -> None:
+    cluster = SoundCluster(1)
+    _, device = whole_device_twice(cluster)
+    class_of_nothing(cluster)
+    file = snapshot(cluster, tmp_path)
+
+    status, text = run("--snapshot", file)
+    assert status == 1
+    assert text.startswith("1 error, 1 warning: snapshot")
+    assert f"└ error: double allocation (1)\n  device {device}\n    device in two claims: ml/claim-" in text
+    assert "└ warning: class without devices (1)\n  class misspelt\n    matches none of" in text
+
+    status, text = run("--snapshot", file, "-o", "json")
+    report = json.loads(text)
+    assert (status, report["format"], report["verdict"]) == (1, "dra-extender.io/audit/v1", "unsound")
+    assert [(each["check"], each["severity"]) for each in report["findings"]] == [
+        ("double_allocation", "error"),
+        ("class_without_devices", "warning"),
+    ]
+
+
+def test_kind_that_could_not_be_read_is_named_and_ends_with_status_two(tmp_path: Path) -> None:
+    cluster = SoundCluster(1)
+    cluster.made.missing = (MissingKind(kind="pods", reason="403 Forbidden"),)
+    status, text = run("--snapshot", snapshot(cluster, tmp_path))
+    assert status == 2
+    assert text.startswith("nothing found, but not everything could be judged")
+    assert "pods could not be read: 403 Forbidden" in text
+
+
+def test_object_that_cannot_be_read_is_named_and_ends_with_status_two(tmp_path: Path) -> None:
+    cluster = SoundCluster(1)
+    cluster.made.objects["deviceclasses"][0]["spec"]["selectors"] = 5
+    status, text = run("--snapshot", snapshot(cluster, tmp_path))
+    assert status == 2
+    assert "left out: DeviceClass: Expected `array`" in text
+
+
+def test_rules_of_the_policy_file_without_effect_are_found(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules:\n- name: nothing\n  driver: absent.example.com\n  compatibilityGroups: [mig]\n")
+    status, text = run("--snapshot", snapshot(SoundCluster(1), tmp_path), "--policy", str(policy))
+    assert status == 1
+    assert "rule nothing has no effect" in text
+
+
+@pytest.mark.parametrize("content", ["rules: [", "kind: Other"])
+def test_policy_file_that_is_wrong_ends_with_status_two(tmp_path: Path, content: str) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(content)
+    status, text = run("--snapshot", snapshot(SoundCluster(1), tmp_path), "--policy", str(policy))
+    assert (status, "policy.yaml" in text, "Traceback" in text) == (2, True, False)
+
+
+def test_control_characters_of_a_hostile_name_are_printed_as_escapes(tmp_path: Path) -> None:
+    cluster = SoundCluster(1)
+    class_of_nothing(cluster)
+    cluster.made.objects["deviceclasses"][-1]["metadata"]["name"] = "x\x1b[2J"
+    status, text = run("--snapshot", snapshot(cluster, tmp_path))
+    assert (status, "\x1b" in text, "x\\x1b[2J" in text) == (1, False, True)
