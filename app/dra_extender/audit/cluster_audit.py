@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from dra_extender.audit.allocations import neighbour_violations, pool_violations
 from dra_extender.audit.allocators import two_allocators
 from dra_extender.audit.claims import is_live, overdue_conditions, unused_claim
-from dra_extender.audit.effects import policy_findings, taint_rules_without_effect, unmatched_classes
 from dra_extender.audit.findings import UNREADABLE, AuditFinding, Check, InvariantViolation, finding_of
 from dra_extender.audit.invariants import claim_name, claim_violations, extended_claim_violation, pod_violations
-from dra_extender.audit.slices import slice_finding
+from dra_extender.audit.inventory import policy_findings, slice_finding, taint_rules_without_effect, unmatched_classes
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import DeviceHolding
