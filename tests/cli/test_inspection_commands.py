@@ -1,6 +1,7 @@
 """The commands that answer questions about a cluster, over a snapshot."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,17 @@ def test_file_that_is_no_snapshot_ends_with_the_status_for_bad_input(tmp_path: P
     status, text = run("why", "train", "--snapshot", str(file))
     assert status == 2
     assert "expected a snapshot" in text
+
+
+def test_ui_says_what_it_cannot_read_and_which_port_is_taken(tmp_path: Path, snapshot: str) -> None:
+    file = tmp_path / "x.tar.gz"
+    file.write_bytes(b"x")
+    status, text = run("ui", "--snapshot", str(file))
+    assert (status, "expected a snapshot" in text) == (2, True)
+    status, text = run("ui", "--kubeconfig", str(tmp_path / "none"))
+    assert (status, "does not exist" in text) == (2, True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        status, text = run("ui", "--snapshot", snapshot, "--port", str(taken.getsockname()[1]))
+    assert (status, "cannot listen on 127.0.0.1" in text) == (1, True)

@@ -83,6 +83,10 @@ def test_a_wheel_of_what_the_dockerfile_copies_holds_one_package_and_the_example
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"dra_extender"}
     modules = {path.relative_to(ROOT / "app").as_posix() for path in (ROOT / "app").rglob("*.py")}
     assert modules <= names
+    page = ROOT / "app" / "dra_extender" / "page"
+    loaded = {path.relative_to(ROOT / "app").as_posix() for path in page.rglob("*.*") if path.parent != page}
+    assert {name.rpartition(".")[2] for name in loaded} >= {"html", "css", "js", "svg"}
+    assert {name for name in loaded if "__pycache__" not in name} <= names
     examples = {path.relative_to(ROOT / "deploy" / "examples").as_posix() for path in example_files()}
     assert {f"dra_extender/_examples/{name}" for name in examples} <= names
 
@@ -94,6 +98,14 @@ def test_an_installed_wheel_plays_its_examples_beside_another_package_app(enviro
     played = json.loads(run(environment / "bin" / "dra-extender", "demo", "--output", "json", cwd=tmp_path))
     stories = [path for path in example_files() if path.parent.name == "examples"]
     assert len(played["stories"]) == len(stories)
+
+
+def test_an_installed_wheel_renders_a_view(environment: Path, tmp_path: Path) -> None:
+    render = (
+        "from dra_extender.page.rendering import Renderer; Renderer('/t').page('parts.html');"
+        " from dra_extender.page.application import PageApplication"
+    )
+    run(environment / "bin" / "python", "-c", render, cwd=tmp_path)
 
 
 def test_an_installed_package_runs_as_a_module(environment: Path, tmp_path: Path) -> None:

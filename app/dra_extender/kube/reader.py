@@ -50,7 +50,7 @@ async def read_cluster(settings: KubeSettings, kinds: Collection[str]) -> Cluste
         facts = await Discovery(transport, settings).facts()
         found: dict[str, Sequence[bytes]] = {}
         forbidden: dict[str, str] = {}
-        served = _served(facts)
+        served = served_kinds(facts)
         for kind in (served[each] for each in kinds if each in served):
             try:
                 found[kind.plural] = await _objects(transport, kind, settings)
@@ -64,7 +64,8 @@ async def read_cluster(settings: KubeSettings, kinds: Collection[str]) -> Cluste
     return ClusterReading(credentials.source, clock.now(), facts, found, forbidden, absent)
 
 
-def _served(facts: ServerFacts) -> Mapping[str, ResourceKind]:
+def served_kinds(facts: ServerFacts) -> Mapping[str, ResourceKind]:
+    """The kinds that a reader may ask this API server for, by plural name."""
     optional = {each.plural: each for each in (facts.pod_groups, facts.taint_rules) if each is not None}
     return {**WATCHED, CLAIM_TEMPLATES.plural: CLAIM_TEMPLATES, **optional}
 

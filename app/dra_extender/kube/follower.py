@@ -1,0 +1,121 @@
+"""Follows the kinds of a cluster for a reader, without a write: kinds that the account may not list are left out and named."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from dra_extender.kube.client.credentials import Credentials, find_credentials
+from dra_extender.kube.client.observer import NullObserver
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import ApiTransport
+from dra_extender.kube.discovery.discovery import Discovery
+from dra_extender.kube.discovery.server_features import ServerFacts
+from dra_extender.kube.reader import NOT_SERVED, served_kinds
+from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
+from dra_extender.ledger.sinks import EventSink
+from dra_extender.runtime.clock import SystemClock
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+
+_LOOK_SECONDS = 0.05
+
+
+class ClusterFollower:
+    """Keeps sinks in step with the kinds of a cluster, one reflector each.
+
+    `start` connects, `listed` returns once each kind has been listed or refused, `stop` ends it.
+    """
+
+    def __init__(self, settings: KubeSettings, *, chance: SleepAndJitter | None = None) -> None:
+        self._settings = settings
+        self._chance = chance or SleepAndJitter()
+        self._clock = SystemClock()
+        self._observer = NullObserver()
+        self._transport = ApiTransport(settings, self._clock, self._observer)
+        self._supervisor = Supervisor(self._observer.background_failed, sleep=self._chance.sleep)
+        self._reflectors: dict[str, Reflector] = {}
+        self._not_served: dict[str, str] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._credentials: Credentials | None = None
+        self._facts: ServerFacts | None = None
+
+    @property
+    def source(self) -> str:
+        """Where the credentials come from; empty before the start."""
+        return "" if self._credentials is None else self._credentials.source
+
+    @property
+    def release(self) -> str:
+        """The version of the API server, e.g. `v1.37.1`; empty before the start."""
+        return "" if self._facts is None else self._facts.git_version
+
+    async def start(self, sinks: Mapping[str, EventSink]) -> None:
+        """Connect and begin to watch the kinds that have a sink, by plural name.
+
+        Raises:
+            ConfigurationError: there is no usable kubeconfig.
+            ClusterError: the API server does not answer, or is too old.
+        """
+        self._credentials = await find_credentials(self._settings, self._clock)
+        self._transport.connect(self._credentials)
+        self._facts = await Discovery(self._transport, self._settings).facts()
+        served = served_kinds(self._facts)
+        for plural, sink in sinks.items():
+            kind = served.get(plural)
+            if kind is None:
+                self._not_served[plural] = NOT_SERVED
+                sink.absent()
+                continue
+            reflector = Reflector(
+                self._transport,
+                kind,
+                sink,
+                self._settings,
+                self._clock,
+                observer=self._observer,
+                chance=self._chance,
+            )
+            self._reflectors[plural] = reflector
+            self._tasks.append(self._supervisor.keep(BackgroundTask.WATCH, reflector.run, plural))
+        keep_fresh = partial(self._credentials.keep_fresh, self._chance.sleep)
+        self._tasks.append(self._supervisor.keep(BackgroundTask.CREDENTIALS, keep_fresh))
+
+    async def listed(self) -> None:
+        """Returns when each kind has been listed and delivered, or refused."""
+        for reflector in self._reflectors.values():
+            while not reflector.refusals:
+                try:
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await reflector.synced.wait()
+                except TimeoutError:
+                    continue
+                break
+
+    def forbidden(self) -> Mapping[str, str]:
+        """The kinds that the account may not list now, and what the API server said."""
+        return {
+            plural: each.last_error or "list: forbidden" for plural, each in self._reflectors.items() if each.refusals
+        }
+
+    def not_served(self) -> Mapping[str, str]:
+        """The kinds that the API server does not serve."""
+        return dict(self._not_served)
+
+    def contact_ages(self) -> Mapping[str, float]:
+        """Seconds since the last response to the list or watch of each kind."""
+        now = self._clock.monotonic()
+        return {plural: now - each.last_contact for plural, each in self._reflectors.items()}
+
+    def problems(self) -> Sequence[str]:
+        """A sentence for each kind that is not followed now, and for objects that cannot be read."""
+        found = [problem for each in self._reflectors.values() if (problem := each.health())]
+        for each in self._reflectors.values():
+            found += each.notes().values()
+        return found
+
+    async def stop(self) -> None:
+        """End watches and connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._transport.close()

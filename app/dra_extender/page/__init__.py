@@ -1,0 +1,4 @@
+"""A page on loopback that shows what `inspection` answers: five views, rendered on the server, live by server-sent events.
+
+It runs in a process of its own; the service renders no HTML.
+"""

@@ -1,0 +1,114 @@
+"""The page as an ASGI application: views, what they load, and the stream that tells a browser of new states."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from dra_extender.page.command_lines import CommandLines
+from dra_extender.page.guard import PageGuard
+from dra_extender.page.rendering import Renderer
+from dra_extender.page.sources import StateSource
+from dra_extender.page.views import Views
+
+_TYPES: Final[Mapping[str, str]] = MappingProxyType(
+    {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+)
+_LANDING: Final = "map"
+_MOST_STREAMS: Final = 32
+_ALIVE_SECONDS: Final = 15.0
+"""Between two signs of life on a stream, so that a browser notices a page that has ended."""
+
+
+class PageApplication:
+    """The application of one page.  `asgi` answers requests; after `end` the streams are closed."""
+
+    def __init__(self, source: StateSource, commands: CommandLines, token: str) -> None:
+        self._source = source
+        self._base = f"/{token}"
+        self._views = Views(Renderer(self._base), commands)
+        # A state is asked by one thread at a time.
+        self._turn = asyncio.Lock()
+        self._streams = 0
+        self._ended = asyncio.Event()
+        routes = [
+            Route("/", self._landing),
+            Route("/events", self._events),
+            Route("/static/{name}", self._static),
+            Route("/{view:path}", self._view),
+        ]
+        self.asgi: ASGIApp = PageGuard(Starlette(routes=routes), token)
+
+    def end(self) -> None:
+        """Close the streams, so that a server that waits for its connections can stop."""
+        self._ended.set()
+
+    async def _landing(self, _: Request) -> Response:
+        return RedirectResponse(f"{self._base}/{_LANDING}", 303)
+
+    async def _view(self, request: Request) -> Response:
+        # The last of several values of one name counts, as in most programs.
+        query = dict(request.query_params)
+        async with self._turn:
+            reports = self._source.latest()
+            found = await asyncio.to_thread(self._views.answer, request.path_params["view"], reports, query)
+        return HTMLResponse(found.html, found.status)
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        found = _STATIC.get(name)
+        if found is None:
+            return PlainTextResponse("There is no such file.\n", 404)
+        return Response(found, media_type=_TYPES[name.rpartition(".")[2]])
+
+    async def _events(self, _: Request) -> Response:
+        if self._streams >= _MOST_STREAMS:
+            return PlainTextResponse(f"This page serves {_MOST_STREAMS} streams at most.\n", 503)
+        return StreamingResponse(self._generations(), media_type="text/event-stream")
+
+    async def _generations(self) -> AsyncIterator[str]:
+        """An event with the generation of each new state, the present one first."""
+        self._streams += 1
+        try:
+            generation = self._source.latest().generation
+            yield f"retry: 2000\nevent: generation\ndata: {generation}\n\n"
+            while not self._ended.is_set():
+                later = await self._later_than(generation)
+                if later is None:
+                    yield ": alive\n\n"
+                else:
+                    generation = later
+                    yield f"event: generation\ndata: {generation}\n\n"
+        finally:
+            self._streams -= 1
+
+    async def _later_than(self, generation: int) -> int | None:
+        """The generation of the next state; None if there is none for some seconds, or the page ends."""
+        waits = [
+            asyncio.create_task(self._next_generation(generation)),
+            asyncio.create_task(self._ended.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, timeout=_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            return waits[0].result() if waits[0].done() else None
+        finally:
+            for each in waits:
+                each.cancel()
+                with suppress(asyncio.CancelledError):
+                    await each
+
+    async def _next_generation(self, generation: int) -> int:
+        return (await self._source.later_than(generation)).generation
+
+
+_STATIC: Final[Mapping[str, bytes]] = MappingProxyType(
+    {each.name: each.read_bytes() for each in files("dra_extender.page").joinpath("static").iterdir()}
+)

@@ -1,0 +1,132 @@
+"""The map: how many devices each driver has in which state, and a tile for each device, by node and pool."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from dra_extender.inspection.devices import DevicesReport, DeviceUse, PoolUse
+from dra_extender.inspection.holders import Holder, holder_text
+from dra_extender.page.paging import ListPart, part_of
+
+ROWS: Final = 100
+"""Pools on one page."""
+
+
+class TileState(Enum):
+    """How a device stands, for one tile: the letter in it, and the word for it.  The first that is true counts, from below."""
+
+    FREE = ("F", "free")
+    TAINTED = ("T", "free, tainted")
+    ALLOCATED = ("A", "allocated")
+    SHARED = ("S", "shared by claims")
+    PENDING = ("P", "being allocated")
+    ORPHANED = ("O", "claim deleted")
+    GONE = ("G", "allocated, not published")
+
+    @property
+    def letter(self) -> str:
+        """What the tile shows beside its colour."""
+        return str(self.value[0])
+
+    @property
+    def text(self) -> str:
+        """What the legend and screen readers say."""
+        return str(self.value[1])
+
+
+class Tile(NamedTuple):
+    """A device."""
+
+    device: str
+    state: TileState
+    text: str
+
+
+class DriverTotal(NamedTuple):
+    """The devices of a driver, by state."""
+
+    driver: str
+    devices: int
+    by_state: Mapping[TileState, int]
+
+
+class MapRow(NamedTuple):
+    """A pool; `node` is empty where several nodes reach it."""
+
+    node: str
+    pool: str
+    tiles: tuple[Tile, ...]
+
+
+class DeviceMap(NamedTuple):
+    """One page of the map.  The totals are those of all nodes and drivers."""
+
+    totals: tuple[DriverTotal, ...]
+    drivers: tuple[str, ...]
+    driver: str
+    nodes: str
+    rows: tuple[MapRow, ...]
+    part: ListPart
+
+
+def device_totals(report: DevicesReport) -> tuple[DriverTotal, ...]:
+    """All devices of each driver."""
+    counts: dict[str, Counter[TileState]] = {}
+    for pool in report.pools:
+        count = counts.setdefault(pool.driver, Counter())
+        count.update(map(state_of, pool.devices))
+        count[TileState.GONE] += len(pool.gone)
+    return tuple(DriverTotal(driver, count.total(), dict(count)) for driver, count in sorted(counts.items()))
+
+
+def device_map(
+    report: DevicesReport, totals: tuple[DriverTotal, ...], driver: str = "", nodes: str = "", page: int = 1
+) -> DeviceMap:
+    """One page of the pools of a driver (all if empty) on nodes with a text in their names.
+
+    Raises:
+        PageError: there is no such page.
+    """
+    pools = [each for each in report.pools if driver in ("", each.driver) and nodes in each.node]
+    part = part_of(len(pools), ROWS, page)
+    return DeviceMap(
+        totals=totals,
+        drivers=tuple(each.driver for each in totals),
+        driver=driver,
+        nodes=nodes,
+        rows=tuple(_row(each, report.origin.taken_at) for each in part.of(pools)),
+        part=part,
+    )
+
+
+def state_of(device: DeviceUse) -> TileState:
+    """How a published device stands."""
+    holders = [each for each in device.holders if not each.admin]
+    if not holders:
+        return TileState.TAINTED if device.taints else TileState.FREE
+    if any(each.orphaned for each in holders):
+        return TileState.ORPHANED
+    if any(each.pending for each in holders):
+        return TileState.PENDING
+    return TileState.SHARED if device.shared else TileState.ALLOCATED
+
+
+def _row(pool: PoolUse, now: float) -> MapRow:
+    tiles = [_tile(each, state_of(each), now) for each in pool.devices]
+    tiles += [_tile(each, TileState.GONE, now) for each in pool.gone]
+    generation = f"generation {pool.generation}{'' if pool.complete else ', incomplete'}"
+    return MapRow(pool.node, f"{pool.driver}/{pool.pool}, {generation}", tuple(tiles))
+
+
+def _tile(device: DeviceUse, state: TileState, now: float) -> Tile:
+    said = _said(device.holders, now, state)
+    taints = f"; taint {', '.join(device.taints)}" if device.taints else ""
+    return Tile(device.name, state, said + taints)
+
+
+def _said(holders: Sequence[Holder], now: float, state: TileState) -> str:
+    if not holders:
+        return "free"
+    names = ", ".join(holder_text(each, now) for each in holders)
+    return f"{state.text}: {names}"

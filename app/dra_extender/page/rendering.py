@@ -1,0 +1,88 @@
+"""HTML from templates.  Whatever is put into a page is escaped: first control characters and marks of direction, then HTML."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dra_extender.cel.explain.values import quantity_text
+from dra_extender.inspection.holders import age_text, printable
+
+_PERCENT: Final = 100
+
+
+class Renderer:
+    """Renders templates of this package; links begin with `base`."""
+
+    def __init__(self, base: str) -> None:
+        self._environment = Environment(
+            loader=PackageLoader("dra_extender.page"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_shown,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(_FILTERS)
+        self._environment.globals["base"] = base
+        self._environment.globals["link"] = lambda view, **query: f"{base}/{view}{_query(query)}"
+
+    def page(self, template: str, **values: object) -> str:
+        """The text of a page.
+
+        Raises:
+            UndefinedError: the template uses a name that is not among the values.
+        """
+        return self._environment.get_template(template).render(values)
+
+
+def _query(values: Mapping[str, object]) -> str:
+    given = {name: str(value) for name, value in values.items() if value not in ("", None)}
+    return f"?{urlencode(given)}" if given else ""
+
+
+def _shown(value: object) -> object:
+    """Text as `printable` has it; what templates made themselves stays."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _time_of_day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
+
+
+def _date_and_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _machine_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _percent(part: int, whole: int) -> int:
+    return max(0, min(_PERCENT, _PERCENT * part // whole)) if whole > 0 else 0
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _lines(text: str) -> list[str]:
+    return text.rstrip("\n").split("\n")
+
+
+_FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
+    {
+        "age": age_text,
+        "quantity": quantity_text,
+        "time_of_day": _time_of_day,
+        "date_and_time": _date_and_time,
+        "machine_time": _machine_time,
+        "percent": _percent,
+        "counted": _counted,
+        "lines": _lines,
+    }
+)

@@ -1,0 +1,120 @@
+"""Serves the page on loopback until a signal stops the process."""
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Final
+
+import uvicorn
+
+from dra_extender.page.application import PageApplication
+from dra_extender.page.command_lines import CommandLines
+from dra_extender.page.guard import new_token
+from dra_extender.page.sources import FixedState, FollowedState
+
+LOOPBACK: Final = "127.0.0.1"
+_MOST_CONNECTIONS: Final = 128
+_STOP_SECONDS: Final = 2
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class PortError(OSError):
+    """The port is taken or may not be used; the message is a sentence."""
+
+
+async def serve(
+    state: FixedState | FollowedState, commands: CommandLines, port: int, announce: Callable[[str], None]
+) -> None:
+    """Serve until SIGINT or SIGTERM; `announce` is called with the address, token included, once it can be opened.
+
+    Raises:
+        PortError: the port is taken or may not be used.
+        ConfigurationError: there is no usable kubeconfig.
+        ClusterError: the API server does not answer, or is too old.
+    """
+    with _listening(port) as listener:
+        if isinstance(state, FixedState):
+            await _answer(state, commands, listener, announce)
+            return
+        await state.start()
+        following = asyncio.create_task(state.run())
+        try:
+            await _answer(state, commands, listener, announce)
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+            await state.stop()
+
+
+@contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((LOOPBACK, port))
+            listener.listen(_MOST_CONNECTIONS)
+        except (OSError, OverflowError) as problem:
+            said = problem.strerror if isinstance(problem, OSError) else "no port"
+            raise PortError(f"cannot listen on {LOOPBACK}, port {port}: {said}") from problem
+        yield listener
+
+
+async def _answer(
+    state: FixedState | FollowedState,
+    commands: CommandLines,
+    listener: socket.socket,
+    announce: Callable[[str], None],
+) -> None:
+    token = new_token()
+    page = PageApplication(state, commands, token)
+    config = uvicorn.Config(
+        page.asgi,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+    address, port = listener.getsockname()[:2]
+    announce(f"http://{address}:{port}/{token}/")
+    await _Server(config, page.end).serve([listener])
+
+
+class _Server(uvicorn.Server):
+    """A server that ends the streams of the page when a signal stops it, and does not raise the signal once more."""
+
+    def __init__(self, config: uvicorn.Config, ended: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ended = ended
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """See uvicorn.Server."""
+        super().handle_exit(sig, frame)
+        self._ended()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """See uvicorn.Server."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+
+        def stop(sig: int, frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(self.handle_exit, sig, frame)
+
+        before = {each: signal.signal(each, stop) for each in _SIGNALS}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)

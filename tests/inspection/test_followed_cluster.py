@@ -1,0 +1,127 @@
+"""A running cluster is followed: what decisions read of it is there at any time, and only that counts as a change."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.followed_cluster import FollowedCluster, KeptObjects
+from dra_extender.inspection.why.why import why
+from dra_extender.kube.client.credentials import ConfigurationError
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.model.api_json import ModelError
+
+from tests.controlplane.objects import device, device_class, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.served_cluster import PATHS, put, serve
+from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu"))
+    return made
+
+
+@pytest.fixture
+async def server(made: MadeCluster) -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer.start() as started:
+        serve(started, made)
+        yield started
+
+
+@pytest.fixture
+async def cluster(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[FollowedCluster]:
+    followed = FollowedCluster(KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig")))
+    yield followed
+    await followed.stop()
+
+
+async def test_decisions_over_the_followed_cluster_are_those_over_its_objects(
+    cluster: FollowedCluster, made: MadeCluster
+) -> None:
+    await cluster.start()
+    objects = cluster.objects()
+    found = why(ClusterView(objects), NAMESPACE, "train")
+    expected = why(made.view(), NAMESPACE, "train")
+    assert msgspec.structs.replace(found, origin=expected.origin, age=expected.age) == expected
+    assert objects.origin.release == "v1.37.1"
+    assert not objects.origin.partial
+    assert set(cluster.contact_ages()) == set(PATHS)
+    assert cluster.problems() == []
+
+
+async def test_change_is_seen_without_a_further_list(
+    cluster: FollowedCluster, made: MadeCluster, server: FakeApiServer
+) -> None:
+    await cluster.start()
+    cluster.objects()
+    changed = asyncio.create_task(cluster.change())
+    pod = made.objects["pods"][-1]
+    pod["spec"]["nodeName"] = "n1"
+    put(server, "pods", pod)
+    async with asyncio.timeout(60):
+        await changed
+    assert why(ClusterView(cluster.objects()), NAMESPACE, "train").node == "n1"
+    assert len(server.requests("GET", PATHS["pods"])) == 1
+
+
+async def test_deleted_object_is_gone(cluster: FollowedCluster, server: FakeApiServer) -> None:
+    await cluster.start()
+    cluster.objects()
+    server.delete(PATHS["pods"], "train", NAMESPACE)
+    async with asyncio.timeout(60):
+        await cluster.change()
+    assert ClusterView(cluster.objects()).pod(NAMESPACE, "train") is None
+
+
+async def test_kind_that_the_account_may_not_list_is_missing_and_the_rest_is_there(
+    cluster: FollowedCluster, server: FakeApiServer
+) -> None:
+    def forbid(_: web.Request) -> web.Response:
+        return status_answer(403, "Forbidden", "nodes is forbidden")
+
+    server.intervene("GET", PATHS["nodes"], forbid, times=10**6)
+    await cluster.start()
+    origin = cluster.objects().origin
+    assert origin.partial
+    (missing,) = (each for each in origin.missing if each.served)
+    assert missing.kind == "nodes"
+    assert "nodes is forbidden" in missing.reason
+    assert len(cluster.objects().of("pods")) == 2
+
+
+async def test_kubeconfig_that_is_absent_is_said(tmp_path: Path) -> None:
+    followed = FollowedCluster(KubeSettings(kubeconfig=tmp_path / "none"))
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        await followed.start()
+    await followed.stop()
+
+
+def test_version_in_which_nothing_differs_that_decisions_read_is_no_change() -> None:
+    changes: list[None] = []
+    kept = KeptObjects("pods", lambda: changes.append(None))
+    pod = {"metadata": {"name": "a", "namespace": "ml", "resourceVersion": "1"}, "spec": {"nodeName": "n1"}}
+    kept.changed(msgspec.json.encode(pod))
+    pod["metadata"]["resourceVersion"] = "2"
+    pod["spec"]["volumes"] = "what nobody reads"
+    kept.changed(msgspec.json.encode(pod))
+    assert len(changes) == 1
+    assert [msgspec.json.decode(each)["metadata"]["resourceVersion"] for each in kept.all()] == ["2"]
+    pod["spec"]["nodeName"] = "n2"
+    kept.changed(msgspec.json.encode(pod))
+    assert len(changes) == 2
+
+
+@pytest.mark.parametrize("data", [b"[]", b"{}", b"no json", b'{"metadata": 1}', b"\xff"])
+def test_what_is_no_object_is_refused(data: bytes) -> None:
+    with pytest.raises(ModelError):
+        KeptObjects("pods", lambda: None).changed(data)

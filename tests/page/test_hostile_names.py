@@ -1,0 +1,94 @@
+"""Names and messages of tenants: whatever they have in them, a page shows it as text."""
+
+import re
+from html.parser import HTMLParser
+from typing import Final
+from urllib.parse import quote
+
+import pytest
+
+from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_slice
+from tests.page.conftest import Open
+from tests.support.inspection.made_cluster import MadeCluster
+
+TAG: Final = "<script>alert(1)</script>"
+ATTRIBUTE: Final = "\"'><img src=x onerror=alert(1)>"
+ENTITY: Final = "&lt;b&gt;&#x202e;"
+CONTROL: Final = "a\x00b\x07c\x1b[31md\x7fe\x85f\u2028g"
+DIRECTION: Final = "\u202emoc.elpmaxe\u202c\u2066x\u2069\u200f\u200b\ufeff"
+TEMPLATE: Final = "{{ 7 * 7 }}{% raw %}"
+HOSTILE: Final = (TAG, ATTRIBUTE, ENTITY, CONTROL, DIRECTION, TEMPLATE)
+VIEWS: Final = ("map", "node", "node?name=n1")
+_NOT_SHOWN: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+class Tags(HTMLParser):
+    """The tags and attributes of a page, in order, without their values."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, tuple[str, ...]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, tuple(name for name, _ in attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def cluster(text: str) -> MadeCluster:
+    """A cluster in which every name that somebody chooses has this text in it."""
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class(f"gpu{text}"))
+    made.partitions(
+        "n1",
+        [counter_set(f"set{text}", **{f"sm{text}": "98"})],
+        [
+            device(
+                f"mig{text}",
+                consumes=[consumption(f"set{text}", groups=[f"g{text}"], **{f"sm{text}": "42"})],
+                taints=[{"key": f"k{text}", "value": text, "effect": "NoSchedule"}],
+            ),
+        ],
+    )
+    made.add(resource_slice("other", pool=f"pool{text}", driver=f"driver{text}", node="n1", devices=[device("d")]))
+    made.running(f"train{text}", "n1", f"mig{text}", request("gpu", f"gpu{text}"))
+    made.pod(f"late{text}", request("gpu", f"gpu{text}"))
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"said {text}"}
+    made.objects["pods"][-1]["status"] = {"phase": "Pending", "conditions": [condition]}
+    return made
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_page_has_the_same_tags_as_with_harmless_names(open_page: Open, view: str, text: str) -> None:
+    harmless, hostile = [await open_page(cluster(each)).get(view) for each in ("x", text)]
+    assert hostile.status_code == 200
+    assert Tags(hostile.text).found == Tags(harmless.text).found
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("text", [CONTROL, DIRECTION])
+async def test_control_characters_and_marks_of_direction_are_shown_as_escapes(
+    open_page: Open, view: str, text: str
+) -> None:
+    response = await open_page(cluster(text)).get(view)
+    assert _NOT_SHOWN.search(response.text) is None
+    if view != "node":
+        assert "\\u202e" in response.text or "\\x1b" in response.text
+
+
+async def test_entities_in_names_are_not_read_as_entities(open_page: Open) -> None:
+    assert f"mig{ENTITY}" in Tags((await open_page(cluster(ENTITY)).get("node?name=n1")).text).text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("path", ["{}", "node?name={}", "map?driver={}", "map?nodes={}", "map?page={}"])
+async def test_what_an_address_says_is_shown_as_text(open_page: Open, path: str, text: str) -> None:
+    client = open_page(cluster("x"))
+    harmless, hostile = [await client.get(path.format(quote(each, safe=""))) for each in ("y", text)]
+    assert Tags(hostile.text).found == Tags(harmless.text).found
+    assert _NOT_SHOWN.search(hostile.text) is None

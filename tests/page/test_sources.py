@@ -1,0 +1,126 @@
+"""States of a cluster, one after the other, and the stream that tells a browser of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from dra_extender.inspection.followed_cluster import FollowedCluster
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.page.command_lines import CommandLines
+from dra_extender.page.server import PortError, serve
+from dra_extender.page.sources import FixedState, FollowedState
+
+from tests.support.inspection.made_cluster import MadeCluster
+from tests.support.inspection.served_cluster import put
+from tests.support.inspection.served_cluster import serve as serve_objects
+from tests.support.kube.fake_api_server import FakeApiServer
+from tests.support.turns import turns
+
+
+async def no_pause(_: float) -> None:
+    """A pause that takes a turn of the event loop."""
+    await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def server(made: MadeCluster) -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer.start() as started:
+        serve_objects(started, made)
+        yield started
+
+
+@pytest.fixture
+def followed(server: FakeApiServer, tmp_path: Path) -> FollowedState:
+    settings = KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig"))
+    return FollowedState(FollowedCluster(settings), sleep=no_pause)
+
+
+async def test_change_of_the_cluster_makes_a_further_generation(
+    followed: FollowedState, made: MadeCluster, server: FakeApiServer
+) -> None:
+    await followed.start()
+    running = asyncio.create_task(followed.run())
+    pod = made.objects["pods"][-1]
+    pod["spec"]["nodeName"] = "n1"
+    generation = followed.latest().generation
+    put(server, "pods", pod)
+    async with asyncio.timeout(60):
+        while True:
+            reports = await followed.later_than(generation)
+            if (found := reports.view.pod("ml", "late")) is not None and found.node_name == "n1":
+                break
+            generation = reports.generation
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await followed.stop()
+    assert reports.live
+
+
+async def test_snapshot_has_one_generation(made: MadeCluster) -> None:
+    state = FixedState(made.cluster())
+    assert (await state.later_than(0)).generation == 1
+    waiting = asyncio.create_task(state.later_than(1))
+    await turns()
+    assert not waiting.done()
+    waiting.cancel()
+    assert not state.latest().live
+
+
+class Serving:
+    """A page that is served on a port of its own, as the command serves it."""
+
+    def __init__(self, state: FixedState | FollowedState) -> None:
+        self._addresses: asyncio.Queue[str] = asyncio.Queue()
+        self.task = asyncio.create_task(serve(state, CommandLines(), 0, self._addresses.put_nowait))
+
+    async def address(self) -> str:
+        async with asyncio.timeout(60):
+            return await self._addresses.get()
+
+    async def end(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+
+async def test_stream_has_the_generation_of_each_new_state(
+    followed: FollowedState, made: MadeCluster, server: FakeApiServer
+) -> None:
+    serving = Serving(followed)
+    address = await serving.address()
+    async with asyncio.timeout(60), httpx.AsyncClient() as client, client.stream("GET", f"{address}events") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        data = (line.removeprefix("data: ") async for line in stream.aiter_lines() if line.startswith("data: "))
+        first = int(await anext(data))
+        put(server, "pods", {**made.objects["pods"][-1], "spec": {"nodeName": "n1"}})
+        assert int(await anext(data)) > first
+    await serving.end()
+
+
+async def test_address_that_is_announced_can_be_opened_and_has_a_token(made: MadeCluster) -> None:
+    serving = Serving(FixedState(made.cluster()))
+    address = await serving.address()
+    host, _, rest = address.removeprefix("http://").partition("/")
+    async with httpx.AsyncClient(follow_redirects=True) as client:
+        assert (await client.get(address)).status_code == 200
+        assert (await client.get(f"http://{host}/")).status_code == 403
+    assert len(rest) > 20
+    await serving.end()
+
+
+@pytest.mark.parametrize("port", [65536, -1])
+async def test_port_that_does_not_exist_is_said(made: MadeCluster, port: int) -> None:
+    with pytest.raises(PortError, match=rf"cannot listen on 127\.0\.0\.1, port {port}"):
+        await serve(FixedState(made.cluster()), CommandLines(), port, lambda _: None)
+
+
+async def test_port_that_is_taken_is_said(made: MadeCluster) -> None:
+    serving = Serving(FixedState(made.cluster()))
+    port = int((await serving.address()).split(":")[2].partition("/")[0])
+    with pytest.raises(PortError, match="in use"):
+        await serve(FixedState(made.cluster()), CommandLines(), port, lambda _: None)
+    await serving.end()

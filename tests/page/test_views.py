@@ -1,0 +1,155 @@
+"""What the views show, and that it is what the commands answer."""
+
+import re
+from html.parser import HTMLParser
+
+import httpx
+import pytest
+from dra_extender.inspection.objects import MissingKind
+
+from tests.controlplane.objects import device, request
+from tests.page.conftest import TOKEN, Open
+from tests.support.inspection.made_cluster import MadeCluster
+
+VIEWS = ("map", "node", "node?name=n1")
+
+
+class Text(HTMLParser):
+    """The text of a page without its tags, and the tags."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+        if tag in ("td", "th", "li", "div"):
+            self.parts.append(" ")
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.parts))
+
+
+async def shown(client: httpx.AsyncClient, path: str, status: int = 200) -> Text:
+    response = await client.get(path)
+    assert response.status_code == status, response.text[:500]
+    return Text(response.text)
+
+
+async def test_map_counts_the_devices_of_each_driver_by_state_and_has_a_tile_for_each(
+    open_page: Open, made: MadeCluster
+) -> None:
+    page = await shown(open_page(made), "map")
+    assert "gpu.example.com 3 1 1 1 0 0 0 0" in page.text
+    tiles = [attrs["title"] for tag, attrs in page.tags if tag == "li" and "tile" in (attrs.get("class") or "")]
+    assert tiles == ["mig-0: allocated: ml/train", "mig-1: free", "gpu-0: free; taint example.com/broken:NoSchedule"]
+
+
+async def test_map_can_be_narrowed_to_a_driver_and_to_nodes_and_its_command_says_so(
+    open_page: Open, made: MadeCluster
+) -> None:
+    made.gpus("n2", device("nic-0"), driver="nic.example.com")
+    client = open_page(made)
+    page = await shown(client, "map?driver=nic.example.com&nodes=n2")
+    assert [attrs["title"] for tag, attrs in page.tags if tag == "li" and "title" in attrs] == ["nic-0: free"]
+    assert "kubectl dra devices --driver nic.example.com --snapshot x.tar.gz" in page.text
+    assert "No pool matches." in (await shown(client, "map?nodes=n9")).text
+
+
+async def test_node_has_counters_groups_and_whose_they_are_and_each_device_with_its_holder(
+    open_page: Open, made: MadeCluster
+) -> None:
+    page = await shown(open_page(made), "node?name=n1")
+    assert "kubectl dra devices n1 --snapshot x.tar.gz" in page.text
+    assert "gpu-0 sm 42 of 98 mig mig-0, ml/train" in page.text
+    assert [attrs["value"] for tag, attrs in page.tags if tag == "meter"] == ["42"]
+    assert "mig-1 F free" in page.text
+    assert "taint example.com/broken:NoSchedule" in (await shown(open_page(made), "node?name=n2")).text
+
+
+async def test_device_that_is_not_published_any_more_is_said(open_page: Open, made: MadeCluster) -> None:
+    made.running("ghost", "n2", "gpu-9", request("gpu", "gpu"))
+    assert "not published any more" in (await shown(open_page(made), "node?name=n2")).text
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_each_view_says_source_age_release_and_feature_gates(
+    open_page: Open, made: MadeCluster, view: str
+) -> None:
+    page = await shown(open_page(made), view)
+    assert "Source: a test. Objects as of 2026-11-25 09:46:40 UTC" in page.text
+    assert "Kubernetes v1.37.1" in page.text
+    assert "Feature gates assumed: all of DRA" in page.text
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_view_loads_nothing_from_elsewhere_and_has_no_inline_script_or_style(
+    open_page: Open, made: MadeCluster, view: str
+) -> None:
+    page = await shown(open_page(made), view)
+    for tag, attrs in page.tags:
+        assert "style" not in attrs
+        assert not any(name.startswith("on") for name in attrs)
+        if tag == "script":
+            assert attrs["src"] == f"/{TOKEN}/static/page.js"
+        for name in ("src", "href", "action"):
+            if name in attrs:
+                assert re.match(rf"/{TOKEN}/|#", str(attrs[name])), (tag, attrs)
+
+
+@pytest.mark.parametrize("name", ["page.css", "page.js", "icon.svg"])
+async def test_what_a_view_loads_is_there(open_page: Open, made: MadeCluster, name: str) -> None:
+    response = await open_page(made).get(f"static/{name}")
+    assert response.status_code == 200
+    assert response.content
+
+
+async def test_landing_leads_to_the_first_view(open_page: Open, made: MadeCluster) -> None:
+    response = await open_page(made).get("")
+    assert response.status_code == 303
+    assert response.headers["location"].startswith(f"/{TOKEN}/")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("node?name=n9", 404, "node n9 does not exist in a test"),
+        ("none", 404, "There is no view 'none'."),
+        ("map?page=0", 400, "page: expected 1 to 1, got 0"),
+        ("map?page=x", 400, "page: expected a number, got 'x'"),
+        ("map?page=²", 400, "page: expected a number"),
+        ("map?page=" + "9" * 5000, 400, "page: expected a number"),
+    ],
+)
+async def test_what_is_not_there_is_said_in_a_page(
+    open_page: Open, made: MadeCluster, path: str, status: int, said: str
+) -> None:
+    page = await shown(open_page(made), path, status)
+    assert said in page.text
+
+
+async def test_long_lists_have_pages(open_page: Open, made: MadeCluster) -> None:
+    for number in range(250):
+        made.nodes(f"m{number:03}")
+        made.gpus(f"m{number:03}", device("gpu-0"))
+    client = open_page(made)
+    first, last = await shown(client, "map"), await shown(client, "map?page=3")
+    assert "1 to 100 of 252, page 1 of 3" in first.text
+    assert "201 to 252 of 252, page 3 of 3" in last.text
+    links = [attrs["href"] for tag, attrs in first.tags if attrs.get("rel") == "next"]
+    assert links == [f"/{TOKEN}/map?page=2"]
+
+
+async def test_kinds_that_could_not_be_read_are_named(open_page: Open, made: MadeCluster) -> None:
+    made.missing = (MissingKind(kind="podgroups", reason="list podgroups: 403 Forbidden"),)
+    assert (
+        "Partial: podgroups could not be read: list podgroups: 403 Forbidden"
+        in (await shown(open_page(made), "map")).text
+    )
