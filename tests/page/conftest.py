@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import pytest
 from dra_extender.page.application import PageApplication
-from dra_extender.page.command_lines import CommandLines
 from dra_extender.page.sources import FixedState
+from dra_extender.page.views import CommandLines
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, request
 from tests.support.inspection.made_cluster import MadeCluster

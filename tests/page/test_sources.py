@@ -9,9 +9,9 @@ import httpx
 import pytest
 from dra_extender.inspection.followed_cluster import FollowedCluster
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.page.command_lines import CommandLines
 from dra_extender.page.server import PortError, serve
 from dra_extender.page.sources import FixedState, FollowedState
+from dra_extender.page.views import CommandLines
 
 from tests.support.inspection.made_cluster import MadeCluster
 from tests.support.inspection.served_cluster import put

@@ -13,11 +13,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from dra_extender.page.command_lines import CommandLines
 from dra_extender.page.guard import PageGuard
 from dra_extender.page.rendering import Renderer
 from dra_extender.page.sources import StateSource
-from dra_extender.page.views import Views
+from dra_extender.page.views import CommandLines, Views
 
 _TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.inspection.devices import DevicesReport, DeviceUse, PoolUse
 from dra_extender.inspection.holders import Holder, holder_text
-from dra_extender.page.paging import ListPart, part_of
+from dra_extender.page.query import ListPart, part_of
 
 ROWS: Final = 100
 """Pools on one page."""
@@ -86,7 +86,7 @@ def device_map(
     """One page of the pools of a driver (all if empty) on nodes with a text in their names.
 
     Raises:
-        PageError: there is no such page.
+        QueryError: there is no such page.
     """
     pools = [each for each in report.pools if driver in ("", each.driver) and nodes in each.node]
     part = part_of(len(pools), ROWS, page)

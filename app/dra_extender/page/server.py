@@ -12,9 +12,9 @@ from typing import Final
 import uvicorn
 
 from dra_extender.page.application import PageApplication
-from dra_extender.page.command_lines import CommandLines
 from dra_extender.page.guard import new_token
 from dra_extender.page.sources import FixedState, FollowedState
+from dra_extender.page.views import CommandLines
 
 LOOPBACK: Final = "127.0.0.1"
 _MOST_CONNECTIONS: Final = 128

@@ -1,23 +1,52 @@
 """The views: what each shows of a state of the cluster, as HTML."""
 
 from collections.abc import Callable, Mapping
+from shlex import join
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.features import FIELD_OF_NAME
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.why.why import UnknownPodError
-from dra_extender.page.command_lines import CommandLines
 from dra_extender.page.map_view import TileState, device_map
 from dra_extender.page.node_view import pool_sections
-from dra_extender.page.paging import PageError, page_number, part_of
+from dra_extender.page.query import Query, QueryError, page_number, part_of
 from dra_extender.page.rendering import Renderer
 from dra_extender.page.reports import Reports
 
+PROGRAM: Final = ("kubectl", "dra")
+_DEFAULT_NAMESPACE: Final = "default"
 _NODES: Final = 200
 """Names of nodes on one page."""
 
-Query = Mapping[str, str]
+
+class CommandLines:
+    """Command lines that ask the same cluster or snapshot as the page."""
+
+    def __init__(self, source: tuple[str, ...] = ()) -> None:
+        """`source` are the options that name it, such as `("--snapshot", "cluster.tar.gz")`."""
+        self._source = source
+
+    def waiting(self) -> str:
+        """All pods that wait."""
+        return self._line("why")
+
+    def why(self, namespace: str, name: str) -> str:
+        """Why one pod waits."""
+        return self._line("why", name, *(() if namespace == _DEFAULT_NAMESPACE else ("-n", namespace)))
+
+    def devices(self, node: str = "", driver: str = "") -> str:
+        """The devices of a node, or of all; of one driver, or of all."""
+        return self._line("devices", *((node,) if node else ()), *(("--driver", driver) if driver else ()))
+
+    def audit(self) -> str:
+        """Whether the cluster is sound."""
+        return self._line("audit")
+
+    def _line(self, *arguments: str) -> str:
+        # What begins with a minus sign would be taken for an option.
+        guarded = [each for each in arguments if not each.startswith("-") or each in ("-n", "--driver")]
+        return join((*PROGRAM, *guarded, *self._source))
 
 
 class View(NamedTuple):
@@ -67,12 +96,12 @@ class Views:
             return Answer(view(reports, query))
         except (UnknownNodeError, UnknownPodError) as problem:
             return self._problem(reports, str(problem), 404)
-        except PageError as problem:
+        except QueryError as problem:
             return self._problem(reports, str(problem), 400)
 
     def _map(self, reports: Reports, query: Query) -> str:
         driver, nodes = query.get("driver", ""), query.get("nodes", "")
-        shown = device_map(reports.devices, reports.totals, driver, nodes, page_number(query.get("page", "")))
+        shown = device_map(reports.devices, reports.totals, driver, nodes, page_number(query))
         return self._page(
             "map", "Map of devices", reports, self._commands.devices(driver=driver), map=shown, states=tuple(TileState)
         )
@@ -87,7 +116,7 @@ class Views:
             self._commands.devices(node=name),
             name=name,
             nodes=reports.nodes,
-            part=part_of(len(reports.nodes), _NODES, page_number(query.get("page", ""))),
+            part=part_of(len(reports.nodes), _NODES, page_number(query)),
             pools=pool_sections(report),
         )
 

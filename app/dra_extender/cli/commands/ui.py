@@ -18,9 +18,9 @@ from dra_extender.inspection.followed_cluster import FollowedCluster
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.page.command_lines import CommandLines
 from dra_extender.page.server import PortError, serve
 from dra_extender.page.sources import FixedState, FollowedState
+from dra_extender.page.views import CommandLines
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
