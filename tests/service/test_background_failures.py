@@ -23,6 +23,7 @@ from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.scheduling.requeue.waker import Waker
+from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.policy_reloader import PolicyReloader
 
 from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtures
@@ -41,6 +42,7 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.FOREIGN_ALLOCATIONS: (ConflictMonitor, "run"),
     BackgroundTask.GUARD_CLAIMS: (GuardClaims, "run"),
     BackgroundTask.POLICY: (PolicyReloader, "run"),
+    BackgroundTask.AUDIT: (AuditTask, "run"),
     BackgroundTask.COLLECTOR: (GarbageCollector, "run"),
     BackgroundTask.SERVICE_ROUTE: (Elected, "announce"),
 }

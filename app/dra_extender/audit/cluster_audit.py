@@ -63,7 +63,7 @@ def in_order(found: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
 
 
 def _pools(ledger: Ledger) -> Steps:
-    for pool_id in sorted({*ledger.claims.usage.pools, *(each.pool_id for each in ledger.slices.by_name.values())}):
+    for pool_id in {*ledger.claims.usage.pools, *(each.pool_id for each in ledger.slices.by_name.values())}:
         published = ledger.slices.of_pool(pool_id)
         problem = slice_finding(pool_id, published)
         if problem is not None:

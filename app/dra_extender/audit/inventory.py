@@ -1,5 +1,7 @@
-"""What is published, and what matches it: slices that contradict each other (by the allocator's rule, `allocator.pools`), and device
-classes, DeviceTaintRules and rules of the policy that have no effect.
+"""What is published, and what matches it: slices that contradict each other, and what has no effect on any device.
+
+The allocator's rule (`allocator.pools`) says which slices make a pool.  Without effect are device classes that match no device,
+DeviceTaintRules that taint none, and rules of the policy that change none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +17,6 @@ from dra_extender.model.device_taint_rule import DeviceTaintRule
 from dra_extender.model.resource_slice import ResourceSlice
 
 _NOTHING: Final = "matches none of {} published devices"
-
 _MOST_TOGETHER: Final = 64
 """Slices for all nodes that are looked at together with those of each node, on average; with more of them they are left out."""
 
@@ -35,33 +36,39 @@ def slice_finding(pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditF
 
 
 def unmatched_classes(classes: Iterable[DeviceClass], slices: Sequence[ResourceSlice]) -> Iterator[AuditFinding | None]:
-    """A finding for each class that matches no device, with the first error of its selectors; None after each device."""
+    """A finding for each class that matches no device, with the first error of its selectors; None after each class and device."""
     programs = ProgramCache()
-    open_classes = {
-        each.name: SelectorList(
-            ["" if selector.cel is None else selector.cel.expression for selector in each.spec.selectors], programs
-        )
-        for each in classes
-    }
-    yield None
+    unmatched: dict[str, SelectorList] = {}
+    for each in classes:
+        expressions = ["" if selector.cel is None else selector.cel.expression for selector in each.spec.selectors]
+        unmatched[each.name] = SelectorList(expressions, programs)
+        yield None
     problems: dict[str, str] = {}
     for published, position in _distinct_devices(slices):
-        if not open_classes:
+        if not unmatched:
             return
-        activation = activation_of(published, published.devices[position])
-        for name, selectors in tuple(open_classes.items()):
-            try:
-                if selectors.evaluate(published, position, None, activation):
-                    del open_classes[name]
-            except SelectorError as problem:
-                problems.setdefault(name, str(problem))
-            except SelectionTimeoutError:
-                problems.setdefault(name, "its selectors take too long")
+        if position is not None:
+            _drop_matching(unmatched, published, position, problems)
         yield None
     total = sum(len(each.devices) for each in slices)
-    for name in sorted(open_classes):
+    for name in sorted(unmatched):
         error = f"; {problems[name]}" if name in problems else ""
         yield finding(Check.CLASS_WITHOUT_DEVICES, f"class {name}", _NOTHING.format(total) + error)
+
+
+def _drop_matching(
+    unmatched: dict[str, SelectorList], published: ResourceSlice, position: int, problems: dict[str, str]
+) -> None:
+    """Drop the classes that match a device; the first error of each is added to `problems`."""
+    activation = activation_of(published, published.devices[position])
+    for name, selectors in tuple(unmatched.items()):
+        try:
+            if selectors.evaluate(published, position, None, activation):
+                del unmatched[name]
+        except SelectorError as problem:
+            problems.setdefault(name, str(problem))
+        except SelectionTimeoutError:
+            problems.setdefault(name, "its selectors take too long")
 
 
 def taint_rules_without_effect(
@@ -97,8 +104,11 @@ def _taints_any(rule: DeviceTaintRule, slices: Iterable[ResourceSlice]) -> bool:
     )
 
 
-def _distinct_devices(slices: Sequence[ResourceSlice]) -> Iterator[tuple[ResourceSlice, int]]:
-    """A device (slice, position) of each kind that expressions can tell apart; names of devices are not among what they see."""
+def _distinct_devices(slices: Sequence[ResourceSlice]) -> Iterator[tuple[ResourceSlice, int | None]]:
+    """A device (slice, position) of each kind that expressions can tell apart, and (slice, None) after each slice.
+
+    Names of devices are not among what expressions see.
+    """
     seen: set[object] = set()
     for published in slices:
         for position, device in enumerate(published.devices):
@@ -106,6 +116,7 @@ def _distinct_devices(slices: Sequence[ResourceSlice]) -> Iterator[tuple[Resourc
             if kind not in seen:
                 seen.add(kind)
                 yield published, position
+        yield published, None
 
 
 def _kind(published: ResourceSlice, device: Device) -> tuple[object, ...]:

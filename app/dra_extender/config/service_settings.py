@@ -140,6 +140,13 @@ class LeaderElectionSettings(SettingsGroup):
             return None
 
 
+class AuditSettings(SettingsGroup):
+    """The audit that the service makes of its caches (docs/audit.md)."""
+
+    enabled: bool = Field(True, description="Look for what is wrong in the cluster, and count it in the metrics")
+    interval_seconds: float = Field(60.0, ge=1, le=86400, description="Seconds between two audits")
+
+
 class LogSettings(SettingsGroup):
     """Log lines on standard error."""
 

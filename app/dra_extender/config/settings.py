@@ -20,7 +20,13 @@ from pydantic_settings import (
 )
 
 from dra_extender.config.scheduling_settings import FeatureSettings, SchedulingSettings
-from dra_extender.config.service_settings import ClusterSettings, LeaderElectionSettings, LogSettings, ServerSettings
+from dra_extender.config.service_settings import (
+    AuditSettings,
+    ClusterSettings,
+    LeaderElectionSettings,
+    LogSettings,
+    ServerSettings,
+)
 from dra_extender.manifests.documents import YamlError, read_yaml
 from dra_extender.manifests.problems import FieldProblem, sentence_of
 
@@ -45,6 +51,7 @@ class Settings(BaseSettings):
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     features: FeatureSettings = FeatureSettings()
+    audit: AuditSettings = AuditSettings()
     log: LogSettings = LogSettings()
 
     @classmethod

@@ -41,6 +41,7 @@ class BackgroundTask(StrEnum):
     FOREIGN_ALLOCATIONS = "foreign-allocations"
     GUARD_CLAIMS = "guard-claims"
     POLICY = "policy"
+    AUDIT = "audit"
     COLLECTOR = "collector"
     LEASE = "lease"
     SERVICE_ROUTE = "service-route"

@@ -46,6 +46,11 @@ class PolicyReloader:
         self._ineffective: Sequence[str] = ()
         self._checked: tuple[PolicyOverlay | None, int] = (None, -1)
 
+    @property
+    def ineffective(self) -> Sequence[str]:
+        """A sentence for each rule in force that had no effect at the last check."""
+        return self._ineffective
+
     def load(self) -> None:
         """Read the file before anything is decided.  One that does not exist (yet) means no policy.
 

@@ -5,7 +5,7 @@ Start:
 1. the HTTP server: probes and metrics are served, the verbs respond with an error;
 2. the policy file is read;
 3. the watches of the cluster begin, until every kind is listed;
-4. background work begins: garbage collection, checks of the policy file;
+4. background work begins: garbage collection, checks of the policy file, audits;
 5. with leader election, the replica stands by until it holds the lease, and lists every kind again;
 6. the use cases start, the gate opens, and the endpoint of the Service is published.
 
@@ -14,6 +14,7 @@ replica that loses its lease goes back to step 5.
 """
 
 import asyncio
+import math
 import socket
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ import structlog
 
 from dra_extender.api.application import create_app
 from dra_extender.api.health import Health, ReadinessGate
+from dra_extender.audit.cluster_audit import AuditedCluster
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import EventSink, sinks_of
@@ -32,6 +34,7 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import STOPPING
+from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.http_server import serving
 from dra_extender.service.leadership import Leadership
 from dra_extender.service.policy_reloader import PolicyReloader
@@ -88,6 +91,16 @@ class Service:
             seconds=settings.scheduling.policy_check_seconds,
             compatibility_groups=settings.features.compatibility_groups,
         )
+        self.audit = AuditTask(
+            AuditedCluster(
+                self.ledger,
+                cluster.clock.now,
+                options.binding_timeout_seconds if features.device_binding_and_status else math.inf,
+                policy_messages=lambda: self.policy.ineffective,
+            ),
+            metrics,
+            settings.audit,
+        )
         self._supervisor = Supervisor(metrics.background_failed)
         self._phase: str | None = LOADING
         self._settings = settings.server
@@ -133,6 +146,7 @@ class Service:
             self.health.notes(each.notes)
         self.health.notes(self._cluster.notes)
         self.health.notes(self.policy.notes)
+        self.health.notes(self.audit.notes)
         self.health.notes(self._kept_claims)
         self.health.notes(self.extender.group_claims.notes)
         metrics.before_render(lambda: metrics.leader(self._leadership is None or self._leadership.reason() is None))
@@ -149,7 +163,11 @@ class Service:
                 return
             collector.freeze()
             keep = self._supervisor.keep
-            background = [keep(BackgroundTask.COLLECTOR, collector.run), keep(BackgroundTask.POLICY, self.policy.run)]
+            background = [
+                keep(BackgroundTask.COLLECTOR, collector.run),
+                keep(BackgroundTask.POLICY, self.policy.run),
+                keep(BackgroundTask.AUDIT, self.audit.run),
+            ]
             try:
                 await self._terms(stopped)
             finally:

@@ -15,7 +15,7 @@ from dra_extender.telemetry.binding_conditions import BindingMetrics
 from dra_extender.telemetry.calls import CallMetrics
 from dra_extender.telemetry.claims import ClaimMetrics
 from dra_extender.telemetry.decisions import DecisionMetrics
-from dra_extender.telemetry.declaration import MetricGroup, counter, declared, gauge, plain_gauge
+from dra_extender.telemetry.declaration import MetricGroup, counter, declared, gauge, plain_counter, plain_gauge
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -50,6 +50,14 @@ class ReplicaMetrics(MetricGroup):
         "Failures of background tasks, by task; each is logged, and the task starts again or continues with the next object",
         "task",
     )
+    _audits = plain_counter("audits", "Audits that the service has made of its caches (docs/audit.md)")
+    _audit_seconds = plain_counter("audit_seconds", "Seconds of work of these audits, without their pauses")
+    _audit_findings = gauge(
+        "audit_findings",
+        "What the last two audits both found, by check (docs/audit.md) and severity: error, warning",
+        "check",
+        "severity",
+    )
     _build_info = gauge("build_info", "Always 1; the labels are what is running", "version", "python")
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -68,6 +76,15 @@ class ReplicaMetrics(MetricGroup):
     def leads(self, leads: bool) -> None:
         """A term of this replica as leader began or ended."""
         self._leader_changes.of("won" if leads else "lost").inc()
+
+    def audited(self, work: float) -> None:
+        """An audit has come to its end, with so many seconds of work."""
+        self._audits.inc()
+        self._audit_seconds.inc(work)
+
+    def audit_findings(self, check: str, severity: str, number: int) -> None:
+        """How many findings of a check there are."""
+        self._audit_findings.of(check, severity).set(number)
 
     def background_failed(self, task: str) -> None:
         """Something failed in the background."""

@@ -1,0 +1,91 @@
+"""The audit that the running service makes of its caches, beside the calls of kube-scheduler."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+
+from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps, in_order
+from dra_extender.audit.findings import AuditFinding, Check
+from dra_extender.config.service_settings import AuditSettings
+from dra_extender.telemetry.metrics import Metrics
+
+TURN_SECONDS: Final = 0.005
+"""So long it works without a pause."""
+PAUSE_SECONDS: Final = 0.02
+"""So long it pauses, so that it takes a fifth of the time at most while it works."""
+_MOST_LOGGED: Final = 20
+_LOG = structlog.get_logger(__name__)
+
+
+class AuditTask:
+    """Audits the caches again and again; `notes` for the readiness page.
+
+    What happens while objects of several kinds change one after the other is no fault.  So a finding counts once two audits in a
+    row have it.  Each is logged once, up to a limit for each audit; all are counted in the metric.
+    """
+
+    def __init__(
+        self,
+        cluster: AuditedCluster,
+        metrics: Metrics,
+        settings: AuditSettings,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+        self._settings = settings
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._seen: frozenset[AuditFinding] = frozenset()
+        self._counted: frozenset[AuditFinding] = frozenset()
+
+    async def run(self) -> None:
+        """Audit until cancelled; returns at once if the setting says so."""
+        while self._settings.enabled:
+            await self._sleep(self._settings.interval_seconds)
+            await self.look()
+
+    async def look(self) -> tuple[AuditFinding, ...]:
+        """Audit once; returns what this audit and the one before have found, errors first."""
+        found = await self._find()
+        lasting = found & self._seen
+        self._seen = found
+        self._report(lasting)
+        return in_order(lasting)
+
+    def notes(self) -> Mapping[str, str]:
+        """How many findings there are, by check."""
+        counts = Counter(each.check.value for each in self._counted)
+        text = ", ".join(f"{check} {number}" for check, number in sorted(counts.items()))
+        return {"audit": text} if text else {}
+
+    async def _find(self) -> frozenset[AuditFinding]:
+        found: set[AuditFinding] = set()
+        turn, worked = self._monotonic(), 0.0
+        for each in audit_steps(self._cluster):
+            if each is not None:
+                found.add(each)
+            now = self._monotonic()
+            if now - turn >= TURN_SECONDS:
+                worked += now - turn
+                await self._sleep(PAUSE_SECONDS)
+                turn = self._monotonic()
+        self._metrics.audited(worked + self._monotonic() - turn)
+        return frozenset(found)
+
+    def _report(self, lasting: frozenset[AuditFinding]) -> None:
+        counts = Counter(each.check for each in lasting)
+        for check in Check:
+            self._metrics.audit_findings(check.value, check.severity.value, counts[check])
+        new = in_order(lasting - self._counted)
+        for each in new[:_MOST_LOGGED]:
+            _LOG.warning("the audit has a finding", check=each.check.value, about=each.about, detail=each.detail)
+        if len(new) > _MOST_LOGGED:
+            _LOG.warning("the audit has further findings", number=len(new) - _MOST_LOGGED)
+        self._counted = lasting

@@ -1,0 +1,147 @@
+"""The audit of the running service: when it pauses, what it counts, and what it says."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from dra_extender.audit.cluster_audit import AuditedCluster
+from dra_extender.audit.findings import Check
+from dra_extender.config.service_settings import AuditSettings
+from dra_extender.service.audit_task import PAUSE_SECONDS, TURN_SECONDS, AuditTask
+from dra_extender.telemetry.metrics import Metrics
+from structlog.testing import capture_logs
+
+from tests.support.audit.mutations import class_of_nothing, whole_device_twice
+from tests.support.audit.sound_cluster import SoundCluster
+from tests.support.inspection.made_cluster import NOW
+
+TIMEOUT: Final = 600.0
+FOUND: Final = 'dra_extender_audit_findings{check="double_allocation",severity="error"} '
+
+
+class Clock:
+    """Time passes by a step at each look at it, and by as much as is slept."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.time = 0.0
+        self.step = step
+        self.slept: list[float] = []
+        self.on_sleep: Callable[[], None] = lambda: None
+
+    def monotonic(self) -> float:
+        self.time += self.step
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+        self.on_sleep()
+
+
+def task(cluster: SoundCluster, clock: Clock, *, enabled: bool = True) -> tuple[AuditTask, Metrics]:
+    metrics = Metrics()
+    audited = AuditedCluster(cluster.made.view().ledger, lambda: NOW, TIMEOUT)
+    settings = AuditSettings(enabled=enabled, interval_seconds=7)
+    return AuditTask(audited, metrics, settings, sleep=clock.sleep, monotonic=clock.monotonic), metrics
+
+
+async def test_finding_counts_once_two_audits_in_a_row_have_it_and_is_logged_once() -> None:
+    cluster = SoundCluster(3)
+    _, device = whole_device_twice(cluster)
+    audit, metrics = task(cluster, Clock())
+
+    with capture_logs() as logs:
+        assert await audit.look() == ()
+        assert FOUND + "0.0" in (await metrics.render()).decode()
+        assert [each.check for each in await audit.look()] == [Check.DOUBLE_ALLOCATION]
+        await audit.look()
+
+    assert FOUND + "1.0" in (await metrics.render()).decode()
+    assert audit.notes() == {"audit": "double_allocation 1"}
+    assert [(each["check"], each["about"]) for each in logs] == [("double_allocation", f"device {device}")]
+
+
+async def test_finding_that_is_over_counts_no_more() -> None:
+    cluster = SoundCluster(3)
+    class_of_nothing(cluster)
+    view = cluster.made.view()
+    metrics = Metrics()
+    audit = AuditTask(AuditedCluster(view.ledger, lambda: NOW, TIMEOUT), metrics, AuditSettings())
+    await audit.look()
+    assert len(await audit.look()) == 1
+    del view.ledger.classes["misspelt"]
+    assert await audit.look() == ()
+    assert audit.notes() == {}
+    assert 'check="class_without_devices",severity="warning"} 0.0' in (await metrics.render()).decode()
+
+
+async def test_it_pauses_before_it_has_worked_for_long() -> None:
+    clock = Clock(step=TURN_SECONDS / 4)
+    audit, metrics = task(SoundCluster(3), clock)
+    await audit.look()
+    assert len(clock.slept) > 5
+    assert set(clock.slept) == {PAUSE_SECONDS}
+    text = (await metrics.render()).decode()
+    assert "dra_extender_audits_total 1.0" in text
+    worked = float(text.partition("\ndra_extender_audit_seconds_total ")[2].partition("\n")[0])
+    assert worked == pytest.approx(clock.time - sum(clock.slept), rel=0.5)
+
+
+async def test_what_changes_during_a_pause_is_looked_at_as_it_is_then() -> None:
+    """Claims, pods and slices that are gone by the time their turn comes are no finding and no failure."""
+    cluster = SoundCluster(3)
+    view = cluster.made.view()
+    clock = Clock(step=TURN_SECONDS)
+    audit = AuditTask(
+        AuditedCluster(view.ledger, lambda: NOW, TIMEOUT),
+        Metrics(),
+        AuditSettings(),
+        sleep=clock.sleep,
+        monotonic=clock.monotonic,
+    )
+
+    def shrink() -> None:
+        for pod in list(view.ledger.pods.all())[:1]:
+            view.ledger.pod_gone(pod.namespace, pod.name, pod.uid)
+        for record in list(view.ledger.claims.records())[:1]:
+            view.ledger.claim_gone(*record.claim.metadata.key, record.claim.metadata.uid)
+        for name in list(view.ledger.slices.by_name)[:1]:
+            view.ledger.overlays.withdraw(name)
+
+    clock.on_sleep = shrink
+    await audit.look()
+    assert not list(view.ledger.claims.records())
+    clock.on_sleep = lambda: None
+    await audit.look()
+    assert {each.check for each in await audit.look()} <= {Check.CLASS_WITHOUT_DEVICES, Check.MISSING_CLAIM}
+
+
+async def test_it_audits_at_its_interval_and_not_at_all_if_it_is_switched_off() -> None:
+    off, _ = task(SoundCluster(3), Clock(), enabled=False)
+    await off.run()
+
+    clock = Clock()
+    audit, metrics = task(SoundCluster(3), clock)
+
+    def stop() -> None:
+        if len(clock.slept) == 3:
+            raise ConnectionAbortedError
+
+    clock.on_sleep = stop
+    with pytest.raises(ConnectionAbortedError):
+        await audit.run()
+    assert clock.slept == [7, 7, 7]
+    assert "dra_extender_audits_total 2.0" in (await metrics.render()).decode()
+
+
+async def test_log_of_one_audit_is_bounded() -> None:
+    cluster = SoundCluster(3)
+    for index in range(30):
+        class_of_nothing(cluster)
+        cluster.made.objects["deviceclasses"][-1]["metadata"]["name"] = f"misspelt-{index}"
+    audit, _ = task(cluster, Clock())
+    await audit.look()
+    with capture_logs() as logs:
+        assert len(await audit.look()) == 30
+    assert len(logs) == 21
+    assert logs[-1]["number"] == 10
