@@ -81,6 +81,17 @@ class ClusterView:
                 found[facts.key] = facts
         return found
 
+    def stored(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
+        """The object of a plural kind as it was read (API JSON); None if it is not there."""
+        mark = name.encode()
+        for data in self._objects.of(kind):
+            if mark in data:
+                found: dict[str, Any] = msgspec.json.decode(data)
+                metadata = found.get("metadata", {})
+                if (metadata.get("namespace", ""), metadata.get("name")) == (namespace, name):
+                    return found
+        return None
+
     @cached_property
     def node_fit(self) -> NodeFit | None:
         """Judges nodes by what is beside devices; None where nodes or pods could not be read."""

@@ -10,6 +10,7 @@ import structlog
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.accounts import DeviceAccount
+from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved
 from dra_extender.ledger.ledger import Ledger
@@ -258,9 +259,16 @@ class Extender:
         """See Filter.forget_plan."""
         self._filter.forget_plan(pod)
 
-    def accounts(self, demand: Demand, node: Node, request: tuple[str, str]) -> Iterator[DeviceAccount]:
+    def accounts(
+        self, demand: Demand, node: Node, request: tuple[str, str], *, explains_selectors: bool = True
+    ) -> Iterator[DeviceAccount]:
         """See NodeAllocator.accounts."""
-        return self._allocator.accounts(demand, node, self._context.ledger.usage(), request)
+        usage = self._context.ledger.usage()
+        return self._allocator.accounts(demand, node, usage, request, explains_selectors=explains_selectors)
+
+    def pools_of(self, node: Node) -> NodePools | None:
+        """See NodeAllocator.pools_of."""
+        return self._allocator.pools_of(node)
 
     async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """See Prioritize."""

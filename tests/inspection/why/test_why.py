@@ -79,7 +79,7 @@ def test_next_step_asks_for_what_the_nearest_device_has_and_names_all_nodes_that
     assert sorted(step.nodes) == ["n2", "n3"]
 
 
-def test_no_next_step_asks_for_what_the_class_forbids(made: MadeCluster) -> None:
+def test_class_that_forbids_all_devices_is_changed_or_another_one_is_used(made: MadeCluster) -> None:
     gpus_of(made, {"n1": "20Gi"})
     made.add(device_class("large", memory("80Gi")))
     made.pod("train", request("gpu", "large"))
@@ -87,7 +87,10 @@ def test_no_next_step_asks_for_what_the_class_forbids(made: MadeCluster) -> None
     report = asked(made, "train")
 
     assert only(report).code == "NO_MATCH"
-    assert report.next == ()
+    assert [each.text for each in report.next] == [
+        "have DeviceClass large ask for memory >= 20Gi",
+        "use the DeviceClass gpu",
+    ]
 
 
 def test_device_in_use_is_said_with_its_holder_and_the_pod_to_end(made: MadeCluster) -> None:

@@ -12,6 +12,7 @@ from dra_extender.allocator.rules.compatibility import GroupState
 from dra_extender.allocator.rules.counters import Shortage
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.rules.shared_capacity import CapacityShortage
 from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import SearchEndedError
@@ -21,17 +22,23 @@ from dra_extender.model.node import Node
 
 
 class GroupConflict(NamedTuple):
-    """What a device declares on a counter set, and which groups are in force there (None: members without groups)."""
+    """What a device declares on a counter set, and which groups are in force there (None: members without groups).
+
+    `counters` has what remains of each counter of the set; `suffice`: of all that the device draws on enough remains.
+    """
 
     entry: CounterConsumption
     state: GroupState
+    counters: tuple[Shortage, ...] = ()
+    suffice: bool = False
 
 
 class DeviceAccount(NamedTuple):
     """One device: why the request cannot have it now, or that it can (`code` None).
 
     `detail` is a sentence, empty where the code says it all.  `distance` tells how far a device is that no selector means (see
-    `cel.explain.nearness`), 0 for any other.
+    `cel.explain.nearness`), 0 for any other.  `shortage`, `capacity` and `conflict` have the amounts and groups behind the codes
+    COUNTERS, CAPACITY and GROUPS.
     """
 
     device_id: DeviceId
@@ -39,15 +46,24 @@ class DeviceAccount(NamedTuple):
     detail: str = ""
     distance: float = 0.0
     shortage: Shortage | None = None
+    capacity: CapacityShortage | None = None
     conflict: GroupConflict | None = None
 
 
 def device_accounts(
-    demand: Demand, node: Node, pools: NodePools, usage: Usage, only: tuple[str, str], deadline: Deadline | None = None
+    demand: Demand,
+    node: Node,
+    pools: NodePools,
+    usage: Usage,
+    only: tuple[str, str],
+    deadline: Deadline | None = None,
+    *,
+    explains_selectors: bool = True,
 ) -> Iterator[DeviceAccount]:
     """Every device of the node for one request, (claim, request or `request/alternative`), in the order of the search.
 
-    A `Budget` as deadline is charged for what is evaluated and explained.
+    A `Budget` as deadline is charged for what is evaluated and explained.  Without `explains_selectors`, devices that no selector
+    means have neither detail nor distance.
     """
     view = NodeView(node, pools, usage, deadline)
     state = SearchState(demand, view)
@@ -55,7 +71,8 @@ def device_accounts(
         for position, request in enumerate(claim.requests):
             for wanted in request.options:
                 if (claim.label, wanted.name) == only:
-                    yield from _Accounts(view, state, DeviceSlot(index, position, 0, wanted), claim.label)
+                    slot = DeviceSlot(index, position, 0, wanted)
+                    yield from _Accounts(view, state, slot, claim.label, explains_selectors=explains_selectors)
 
 
 class RequestCheck:
@@ -93,11 +110,14 @@ class RequestCheck:
 
 
 class _Accounts:
-    def __init__(self, view: NodeView, state: SearchState, slot: DeviceSlot, label: str) -> None:
+    def __init__(
+        self, view: NodeView, state: SearchState, slot: DeviceSlot, label: str, *, explains_selectors: bool
+    ) -> None:
         self._view = view
         self._state = state
+        self._slot = slot
         self._check = RequestCheck(view, state, slot, label)
-        self._unmet = UnmetSelectors(slot.wanted.selectors, view.deadline)
+        self._unmet = UnmetSelectors(slot.wanted.selectors, view.deadline) if explains_selectors else None
 
     def __iter__(self) -> Iterator[DeviceAccount]:
         pools = self._view.pools
@@ -113,6 +133,8 @@ class _Accounts:
         if code is None:
             return DeviceAccount(device_id, None)
         if code is Code.NO_MATCH:
+            if self._unmet is None:
+                return DeviceAccount(device_id, code)
             position = location - view.base
             text, distance = (
                 self._unmet.of(view.published, position),
@@ -124,6 +146,7 @@ class _Accounts:
             code,
             self._check.detail(code, location, verdict),
             shortage=self._shortage(location) if code is Code.COUNTERS else None,
+            capacity=self._capacity(location) if code is Code.CAPACITY else None,
             conflict=self._conflict(location) if code is Code.GROUPS else None,
         )
 
@@ -132,8 +155,14 @@ class _Accounts:
         tables = self._state.tables(pools.views[location].pool)
         return tables.counters.shortage(pools.devices[location].consumes_counters)
 
+    def _capacity(self, location: int) -> CapacityShortage | None:
+        return self._view.sharing.exhausted(self._slot.wanted, location)
+
     def _conflict(self, location: int) -> GroupConflict | None:
         pools = self._view.pools
-        groups = self._state.tables(pools.views[location].pool).groups
-        found = None if groups is None else groups.conflict(pools.devices[location].consumes_counters)
-        return None if found is None else GroupConflict(*found)
+        tables, drawn = self._state.tables(pools.views[location].pool), pools.devices[location].consumes_counters
+        found = None if tables.groups is None else tables.groups.conflict(drawn)
+        if found is None:
+            return None
+        left = tuple(each for each in tables.counters.left(drawn) if each.counter_set == found[0].counter_set)
+        return GroupConflict(*found, left, tables.counters.shortage(drawn) is None)

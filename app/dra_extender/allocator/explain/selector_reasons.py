@@ -1,11 +1,13 @@
 """Why a device is not one that a request means: the selector that is false there, with the values on both sides."""
 
+from collections.abc import Hashable
 from typing import Final
 
+from dra_extender.allocator.demand.demand import Reads, is_read
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
 from dra_extender.cel.explain.evaluation import ExplainableExpression
 from dra_extender.cel.explain.explain import explain, one_line
-from dra_extender.cel.explain.nearness import distance
+from dra_extender.cel.explain.nearness import distance, required_driver
 from dra_extender.cel.explain.values import shortened
 from dra_extender.cel.program import Program
 from dra_extender.cel.runtime.budget import Budget
@@ -20,12 +22,38 @@ CUT: Final = "the values were not looked up: the limit for explanations was reac
 class UnmetSelectors:
     """Tells which selector is false on a device, and why; an expression is prepared for that once for all devices."""
 
-    def __init__(self, selectors: SelectorList, deadline: Deadline | None) -> None:
+    def __init__(self, selectors: SelectorList, deadline: Deadline | None = None) -> None:
         """Explain these selectors; a `Budget` as deadline is charged for it, and says when it has to be cut."""
         self._selectors = selectors
         self._deadline = deadline
         self._budget = deadline if isinstance(deadline, Budget) else None
         self._prepared: dict[str, ExplainableExpression] = {}
+        self._reads = _reads(selectors)
+
+    @property
+    def driver(self) -> str | None:
+        """The driver that a device must have, as far as a selector says so."""
+        programs = (each for each in self._selectors.programs if isinstance(each, Program))
+        return next((name for each in programs if (name := required_driver(self._explainable(each))) is not None), None)
+
+    def first(self, published: ResourceSlice, position: int) -> int | None:
+        """The index of the first selector that is not true on the device; None if there is none."""
+        activation = activation_of(published, published.devices[position])
+        for index, program in enumerate(self._selectors.programs):
+            try:
+                if not isinstance(program, Program) or not program.matches(activation, **within(self._deadline)):
+                    return index
+            except (CelBudgetError, CelDeadlineError, CelRuntimeError):
+                return index
+        return None
+
+    def content(self, published: ResourceSlice, position: int) -> Hashable:
+        """Equal for devices in which the selectors read the same."""
+        device, reads = published.devices[position], self._reads
+        attributes = device.attributes
+        if reads is not None:
+            attributes = tuple(each for each in attributes if is_read(reads, published.driver, each[0]))
+        return (published.driver, attributes, device.capacity, device.allow_multiple_allocations)
 
     def of(self, published: ResourceSlice, position: int) -> str:
         """E.g. `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`; empty if no selector is false there.
@@ -70,3 +98,14 @@ class UnmetSelectors:
                 program.expression, program.emulate, self._budget
             )
         return prepared
+
+
+def _reads(selectors: SelectorList) -> Reads | None:
+    """The attributes that the selectors may read; None if they may read any."""
+    names: set[str] = set()
+    for each in selectors.programs:
+        if isinstance(each, Program):
+            if each.reads is None:
+                return None
+            names |= each.reads
+    return frozenset(names)

@@ -30,7 +30,8 @@ class Pool:
 
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
     order given.  A pool with a `problem` (POOL_INCOMPLETE, POOL_INVALID, GROUPS_OFF; `detail` describes it) offers no devices;
-    `hidden` counts those of its slices for this node.
+    `hidden` counts those of its slices for this node.  Of an incomplete pool, `found` of `expected` slices of this `generation` are
+    there.
     `has_compatibility_rules`: a device of the pool has `compatibleOnlyWith`.  `has_node_rules`: such a rule concerns the devices of
     the whole node.
     """
@@ -43,6 +44,9 @@ class Pool:
     has_compatibility_rules: bool = False
     has_node_rules: bool = False
     hidden: int = 0
+    generation: int = 0
+    found: int = 0
+    expected: int = 0
 
     @property
     def label(self) -> str:
@@ -234,10 +238,16 @@ def _incomplete(pool_id: PoolId, known: KnownSlices) -> _BuiltPool:
 
 
 def _problematic(pool_id: PoolId, known: KnownSlices, problem: Code, detail: str) -> _BuiltPool:
-    hidden = sum(len(each.devices) for each in known.relevant)
-    return _BuiltPool(
-        has_binding_conditions=False, pool=Pool(pool_id=pool_id, problem=problem, detail=detail, hidden=hidden)
+    pool = Pool(
+        pool_id=pool_id,
+        problem=problem,
+        detail=detail,
+        hidden=sum(len(each.devices) for each in known.relevant),
+        generation=known.relevant[0].generation,
+        found=known.published,
+        expected=known.expected,
     )
+    return _BuiltPool(has_binding_conditions=False, pool=pool)
 
 
 def _offers(published: ResourceSlice, *, beside_counters: bool) -> bool:

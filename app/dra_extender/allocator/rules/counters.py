@@ -1,6 +1,6 @@
 """Shared counters of partitionable devices (KEP-4815)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -74,6 +74,11 @@ class CounterTable:
             fitting = [count for count, total in enumerate(accumulate(amounts), start=1) if total <= left]
             found = min(found, max(fitting, default=0))
         return found
+
+    def left(self, consumption: Sequence[CounterConsumption]) -> Iterator[Shortage]:
+        """What remains of each counter that a device would draw on, whether or not it suffices."""
+        for key, amount in self._draws(consumption):
+            yield Shortage(counter_set=key[0], counter=key[1], remaining=self._remaining[key], asked=amount)
 
     def shortage(self, consumption: Sequence[CounterConsumption]) -> Shortage | None:
         """The first counter that a device would overdraw, or that is overdrawn already."""

@@ -1,4 +1,4 @@
-"""How far a device is from satisfying an expression: the nearest of many devices has the least distance."""
+"""How far a device is from satisfying an expression: the nearest of many has the least distance; which driver it needs."""
 
 from typing import Any, Final
 
@@ -35,6 +35,32 @@ def distance(expression: ExplainableExpression, device: DeviceActivation, budget
     if device.defect is not None:
         return _WRONG
     return _distance(evaluation, evaluation.root, wanted=True)
+
+
+def required_driver(expression: ExplainableExpression) -> str | None:
+    """The driver that a device must have: `device.driver == "..."`, alone or joined by `&&`; None if there is no such part."""
+    pending = [expression.root]
+    while pending:
+        item = pending.pop(0)
+        if isinstance(item.checked, typed_ast.Logical) and item.checked.absorbing is False:
+            pending += operands(item)
+        elif isinstance(item.node, ast.CallExpression) and item.node.function == "_==_":
+            found = _driver_of(item.node)
+            if found is not None:
+                return found
+    return None
+
+
+def _driver_of(comparison: ast.CallExpression) -> str | None:
+    values = [each.value for each in comparison.arguments if isinstance(each, ast.Literal)]
+    reads_driver = any(
+        isinstance(each, ast.Select)
+        and each.field == "driver"
+        and isinstance(each.operand, ast.Identifier)
+        and each.operand.name == "device"
+        for each in comparison.arguments
+    )
+    return values[0] if reads_driver and values and isinstance(values[0], str) else None
 
 
 def _distance(evaluation: Evaluation, item: ExplainedPart, *, wanted: bool) -> float:

@@ -11,7 +11,7 @@ from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.pod import Pod
-from dra_extender.model.snapshot import allocated_at
+from dra_extender.model.snapshot import allocated_at, results_of
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -135,8 +135,10 @@ def _awaited(view: ClusterView, allocated: Sequence[FoundClaim]) -> Iterator[Awa
         if verdict.readiness is Readiness.READY:
             continue
         for device in verdict.problems:
+            requests = (result.request for result in results_of(claim) if result.device_id == device.device)
             yield AwaitedDevice(
                 claim=each.label,
+                request=next(requests, ""),
                 device=device.name,
                 conditions=device.conditions,
                 state=verdict.readiness.value,

@@ -1,26 +1,32 @@
-"""Of all devices on the nodes that share a reason, the one that came closest, and who is in its way."""
+"""The device that came closest, of those that the selectors of a request mean on the nodes of one reason; who is in its way."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.accounts import DeviceAccount
+from dra_extender.allocator.explain.messages import taint_text
+from dra_extender.allocator.rules.counters import Shortage
+from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.rules.verdict import published_pool
-from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.holders import Holders
-from dra_extender.inspection.why.report import CounterNeed, HolderShare, NearestDevice
+from dra_extender.inspection.holders import HeldDevice, Holders
+from dra_extender.inspection.why.report import CapacityNeed, CounterNeed, DeviceCount, HolderShare, NearestDevice
 from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
 
-_MOST_NODES: Final = 400
+MOST_NODES: Final = 200
 """Nodes of one reason that are looked at, spread evenly over all of them."""
-_RANK: Final = {code: rank for rank, code in enumerate((*NEAREST_MISS_FIRST, Code.NO_MATCH, Code.OTHER_NODE))}
+_OF_WHOLE_SETS: Final = (Code.COUNTERS, Code.GROUPS)
 
 
-class _Candidate(NamedTuple):
+class NodeAccount(NamedTuple):
+    """All devices of a node that the selectors of a request mean, and how many of them it could have by themselves."""
+
     node: Node
-    account: DeviceAccount
+    devices: tuple[DeviceAccount, ...]
+    available: int
 
 
 class NearestDevices:
@@ -30,39 +36,71 @@ class NearestDevices:
         self._view = view
         self._holders = Holders(view.ledger)
 
-    def find(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str], code: Code) -> NearestDevice | None:
-        """The nearest device for a request (claim, request) that fails with this code on these nodes; None if there is none.
-
-        Devices with the code itself come first; of those that no selector means, that with the least distance.
-        """
-        best = min(self._candidates(demand, request, nodes), key=lambda each: _order(each.account, code), default=None)
-        return None if best is None else self._described(best)
-
-    def _candidates(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> Iterator[_Candidate]:
-        step = max(1, len(nodes) // _MOST_NODES)
+    def accounts(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeAccount]:
+        """The devices of these nodes for a request (claim, request); of many nodes as many as MOST_NODES, spread evenly."""
+        step = -(-len(nodes) // MOST_NODES) or 1
+        found: list[NodeAccount] = []
         for name in nodes[::step]:
             node = self._view.ledger.nodes.get(name)
             if node is not None:
-                for account in self._view.extender.accounts(demand, node, request):
-                    if account.code is not None:
-                        yield _Candidate(node, account)
+                devices = self._view.extender.accounts(demand, node, request, explains_selectors=False)
+                meant = tuple(each for each in devices if each.code not in (Code.NO_MATCH, Code.OTHER_NODE))
+                found.append(NodeAccount(node, meant, sum(each.code is None for each in meant)))
+        return found
 
-    def _described(self, found: _Candidate) -> NearestDevice:
-        account = found.account
+    def find(self, accounts: Sequence[NodeAccount], code: Code, wanted: int) -> NearestDevice | None:
+        """The nearest device with this code, on the node that has most of the `wanted` devices; None if no device has the code."""
+        best: tuple[tuple[float, ...], Node, DeviceAccount] | None = None
+        for one in accounts:
+            lacking = max(0, wanted - one.available)
+            for each in one.devices:
+                if each.code is code:
+                    order = (lacking, *_order(each))
+                    if best is None or order < best[0]:
+                        best = (order, one.node, each)
+        return None if best is None else self.described(best[1], best[2])
+
+    @staticmethod
+    def count(accounts: Sequence[NodeAccount], wanted: int) -> DeviceCount | None:
+        """The node with most devices that the request could have by themselves; None if no node has any device."""
+        best = max(accounts, key=lambda each: each.available, default=None)
+        return None if best is None else DeviceCount(node=best.node.name, available=best.available, wanted=wanted)
+
+    def described(self, node: Node, account: DeviceAccount) -> NearestDevice:
+        """The device with what keeps it away, and who."""
+        conflict, device = account.conflict, self.published(account.device_id)
+        blocking = untolerated(device.taints, ()) if device is not None and account.code is Code.TAINTED else None
         return NearestDevice(
-            node=found.node.name,
+            node=node.name,
             device="/".join(account.device_id),
             detail=account.detail,
-            shortage=self._shortage(account),
-            in_force=self._in_force(account),
+            shortage=None if account.shortage is None else self._counter(account.device_id, account.shortage),
+            capacity=self._capacity(account, device),
+            counter_set="" if conflict is None else conflict.entry.counter_set,
+            declared=() if conflict is None else tuple(sorted(conflict.entry.compatibility_groups)),
+            in_force=None if conflict is None or conflict.state is None else tuple(sorted(conflict.state)),
+            sufficient=()
+            if conflict is None or not conflict.suffice
+            else tuple(self._counter(account.device_id, each) for each in conflict.counters),
+            taints=() if blocking is None or device is None else tuple(map(taint_text, device.taints)),
             holders=tuple(self._in_the_way(account)),
         )
 
-    def _shortage(self, account: DeviceAccount) -> CounterNeed | None:
-        found = account.shortage
-        if found is None:
-            return None
-        pool_id = account.device_id[:2]
+    def holders_on(self, account: NodeAccount) -> tuple[HolderShare, ...]:
+        """Whoever is in the way of any device of the node, each claim once."""
+        found: dict[str, HolderShare] = {}
+        for each in account.devices:
+            for share in self._in_the_way(each):
+                found.setdefault(share.holder.claim, share)
+        return tuple(found.values())
+
+    def published(self, device_id: DeviceId) -> Device | None:
+        """The device as its newest slice has it."""
+        pool = published_pool(device_id[:2], self._view.ledger.slices.of_pool(device_id[:2]))
+        return next((each for part in pool.published for each in part.devices if each.name == device_id[2]), None)
+
+    def _counter(self, device_id: DeviceId, found: Shortage) -> CounterNeed:
+        pool_id = device_id[:2]
         pool = published_pool(pool_id, self._view.ledger.slices.of_pool(pool_id))
         return CounterNeed(
             counter_set=found.counter_set,
@@ -73,44 +111,50 @@ class NearestDevices:
         )
 
     @staticmethod
-    def _in_force(account: DeviceAccount) -> tuple[str, ...] | None:
-        conflict = account.conflict
-        return None if conflict is None or conflict.state is None else tuple(sorted(conflict.state))
+    def _capacity(account: DeviceAccount, device: Device | None) -> CapacityNeed | None:
+        found = account.capacity
+        if found is None or device is None:
+            return None
+        total = dict(device.capacity)[found.name].value
+        return CapacityNeed(capacity=found.name, needed=found.asked, left=found.remaining, total=total)
 
     def _in_the_way(self, account: DeviceAccount) -> Iterator[HolderShare]:
         """The holders of the device itself, or those that draw on the counter set that is short or in conflict."""
         if account.code in (Code.IN_USE, Code.CAPACITY):
             for each in self._holders.of(account.device_id):
-                yield HolderShare(holder=each.holder, device=account.device_id[2])
-        counter_set = (
-            account.shortage.counter_set
-            if account.shortage is not None
-            else account.conflict.entry.counter_set
-            if account.conflict is not None
-            else None
-        )
-        if counter_set is not None:
-            yield from self._drawing(account.device_id, counter_set)
+                if not each.holding.admin:
+                    amounts = each.holding.consumed_capacity
+                    yield HolderShare(holder=each.holder, device=account.device_id[2], counters=amounts)
+        elif account.code in _OF_WHOLE_SETS:
+            shortage, conflict = account.shortage, account.conflict
+            counter_set = shortage.counter_set if shortage is not None else conflict and conflict.entry.counter_set
+            if counter_set:
+                yield from self._drawing(account.device_id, counter_set)
 
     def _drawing(self, device_id: DeviceId, counter_set: str) -> Iterator[HolderShare]:
         pool_id = device_id[:2]
         live = {each.name: each for each in _devices(self._view, pool_id)}
         for name in sorted(self._view.ledger.claims.usage.pool(pool_id)):
             for each in self._holders.of((*pool_id, name)):
-                if each.holding.admin:
-                    continue
-                for entry in each.holding.drawn(live.get(name)):
-                    if entry.counter_set == counter_set:
-                        yield HolderShare(
-                            holder=each.holder,
-                            device=name,
-                            counters=entry.counters,
-                            groups=entry.compatibility_groups,
-                        )
+                yield from _shares(each, name, counter_set, live.get(name))
 
 
-def _order(account: DeviceAccount, code: Code) -> tuple[bool, int, float]:
-    return (account.code is not code, _RANK.get(account.code or code, len(_RANK)), account.distance)
+def _shares(held: HeldDevice, name: str, counter_set: str, live: Device | None) -> Iterator[HolderShare]:
+    for entry in () if held.holding.admin else held.holding.drawn(live):
+        if entry.counter_set == counter_set:
+            yield HolderShare(
+                holder=held.holder, device=name, counters=entry.counters, groups=entry.compatibility_groups
+            )
+
+
+def _order(account: DeviceAccount) -> tuple[float, ...]:
+    """Least for the device that lacks least: of the amount that it needs, or of groups where counters would suffice."""
+    short = account.shortage or account.capacity
+    if short is not None:
+        return ((short.asked - short.remaining) / max(short.asked, 1),)
+    if account.conflict is not None:
+        return (0.0 if account.conflict.suffice else 1.0,)
+    return (0.0,)
 
 
 def _devices(view: ClusterView, pool_id: tuple[str, str]) -> Iterable[Device]:

@@ -101,8 +101,9 @@ class NearestDevice(Value, frozen=True):
     """The device that came closest on the nodes of one reason: `driver/pool/device`, a sentence, and who is in the way.
 
     `detail` is the comparison that fails with both values, or what keeps the device away.  `selector` is the one that is false.
-    `shortage` is the counter that does not suffice, `capacity` the capacity.  `in_force` are the groups in force where groups
-    conflict; `sufficient` are the counters of that counter set if all of them would suffice.  `taints` keep the device away.
+    `shortage` is the counter that does not suffice, `capacity` the capacity.  Where groups conflict on `counter_set`, the device
+    has the `declared` ones and the holders those `in_force` (None: they have none); `sufficient` are the counters of the set
+    if all of them would suffice.  `taints` keep the device away.
     """
 
     node: str
@@ -111,6 +112,8 @@ class NearestDevice(Value, frozen=True):
     selector: UnmetSelector | None = None
     shortage: CounterNeed | None = None
     capacity: CapacityNeed | None = None
+    counter_set: str = ""
+    declared: tuple[str, ...] = ()
     in_force: tuple[str, ...] | None = None
     sufficient: tuple[CounterNeed, ...] = ()
     taints: tuple[str, ...] = ()
@@ -180,6 +183,7 @@ class AwaitedDevice(Value, frozen=True):
     conditions: tuple[str, ...]
     state: str
     message: str = ""
+    request: str = ""
     limit: float = 0.0
     since: float | None = None
 

@@ -1,27 +1,27 @@
-"""The answer to `why` as a tree of lines for a terminal of 80 columns; lines are wrapped and never cut."""
+"""The answer to `why POD` as a tree of lines for a terminal of 80 columns; lines are wrapped and never cut."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Final
 
-from dra_extender.cel.explain.values import quantity_text
-from dra_extender.inspection.holders import age_text, holder_text, printable
+from dra_extender.inspection.holders import age_text, printable
 from dra_extender.inspection.objects import Origin
+from dra_extender.inspection.why.device_lines import device_lines, place_of
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
     Branch,
-    HolderShare,
-    NearestDevice,
+    GangReport,
     NextStep,
     NodeReason,
+    ReasonKind,
     WhyReport,
 )
 
 WIDTH: Final = 80
 """Columns of the terminal for which the tree is laid out."""
 _INDENT: Final = "  "
-_MOST_HOLDERS: Final = 4
+_IN_SECONDS: Final = 600
 
 
 def tree(report: WhyReport, width: int = WIDTH) -> str:
@@ -30,20 +30,31 @@ def tree(report: WhyReport, width: int = WIDTH) -> str:
 
 
 def _lines(report: WhyReport, width: int) -> Iterator[str]:
-    waiting = "" if report.age is None or report.node else f"Pending {age_text(report.age)}, "
-    scheduler = f"{report.scheduler}, " if report.scheduler else ""
+    waiting = "" if report.age is None or report.node or report.awaited else f"Pending {age_text(report.age)}, "
+    scheduler = f"{report.scheduler}, " if report.scheduler and not report.awaited else ""
     yield from wrapped(f"{report.pod}  {waiting}{scheduler}{report.summary}", "", width)
+    yield from _reported(report, width)
+    yield from labelled(report.beside, report.origin.taken_at, width)
+    if report.gang is not None:
+        yield from _gang(report.gang, report.origin.taken_at, width)
     for awaited in report.awaited:
         yield from _awaited(awaited, report, width)
     for branch in report.branches:
         yield from _branch(branch, report, width)
     for step in report.next:
         yield from step_lines(step, _INDENT, width)
-    if report.said and not report.branches:
-        yield from wrapped(f"kube-scheduler says: {report.said}", _INDENT, width)
     yield from partial_note(report.origin, width)
     for note in report.notes:
         yield from wrapped(f"note: {note}", _INDENT, width)
+
+
+def _reported(report: WhyReport, width: int) -> Iterator[str]:
+    """What kube-scheduler reports, unless it is about devices alone: the branches say more of that."""
+    about = [each for each in report.reported if each.kind is not ReasonKind.DEVICES or not report.branches]
+    if not about:
+        return
+    texts = [f"{each.nodes} {each.text}" if each.nodes else each.text for each in about]
+    yield from wrapped(f"kube-scheduler reports: {', '.join(texts)}", _INDENT, width)
 
 
 def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
@@ -51,55 +62,79 @@ def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
         request = f", request {branch.request}" if branch.request else ""
         wanted = f" ({branch.wanted})" if branch.wanted else ""
         yield from wrapped(f"└ claim {branch.claim}{request}{wanted}", "", width)
-    labels = [f"{each.nodes} {'node' if each.nodes == 1 else 'nodes'}" for each in branch.reasons]
+    yield from labelled(branch.reasons, report.origin.taken_at, width)
+
+
+def labelled(reasons: Sequence[NodeReason], now: float, width: int) -> Iterator[str]:
+    """Reasons with their numbers of nodes; `now` is when the objects were read, seconds since the epoch."""
+    labels = [f"{each.nodes} {'node' if each.nodes == 1 else 'nodes'}" for each in reasons]
     column = max(map(len, labels), default=0)
-    for label, reason in zip(labels, branch.reasons, strict=True):
-        yield from _reason(f"{_INDENT}{label:<{column}}  ", reason, report.origin.taken_at, width)
+    for label, reason in zip(labels, reasons, strict=True):
+        yield from beside_label(f"{_INDENT}{label:<{column}}  ", list(_reason(reason, now)), width)
 
 
-def _reason(label: str, reason: NodeReason, now: float, width: int) -> Iterator[str]:
+def beside_label(label: str, lines: Sequence[str], width: int) -> Iterator[str]:
+    """The lines, wrapped, with the label before the first of them."""
+    before = label
+    for line in lines:
+        for part in wrap(line, width - len(label), break_long_words=False) or [""]:
+            yield before + part
+            before = " " * len(label)
+
+
+def _reason(reason: NodeReason, now: float) -> Iterator[str]:
     nearest = reason.nearest
-    text = reason.text if nearest is None else f"{reason.text}; nearest {_place(nearest)}"
-    below = " " * len(label)
-    lines = [text]
+    groups = f" [{', '.join(nearest.declared)}]" if nearest is not None and nearest.declared else ""
+    yield reason.text if nearest is None else f"{reason.text}; nearest {place_of(nearest)}{groups}"
+    if reason.count is not None:
+        found = reason.count
+        yield f"{found.available} of {found.wanted} devices on {found.node}"
     if nearest is not None:
-        lines += _nearest(nearest, now)
-    for index, line in enumerate(lines):
-        for number, part in enumerate(wrap(line, width - len(label), break_long_words=False) or [""]):
-            yield (label if index == 0 and number == 0 else below) + part
+        yield from device_lines(nearest, now)
+    if reason.constraint is not None:
+        found_values = reason.constraint
+        counts = [f"{count} with {value or 'no value'}" for value, count in found_values.values]
+        yield f"{found_values.constraint} on {found_values.node}: {', '.join(counts) or 'no device is free'}"
+    if reason.pool is not None:
+        pool = reason.pool
+        yield f"{pool.driver}/{pool.pool}: {pool.slices} of {pool.expected} slices of generation {pool.generation}"
 
 
-def _place(nearest: NearestDevice) -> str:
-    """`node-3/gpu-0`; the pool is named where it is not the node."""
-    _, pool, device = nearest.device.split("/", 2)
-    return f"{nearest.node}/{device}" if pool == nearest.node else f"{nearest.node}/{pool}/{device}"
+def _gang(gang: GangReport, now: float, width: int) -> Iterator[str]:
+    states = [each.state.value for each in gang.members]
+    names = [_names(each.names) for each in gang.members]
+    columns = max(map(len, states), default=0), max(map(len, names), default=0)
+    for place, (each, state, name) in enumerate(zip(gang.members, states, names, strict=True)):
+        mark = "└" if place == len(gang.members) - 1 else "├"
+        where = f"{'on ' + _names(each.nodes)}" if each.nodes else ""
+        until = "" if each.until is None else f" for {age_text(max(0.0, each.until - now))}"
+        text = "  ".join(part for part in (each.text, where + until) if part)
+        yield from beside_label(f"{mark} {state:<{columns[0]}}  {name:<{columns[1]}}  ", [text], width)
 
 
-def _nearest(nearest: NearestDevice, now: float) -> Iterator[str]:
-    short = nearest.shortage
-    if short is not None:
-        left, total = quantity_text(short.left), quantity_text(short.total)
-        yield f"{short.counter_set} {short.counter}: needs {quantity_text(short.needed)}, {left} of {total} left"
-    elif nearest.detail:
-        yield nearest.detail
-    holders = nearest.holders
-    if holders:
-        more = f" and {len(holders) - _MOST_HOLDERS} more" if len(holders) > _MOST_HOLDERS else ""
-        counter = None if short is None else short.counter
-        yield "held by " + ", ".join(_share(each, counter, now) for each in holders[:_MOST_HOLDERS]) + more
+def _names(names: Sequence[str]) -> str:
+    """`train-0..4` of names that differ in a number alone and count on; else the first names and how many more there are."""
+    if len(names) > 1:
+        stem = names[0].rstrip("0123456789")
+        numbers = [each.removeprefix(stem) for each in names]
+        if all(each.startswith(stem) for each in names) and all(each.isdecimal() for each in numbers):
+            first = int(numbers[0])
+            if [int(each) for each in numbers] == list(range(first, first + len(names))):
+                return f"{names[0]}..{numbers[-1]}"
+    shown = ", ".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
 
 
-def _share(share: HolderShare, counter: str | None, now: float) -> str:
-    amount = dict(share.counters).get(counter) if counter is not None else None
-    text = holder_text(share.holder, now)
-    return text if amount is None else f"{text} {quantity_text(amount)}"
+_MOST_NAMES: Final = 3
 
 
 def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[str]:
-    yield from wrapped(f"└ claim {awaited.claim}: {awaited.device}", "", width)
+    request = f", request {awaited.request}" if awaited.request else ""
+    yield from wrapped(f"└ claim {awaited.claim}{request}: {awaited.device}", "", width)
     names = ", ".join(awaited.conditions)
     left = awaited.limit - report.origin.taken_at
-    limit = f"; limit in {age_text(left)}" if left > 0 else "; the limit has passed"
+    shown = f"{int(left)}s" if left < _IN_SECONDS else age_text(left)
+    limit = f"; limit in {shown}" if left > 0 else "; the limit has passed"
     text = {
         "failed": f"reports {names}{': ' + awaited.message if awaited.message else ''}",
         "timed out": f"waits for {names}, not reported in time",

@@ -4,21 +4,22 @@ First comes what has nothing to do with devices: the pod is bound, ended, gated,
 decides about every node; its reasons are grouped by claim, request and reason.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.pod_facts import PodFacts
-from dra_extender.inspection.why.cause import EXAMPLES, OF_DEVICES, PodCause, cause_of
-from dra_extender.inspection.why.nearest import NearestDevices
-from dra_extender.inspection.why.next_steps import NextSteps
-from dra_extender.inspection.why.report import FORMAT, Branch, NextStep, NodeReason, WhyReport
+from dra_extender.inspection.why.beside_steps import BesideSteps
+from dra_extender.inspection.why.cause import PodCause, cause_of
+from dra_extender.inspection.why.reasons import Reasons
+from dra_extender.inspection.why.report import FORMAT, AwaitedDevice, NextStep, WhyReport
 from dra_extender.inspection.why.reported import reported_reasons
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.claims.conditions import Readiness
+
+_PENDING: Final = Readiness.PENDING.value
 
 
 class UnknownPodError(LookupError):
@@ -61,14 +62,16 @@ class _Inquiry:
         made = self._made(found)
         if found.result is None:
             return made
-        steps: dict[str, NextStep] = {}
-        branches = tuple(self._branches(found.result, steps))
+        beside = BesideSteps(self._view, self._pod)
+        reasons = Reasons(self._view, self._pod, found.result)
+        branches = reasons.branches()
         return msgspec.structs.replace(
             made,
             nodes=len(self._view.ledger.nodes),
             fitting=len(found.result.fits),
             branches=branches,
-            next=tuple(steps.values()),
+            next=(*_awaited_steps(found.awaited), *beside.of(found), *reasons.steps.values()),
+            notes=(*made.notes, *reasons.notes),
         )
 
     def _made(self, found: PodCause) -> WhyReport:
@@ -89,43 +92,10 @@ class _Inquiry:
             notes=tuple(f"{each.kind}: {each.reason}" for each in self._view.unreadable),
         )
 
-    def _branches(self, result: FilterResult, steps: dict[str, NextStep]) -> Iterator[Branch]:
-        """The reasons by claim and request; what would help is added to `steps`, by its text."""
-        nodes = _nodes_by_text(result)
-        nearest, next_steps = NearestDevices(self._view), NextSteps(self._view, self._pod)
-        reasons: dict[tuple[str, str], list[NodeReason]] = defaultdict(list)
-        for group in result.why():
-            rejection = group.rejection
-            names = nodes.get(rejection.summary, [group.example])
-            request = (rejection.claim, rejection.request)
-            device = None
-            if result.demand is not None and rejection.request and rejection.code in OF_DEVICES:
-                device = nearest.find(result.demand, request, names, rejection.code)
-            step = next_steps.for_device(rejection, device, result.demand, names)
-            if step is not None:
-                steps.setdefault(step.text, step)
-            reasons[request].append(
-                NodeReason(
-                    nodes=group.nodes,
-                    examples=tuple(names[:EXAMPLES]),
-                    code=rejection.code.name,
-                    text=_text(rejection, has_device=device is not None),
-                    nearest=device,
-                )
-            )
-        for (claim, name), found in reasons.items():
-            option = None if result.demand is None else result.demand.option(claim, name)
-            yield Branch(claim=claim, request=name, wanted="" if option is None else option.text, reasons=tuple(found))
 
-
-def _nodes_by_text(result: FilterResult) -> Mapping[str, list[str]]:
-    nodes: dict[str, list[str]] = defaultdict(list)
-    for node, text in result.texts.items():
-        nodes[text].append(node)
-    return nodes
-
-
-def _text(rejection: Rejection, *, has_device: bool) -> str:
-    """The reason, with the details that no nearest device tells."""
-    code = rejection.code
-    return code.value if has_device or not rejection.detail else f"{code.value}: {rejection.detail}"
+def _awaited_steps(awaited: Sequence[AwaitedDevice]) -> tuple[NextStep, ...]:
+    """Where to look if the devices do not become ready."""
+    drivers = dict.fromkeys((each.device.partition("/")[0], each.state == _PENDING) for each in awaited)
+    return tuple(
+        NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers
+    )

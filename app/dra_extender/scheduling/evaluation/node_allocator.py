@@ -228,10 +228,14 @@ class NodeAllocator:
         except ModelError:
             return ()
 
-    def accounts(self, demand: Demand, node: Node, usage: Usage, request: tuple[str, str]) -> Iterator[DeviceAccount]:
+    def accounts(
+        self, demand: Demand, node: Node, usage: Usage, request: tuple[str, str], *, explains_selectors: bool = True
+    ) -> Iterator[DeviceAccount]:
         """What keeps each device of the node from a request (claim, request); nothing if its pools cannot be read."""
         pools = self.pools_of(node)
-        return iter(()) if pools is None else device_accounts(demand, node, pools, usage, request)
+        if pools is None:
+            return iter(())
+        return device_accounts(demand, node, pools, usage, request, explains_selectors=explains_selectors)
 
     @property
     def compatibility_check(self) -> IsTrue | None:

@@ -1,0 +1,228 @@
+"""The nodes that do not fit, by claim, request and reason, each with the nearest device, and what would help."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from dra_extender.allocator.demand.constraints import Constraint, lookup, value_set
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount
+from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
+from dra_extender.inspection.why.no_match import NoMatch
+from dra_extender.inspection.why.report import (
+    Branch,
+    ConstraintValues,
+    NearestDevice,
+    NextStep,
+    NodeReason,
+    PoolGap,
+)
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
+
+EXAMPLES: Final = 3
+_ACCOUNTED: Final = frozenset(
+    {
+        Code.IN_USE,
+        Code.TAINTED,
+        Code.COUNTERS,
+        Code.CAPACITY,
+        Code.GROUPS,
+        Code.NEIGHBOURS,
+        Code.CONSTRAINT,
+        Code.GROUPS_OFF,
+        Code.NODE_OPERATIONS,
+        Code.NODE_ALLOCATABLE,
+        Code.REQUEST_UNSUPPORTED,
+        Code.COMBINATION,
+    }
+)
+"""Codes about devices that the selectors mean."""
+_COUNTED: Final = frozenset({Code.COMBINATION, Code.IN_USE, Code.CONSTRAINT})
+_MOST_VALUES: Final = 16
+_ABSENT: Final = ""
+
+
+class Reasons:
+    """The reasons of one evaluation of one pod.  `steps` are found on the way, by their text; `notes` name limits."""
+
+    def __init__(self, view: ClusterView, pod: Pod, result: FilterResult) -> None:
+        self._view = view
+        self._result = result
+        self._nearest = NearestDevices(view)
+        self._next = NextSteps(view, pod, self._nearest)
+        self._nodes = _nodes_by_text(result.texts)
+        self._notes: dict[str, None] = {}
+        self.steps: dict[str, NextStep] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The limits that were reached, each as a sentence."""
+        return tuple(each for each in (*self._notes, self._next.trials.limit) if each)
+
+    def branches(self) -> tuple[Branch, ...]:
+        """The reasons by claim and request, most nodes first."""
+        found: dict[tuple[str, str], list[NodeReason]] = {}
+        for group in self._result.why():
+            rejection = group.rejection
+            request = (rejection.claim, rejection.request)
+            for facts in self._facts(group):
+                found.setdefault(request, []).append(facts.reason)
+                for step in self._next.of(facts):
+                    self.steps.setdefault(step.text, step)
+        return tuple(
+            Branch(
+                claim=claim,
+                request=request,
+                wanted=self._wanted(claim, request),
+                reasons=tuple(sorted(reasons, key=lambda each: -each.nodes)),
+            )
+            for (claim, request), reasons in found.items()
+        )
+
+    def _facts(self, group: RejectionGroup) -> Iterator[ReasonFacts]:
+        rejection, demand = group.rejection, self._result.demand
+        nodes = self._nodes.get(rejection.summary, [group.example])
+        option = None if demand is None else demand.option(rejection.claim, rejection.request)
+        if demand is None or option is None:
+            reason = self._plain(rejection, nodes)
+            yield ReasonFacts(rejection, reason, demand, nodes)
+        elif rejection.code is Code.NO_MATCH:
+            yield from self._unmatched(rejection, demand, option, nodes)
+        elif rejection.code in _ACCOUNTED:
+            yield self._accounted(group, demand, option, nodes)
+        else:
+            yield ReasonFacts(rejection, self._plain(rejection, nodes), demand, nodes)
+
+    def _unmatched(
+        self, rejection: Rejection, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
+    ) -> Iterator[ReasonFacts]:
+        """The nodes without a device that the selectors mean, by what differs."""
+        search = NoMatch(self._view, option)
+        for each in search.groups(nodes):
+            text = rejection.code.value if each.driver is None else f"no device of driver {each.driver}"
+            nearest = search.described(each.candidates[0]) if each.candidates else None
+            reason = _reason(rejection, each.nodes, text, nearest=nearest)
+            yield ReasonFacts(rejection, reason, demand, each.nodes, candidates=each.candidates)
+        self._notes[search.limit] = None
+
+    def _accounted(
+        self, group: RejectionGroup, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
+    ) -> ReasonFacts:
+        rejection = group.rejection
+        accounts = self._nearest.accounts(demand, (rejection.claim, rejection.request), nodes)
+        if len(nodes) > MOST_NODES:
+            self._notes[f"the nearest device of {len(nodes)} nodes was looked for on {len(accounts)} of them"] = None
+        nearest = self._nearest.find(accounts, rejection.code, option.count)
+        if nearest is None and rejection.device:
+            nearest = self._of_rejection(group, accounts)
+        counted = rejection.code in _COUNTED and option.count > 1
+        reason = NodeReason(
+            nodes=len(nodes),
+            examples=tuple(nodes[:EXAMPLES]),
+            code=rejection.code.name,
+            text=rejection.code.value,
+            nearest=nearest if rejection.code is not Code.COMBINATION else None,
+            count=self._nearest.count(accounts, option.count) if counted else None,
+            constraint=self._constraint(group, demand, option, accounts),
+        )
+        return ReasonFacts(rejection, reason, demand, nodes, accounts=accounts)
+
+    def _of_rejection(self, group: RejectionGroup, accounts: Sequence[NodeAccount]) -> NearestDevice | None:
+        """The device that the search names, where what excludes it are the devices that were picked before it."""
+        rejection = group.rejection
+        for account in accounts:
+            for each in account.devices:
+                if account.node.name == group.example and each.device_id[2] == rejection.device:
+                    name = "/".join(each.device_id)
+                    return NearestDevice(node=group.example, device=name, detail=rejection.detail)
+        return None
+
+    def _constraint(
+        self, group: RejectionGroup, demand: Demand, option: SearchableRequest, accounts: Sequence[NodeAccount]
+    ) -> ConstraintValues | None:
+        """Of the constraint that the search names, the values of all devices of the node that the request could have."""
+        account = next((each for each in accounts if each.node.name == group.example), None)
+        if group.rejection.code is not Code.CONSTRAINT or account is None:
+            return None
+        known = next(each.constraints for each in demand.claims if each.label == group.rejection.claim)
+        constraints = [known[index] for index in option.constraints]
+        named = [each for each in constraints if each.text() in group.rejection.detail] or constraints
+        if not named:
+            return None
+        counts: Counter[str] = Counter(
+            self._value(named[0], each.device_id) for each in account.devices if each.code is None
+        )
+        return ConstraintValues(
+            constraint=named[0].text(), node=account.node.name, values=tuple(sorted(counts.items())[:_MOST_VALUES])
+        )
+
+    def _value(self, constraint: Constraint, device_id: tuple[str, str, str]) -> str:
+        device = self._nearest.published(device_id)
+        attribute = None if device is None else lookup(constraint.attribute, device_id[0], device)
+        values = () if attribute is None else sorted(str(value) for _, value in value_set(attribute))
+        return ", ".join(values) or _ABSENT
+
+    def _plain(self, rejection: Rejection, nodes: Sequence[str]) -> NodeReason:
+        """A reason that no device explains."""
+        code, detail = rejection.code, rejection.detail
+        text = f"{code.value}: {detail}" if detail and code is not Code.POOL_INCOMPLETE else code.value
+        if code is Code.CLASS_MISSING:
+            near = get_close_matches(detail, list(self._view.ledger.classes), n=1)
+            text += f"; nearest name {near[0]}" if near else ""
+        return _reason(rejection, nodes, text, pool=self._gap(rejection, nodes))
+
+    def _gap(self, rejection: Rejection, nodes: Sequence[str]) -> PoolGap | None:
+        node = self._view.ledger.nodes.get(nodes[0]) if nodes else None
+        pools = (
+            None if node is None or rejection.code is not Code.POOL_INCOMPLETE else self._view.extender.pools_of(node)
+        )
+        gaps = () if pools is None else pool_gaps(pools.unusable)
+        return next(iter(gaps), None)
+
+    def _wanted(self, claim: str, request: str) -> str:
+        option = None if self._result.demand is None else self._result.demand.option(claim, request)
+        return "" if option is None else option.text
+
+
+def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
+    """The incomplete ones of these pools."""
+    return tuple(
+        PoolGap(
+            driver=each.pool_id[0],
+            pool=each.pool_id[1],
+            generation=each.generation,
+            slices=each.found,
+            expected=each.expected,
+        )
+        for each in pools
+        if each.problem is Code.POOL_INCOMPLETE
+    )
+
+
+def _reason(
+    rejection: Rejection,
+    nodes: Sequence[str],
+    text: str,
+    nearest: NearestDevice | None = None,
+    pool: PoolGap | None = None,
+) -> NodeReason:
+    return NodeReason(
+        nodes=len(nodes),
+        examples=tuple(nodes[:EXAMPLES]),
+        code=rejection.code.name,
+        text=text,
+        nearest=nearest,
+        pool=pool,
+    )
+
+
+def _nodes_by_text(texts: Mapping[str, str]) -> Mapping[str, list[str]]:
+    nodes: dict[str, list[str]] = {}
+    for node, text in texts.items():
+        nodes.setdefault(text, []).append(node)
+    return nodes
