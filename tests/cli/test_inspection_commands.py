@@ -37,7 +37,7 @@ def test_why_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
         0,
         "ml/train  Pending 12m, dra-extender-scheduler, fits 0 of 1 nodes",
     )
-    assert "next  end ml/old  ok on n1 (devices only)" in tree
+    assert "next  end ml/old  ok on n1" in tree
     status, text = run("why", "train", "-n", NAMESPACE, "--snapshot", snapshot, "-o", "json")
     report = json.loads(text)
     assert (status, report["format"], report["cause"]) == (0, "dra-extender.io/why/v1", "devices")

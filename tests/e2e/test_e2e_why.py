@@ -70,7 +70,7 @@ async def test_pod_kept_out_by_groups_is_placed_after_the_next_step_that_why_nam
     assert nearest["node"] == node
     assert nearest["inForce"] == ["vgpu"]
     assert nearest["holders"][0]["holder"]["consumers"] == [f"{scene.name}/vgpu"]
-    assert {"text": f"end {scene.name}/vgpu", "nodes": [node], "verified": "devices only"} in report["next"]
+    assert {"text": f"end {scene.name}/vgpu", "nodes": [node], "verified": "devices and nodes"} in report["next"]
     await scene.delete_pod("vgpu")
     assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == node
 

@@ -23,7 +23,7 @@ EditRequest = Callable[[Json], None]
 """Changes what a claim asks for under the name of a request, in place."""
 
 
-class Change(NamedTuple):
+class ProposedChange(NamedTuple):
     """What a person may do, the objects as they are then, and the pods (`namespace/name`) that are gone."""
 
     text: str
@@ -46,7 +46,7 @@ class ClaimChanges:
         for body in () if record is None else _bodies(msgspec.json.decode(record.raw), request):
             yield body.get("deviceClassName", "")
 
-    def of_request(self, claim: str, request: str, text: str, edit: EditRequest) -> Change | None:
+    def of_request(self, claim: str, request: str, text: str, edit: EditRequest) -> ProposedChange | None:
         """The claim with another request; None if the claim is none of the API."""
 
         def all_bodies(after: Json) -> None:
@@ -55,7 +55,7 @@ class ClaimChanges:
 
         return self.of_claim(claim, text, all_bodies)
 
-    def of_claim(self, claim: str, text: str, edit: Callable[[Json], None]) -> Change | None:
+    def of_claim(self, claim: str, text: str, edit: Callable[[Json], None]) -> ProposedChange | None:
         """The claim after `edit`, as a claim of its own: the spec of a claim cannot be changed."""
         record = self._records.get(claim)
         if record is None:
@@ -64,18 +64,18 @@ class ClaimChanges:
         after = copy.deepcopy(before)
         after["metadata"]["uid"] += _OF_TRIAL
         edit(after)
-        return Change(text, (ObjectChange("resourceclaims", before, after),))
+        return ProposedChange(text, (ObjectChange("resourceclaims", before, after),))
 
-    def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> Change | None:
+    def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
         """The device class with other expressions, by the present ones; None if it is not known."""
         before = self._view.stored("deviceclasses", name)
         if before is None:
             return None
         after = copy.deepcopy(before)
         with_expressions(edits)(after["spec"])
-        return Change(text, (ObjectChange("deviceclasses", before, after),))
+        return ProposedChange(text, (ObjectChange("deviceclasses", before, after),))
 
-    def ended(self, holders: Sequence[Holder]) -> Change | None:
+    def ended(self, holders: Sequence[Holder]) -> ProposedChange | None:
         """The pods that these claims are reserved for end, and the claims are deallocated; None if a claim is not known."""
         changes: list[ObjectChange] = []
         for each in holders:
@@ -87,7 +87,7 @@ class ClaimChanges:
         unused = [f"claim {each.claim}, which no pod uses" for each in holders if not each.consumers]
         texts = [f"end {', '.join(used)}"] if used else []
         texts += [f"delete {each}" for each in unused]
-        return Change(", ".join(texts), tuple(changes), tuple(self._pods(used)))
+        return ProposedChange(", ".join(texts), tuple(changes), tuple(self._pods(used)))
 
     def _pods(self, consumers: Mapping[str, None]) -> Iterator[str]:
         """The pods among the consumers, and the members of the PodGroups."""

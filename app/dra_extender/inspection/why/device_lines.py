@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import age_text, holder_text
 from dra_extender.inspection.why.report import CounterNeed, HolderShare, NearestDevice
@@ -100,5 +102,9 @@ def _held(holders: Sequence[HolderShare], counter: str | None, now: float) -> It
 
 def _share(share: HolderShare, counter: str | None, now: float) -> str:
     amount = dict(share.counters).get(counter) if counter is not None else None
-    text = holder_text(share.holder, now)
-    return text if amount is None else f"{text} {quantity_text(amount)}"
+    if amount is None:
+        return holder_text(share.holder, now)
+    without_age = holder_text(msgspec.structs.replace(share.holder, since=None), now)
+    since = share.holder.since
+    age = "" if since is None else f" for {age_text(max(0.0, now - since))}"
+    return f"{without_age} {quantity_text(amount)}{age}"

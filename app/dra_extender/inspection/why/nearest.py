@@ -87,7 +87,7 @@ class NearestDevices:
         )
 
     def holders_on(self, account: NodeAccount) -> tuple[HolderShare, ...]:
-        """Whoever is in the way of any device of the node, each claim once."""
+        """The holders that are in the way of any device of the node, each claim once."""
         found: dict[str, HolderShare] = {}
         for each in account.devices:
             for share in self._in_the_way(each):

@@ -1,4 +1,4 @@
-"""What would help a waiting pod: the smallest changes for each reason, each of which is tried before it is named."""
+"""What would help a waiting pod: the smallest changes for each reason; every one is tried before it is named."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -15,8 +15,8 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.changes import (
-    Change,
     ClaimChanges,
+    ProposedChange,
     with_capacity,
     with_class,
     with_count,
@@ -73,7 +73,7 @@ class NextSteps:
             if found is not None:
                 yield found
 
-    def _ways(self, facts: ReasonFacts) -> Iterator[Iterable[Change | None]]:
+    def _ways(self, facts: ReasonFacts) -> Iterator[Iterable[ProposedChange | None]]:
         code, option = facts.rejection.code, facts.option
         if code is Code.CLASS_MISSING:
             yield self._near_classes(facts.rejection)
@@ -103,12 +103,12 @@ class NextSteps:
         account = next((each for each in facts.accounts if at in (None, each.node.name)), None)
         return None if account is None else self.trials.ends(self._nearest.holders_on(account), nodes)
 
-    def _near_classes(self, rejection: Rejection) -> Iterator[Change | None]:
+    def _near_classes(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         for missing in self._claims.classes(rejection.claim, rejection.request):
             for name in get_close_matches(missing, list(self._view.ledger.classes)):
                 yield self._with_class(rejection, name)
 
-    def _other_classes(self, rejection: Rejection, option: SearchableRequest) -> Iterator[Change | None]:
+    def _other_classes(self, rejection: Rejection, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         """Other classes, those with a name like that of the present one first."""
         present = option.device_class.name
         others = sorted(set(self._view.ledger.classes) - {present})
@@ -116,11 +116,11 @@ class NextSteps:
         for name in near:
             yield self._with_class(rejection, name)
 
-    def _with_class(self, rejection: Rejection, name: str) -> Change | None:
+    def _with_class(self, rejection: Rejection, name: str) -> ProposedChange | None:
         text = f"use the DeviceClass {name}"
         return self._claims.of_request(rejection.claim, rejection.request, text, with_class(name))
 
-    def _fewer(self, facts: ReasonFacts, wanted: int) -> Iterator[Change | None]:
+    def _fewer(self, facts: ReasonFacts, wanted: int) -> Iterator[ProposedChange | None]:
         count = facts.reason.count
         most = wanted - 1 if count is None or not count.available else min(wanted - 1, count.available)
         counts = [*range(most, 0, -1)][:_MOST_COUNTS]
@@ -128,7 +128,7 @@ class NextSteps:
             text = f"ask for {number} {'device' if number == 1 else 'devices'}"
             yield self._claims.of_request(facts.rejection.claim, facts.rejection.request, text, with_count(number))
 
-    def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[Change | None]:
+    def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
         device = None if nearest is None else self._nearest.published(_device_id(nearest.device))
         if device is not None:
@@ -137,7 +137,7 @@ class NextSteps:
             rejection = facts.rejection
             yield self._claims.of_request(rejection.claim, rejection.request, text, with_tolerations(taints))
 
-    def _less_capacity(self, facts: ReasonFacts) -> Iterator[Change | None]:
+    def _less_capacity(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
         need = None if nearest is None else nearest.capacity
         if need is not None and need.left > 0:
@@ -145,7 +145,7 @@ class NextSteps:
             edit = with_capacity(need.capacity, need.left)
             yield self._claims.of_request(facts.rejection.claim, facts.rejection.request, text, edit)
 
-    def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[Change | None]:
+    def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         claims = () if facts.demand is None else facts.demand.claims
         constraints = next((each.constraints for each in claims if each.label == facts.rejection.claim), ())
         for index in option.constraints:
@@ -155,7 +155,7 @@ class NextSteps:
 
     def _other_selectors(
         self, rejection: Rejection, option: SearchableRequest, candidates: Sequence[Miss]
-    ) -> Iterator[Change | None]:
+    ) -> Iterator[ProposedChange | None]:
         """The request's own selectors with the values of a near device; a class's selectors are the administrator's."""
         own = len(option.device_class.spec.selectors)
         for miss in candidates:
@@ -164,7 +164,7 @@ class NextSteps:
                 text = f"ask for {' and '.join(conditions)}"
                 yield self._claims.of_request(rejection.claim, rejection.request, text, with_expressions(edits))
 
-    def _weaker_class(self, option: SearchableRequest, candidates: Sequence[Miss]) -> Iterator[Change | None]:
+    def _weaker_class(self, option: SearchableRequest, candidates: Sequence[Miss]) -> Iterator[ProposedChange | None]:
         """The class with the amounts of a near device; what is no amount stays as the administrator has it."""
         name = option.device_class.name
         own = len(option.device_class.spec.selectors)

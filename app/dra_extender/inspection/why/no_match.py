@@ -12,7 +12,7 @@ from dra_extender.model.device import Device
 from dra_extender.model.resource_slice import ResourceSlice
 
 MOST_COMPARED: Final = 2_000
-"""Of how many different devices it is found out how far they are from what is asked for."""
+"""How many different devices are compared with what is asked for."""
 _MOST_CANDIDATES: Final = 4
 
 
@@ -39,7 +39,7 @@ class _Lack(NamedTuple):
 class MissGroup(NamedTuple):
     """Nodes whose nearest devices lack the same; `driver`: they have no device of this driver.
 
-    `candidates` are the nearest devices, no two of which lack the same amounts, nearest first.
+    `candidates` are the nearest devices, nearest first; no two of them lack the same.
     """
 
     nodes: Sequence[str]

@@ -6,7 +6,7 @@ from typing import Final
 
 from dra_extender.inspection.cluster_view import ClusterView, TrialView
 from dra_extender.inspection.holders import Holder
-from dra_extender.inspection.why.changes import Change, ClaimChanges
+from dra_extender.inspection.why.changes import ClaimChanges, ProposedChange
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, HolderShare, NextStep
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
@@ -39,7 +39,7 @@ class Trials:
         """That the limit was reached, as a sentence; empty if it was not."""
         return "" if self._left > 0 else f"{MOST_TRIALS} changes were tried, which is the limit"
 
-    def first(self, changes: Iterable[Change | None], nodes: Sequence[str]) -> NextStep | None:
+    def first(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> NextStep | None:
         """The first of these changes after which the pod fits; one that helps with devices alone if no other does."""
         of_devices: NextStep | None = None
         for each in changes:
@@ -49,7 +49,7 @@ class Trials:
             of_devices = of_devices or found
         return of_devices
 
-    def of(self, change: Change, nodes: Sequence[str]) -> NextStep | None:
+    def of(self, change: ProposedChange, nodes: Sequence[str]) -> NextStep | None:
         """On which of these nodes the pod fits after the change; None if on none, or if the limit is reached."""
         if self._left <= 0:
             return None

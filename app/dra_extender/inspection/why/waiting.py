@@ -9,7 +9,7 @@ from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rej
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.pod_facts import PodFacts
-from dra_extender.inspection.why.cause import PodCause, cause_of
+from dra_extender.inspection.why.cause import OF_DEVICES, PodCause, cause_of
 from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind
 from dra_extender.inspection.why.reported import reported_reasons
 from dra_extender.inspection.why.why import why
@@ -181,7 +181,7 @@ def _of_rejection(verdict: PodCause) -> _Row:
     rejection = min(reasons, key=lambda group: _RANK.get(group.rejection.code, len(_RANK))).rejection
     option = None if result.demand is None else result.demand.option(rejection.claim, rejection.request)
     wanted = "" if option is None else option.text
-    detail = f": {rejection.detail}" if rejection.detail and not rejection.request else ""
+    detail = f": {rejection.detail}" if rejection.detail and rejection.code not in OF_DEVICES else ""
     return _Row(verdict.cause, rejection.code.value + detail, rejection.code.name, wanted)
 
 
