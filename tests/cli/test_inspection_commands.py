@@ -89,3 +89,13 @@ def test_ui_says_what_it_cannot_read_and_which_port_is_taken(tmp_path: Path, sna
         taken.listen()
         status, text = run("ui", "--snapshot", snapshot, "--port", str(taken.getsockname()[1]))
     assert (status, "cannot listen on 127.0.0.1" in text) == (1, True)
+
+
+def test_redacted_snapshot_has_no_name_of_the_cluster_and_what_stays_is_listed(snapshot: str, tmp_path: Path) -> None:
+    file = tmp_path / "redacted.tar.gz"
+    status, text = run("snapshot", "--redact", "--snapshot", snapshot, "-o", str(file))
+    assert (status, text.splitlines()[1:]) == (0, ["stays, because a selector looks into it:", "  nothing"])
+    status, tree = run("devices", "--snapshot", str(file))
+    assert status == 0
+    assert "gpu-0" not in tree
+    assert file.stat().st_mode & 0o077 == 0

@@ -72,7 +72,7 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
     timestamp = allocation.allocation_timestamp
     snapshot = _Snapshot(
         version=SNAPSHOT_VERSION,
-        digest=_digest(allocation.devices.results, timestamp),
+        digest=allocation_digest(allocation.devices.results, timestamp),
         allocation_timestamp=timestamp,
         devices=tuple(
             _Device(
@@ -186,7 +186,7 @@ def lost_share(claim: ClaimHead) -> StrippedShare | None:
             msgspec.structs.replace(stored, share_id=device.share_id) if stored.share_id is None else stored
             for stored, device in pairs
         )
-        if snapshot.digest != _digest(written, snapshot.allocation_timestamp):
+        if snapshot.digest != allocation_digest(written, snapshot.allocation_timestamp):
             return None
         return next((lost for stored, device in pairs if (lost := _lost(stored, device)) is not None), None)
     except (msgspec.DecodeError, QuantityError):
@@ -237,7 +237,7 @@ def _decoded(claim: ClaimHead, allocation: AllocationResult) -> _Snapshot | None
         snapshot.version != SNAPSHOT_VERSION
         or len(snapshot.devices) != len(results)
         or (stored is not None and stored != snapshot.allocation_timestamp)
-        or snapshot.digest != _digest(results, snapshot.allocation_timestamp)
+        or snapshot.digest != allocation_digest(results, snapshot.allocation_timestamp)
     ):
         return None
     return snapshot
@@ -323,6 +323,7 @@ def _drawn(text: str) -> int:
     return max(0, parse_quantity(text))
 
 
-def _digest(results: tuple[DeviceResult, ...], timestamp: str | None) -> str:
+def allocation_digest(results: tuple[DeviceResult, ...], timestamp: str | None) -> str:
+    """What binds the annotation to an allocation: a digest of its devices, shares and time."""
     identity = [[each.request, each.driver, each.pool, each.device, each.share_id or ""] for each in results]
     return hashlib.sha256(msgspec.json.encode([identity, timestamp or ""])).hexdigest()[:32]

@@ -1,0 +1,217 @@
+"""An expression with other names for drivers, attributes and values: it means the same of devices with these names.
+
+Texts that are only compared for equality can be renamed.  What a function looks into (`startsWith`, `matches`, ...) has to stay,
+and with it the values of the attributes that the function is applied to.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from dra_extender.cel.analysis.attribute_access import AccessKind, access_of, device_map_of, kind_of
+from dra_extender.cel.analysis.attribute_reads import read_attributes
+from dra_extender.cel.analysis.rewrite import is_device_field, step_of
+from dra_extender.cel.analysis.visitor import mapped, nodes_of
+from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.syntax import ast
+from dra_extender.cel.syntax.parser import parse
+from dra_extender.cel.syntax.printer import print_expression
+
+_LOGIC: Final = frozenset({"_&&_", "_||_", "!_", "_?_:_"})
+_EQUALITY: Final = frozenset({"_==_", "_!=_", "@in"})
+_ORDER: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
+_AMOUNT_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
+_AMOUNTS: Final = (AccessKind.NUMBER, AccessKind.QUANTITY, AccessKind.SEMVER)
+
+
+class NamesOfExpressions(Protocol):
+    """The other names."""
+
+    def text(self, text: str) -> str:
+        """Of a driver, a domain, or a text value."""
+        ...
+
+    def member(self, name: str) -> str:
+        """Of an attribute or a capacity, without its domain."""
+        ...
+
+    def amount(self, text: str) -> str:
+        """Of the text in `quantity(text)`."""
+        ...
+
+    def version(self, text: str) -> str:
+        """Of the text in `semver(text)`."""
+        ...
+
+
+class UnrenamableParts(NamedTuple):
+    """What has to keep its name so that an expression keeps its meaning.
+
+    `attributes`: domain/name of those whose values have to stay (the domain is `*` for that of the driver); None means those of all
+    attributes, and all names.  `drivers`: whether the names of all drivers have to stay.
+    """
+
+    texts: frozenset[str]
+    attributes: frozenset[str] | None
+    drivers: bool
+
+
+NOTHING: Final = UnrenamableParts(frozenset(), frozenset(), drivers=False)
+
+
+def unrenamable_parts(expression: str) -> UnrenamableParts:
+    """What has to stay; nothing if the expression does not parse."""
+    try:
+        tree = parse(expression)
+    except (CelCompileError, RecursionError):
+        return NOTHING
+    texts: set[str] = set()
+    attributes: set[str] | None = set()
+    drivers = False
+    for leaf in _leaves(tree):
+        if _is_plain(leaf):
+            continue
+        texts.update(_texts(leaf))
+        read = read_attributes(leaf)
+        attributes = None if read is None or attributes is None else attributes | read
+        drivers = drivers or read is None or _looks_into_driver(leaf)
+    return UnrenamableParts(frozenset(texts), None if attributes is None else frozenset(attributes), drivers)
+
+
+def renamed(expression: str, names: NamesOfExpressions) -> str | None:
+    """The expression in canonical form with other names; None if it does not parse."""
+    try:
+        return print_expression(_renamed(parse(expression), names))
+    except (CelCompileError, RecursionError):
+        return None
+
+
+def _leaves(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
+    """The conditions that logical operators join."""
+    if isinstance(node, ast.CallExpression) and node.function in _LOGIC:
+        for each in node.arguments:
+            yield from _leaves(each)
+    else:
+        yield node
+
+
+def _is_plain(node: ast.SyntaxNode) -> bool:
+    """Whether a condition compares texts for equality alone, and nothing else but numbers, amounts and versions."""
+    if isinstance(node, ast.Select) and node.test:
+        return device_map_of(node.operand) is not None
+    if _is_value(node):
+        return True
+    if not isinstance(node, ast.CallExpression):
+        return False
+    if node.function == "@in":
+        one, many = node.arguments
+        if device_map_of(many) is not None or is_device_field(many, "attributes") or is_device_field(many, "capacity"):
+            return isinstance(one, ast.Literal)
+        return _is_value(one) and (_is_value(many) or _is_list(many))
+    if node.function in _EQUALITY:
+        return all(_is_value(each) or _is_comparison(each) for each in node.arguments)
+    if node.function in _ORDER:
+        return all(_is_amount(each) or _is_comparison(each) for each in node.arguments) and any(
+            map(_is_certain_amount, node.arguments)
+        )
+    return _is_comparison(node)
+
+
+def _is_comparison(node: ast.SyntaxNode) -> bool:
+    """Whether this is `a.compareTo(b)`, or one of its kind."""
+    if not isinstance(node, ast.CallExpression) or node.function not in _AMOUNT_METHODS or node.target is None:
+        return False
+    return _is_amount(node.target) and all(map(_is_amount, node.arguments))
+
+
+def _is_value(node: ast.SyntaxNode) -> bool:
+    if is_device_field(node, "driver") or is_device_field(node, "allowMultipleAllocations"):
+        return True
+    return isinstance(node, ast.Literal) or _is_amount(node)
+
+
+def _is_list(node: ast.SyntaxNode) -> bool:
+    return isinstance(node, ast.ListLiteral) and all(_is_value(each.value) for each in node.elements)
+
+
+def _is_amount(node: ast.SyntaxNode) -> bool:
+    kind = kind_of(node)
+    if kind in (AccessKind.QUANTITY, AccessKind.SEMVER):
+        return isinstance(node, ast.CallExpression) and all(isinstance(each, ast.Literal) for each in node.arguments)
+    return kind in (AccessKind.NUMBER, AccessKind.ATTRIBUTE, AccessKind.CAPACITY)
+
+
+def _is_certain_amount(node: ast.SyntaxNode) -> bool:
+    """An attribute may be a text, and the order of texts is not kept among values."""
+    return kind_of(node) in _AMOUNTS or kind_of(node) is AccessKind.CAPACITY or _is_comparison(node)
+
+
+def _texts(node: ast.SyntaxNode) -> Iterator[str]:
+    """The text constants but domains and names of attributes."""
+    structural = {id(each) for each in nodes_of(node) for each in _keys(each)}
+    for each in nodes_of(node):
+        if isinstance(each, ast.Literal) and isinstance(each.value, str) and id(each) not in structural:
+            yield each.value
+
+
+def _keys(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
+    """The literals that are keys of a selection of an attribute, a capacity, or a domain of either."""
+    if isinstance(node, ast.CallExpression) and node.function in ast.INDEX_OPERATORS:
+        owner = node.arguments[0]
+        if device_map_of(node) is not None or device_map_of(owner) is not None:
+            yield node.arguments[1]
+
+
+def _looks_into_driver(node: ast.SyntaxNode) -> bool:
+    """Whether the driver's name is used for anything but as the domain of an attribute."""
+    as_domain = {id(each) for found in nodes_of(node) for each in _keys(found)}
+    return any(is_device_field(each, "driver") and id(each) not in as_domain for each in nodes_of(node))
+
+
+def _renamed(root: ast.SyntaxNode, names: NamesOfExpressions) -> ast.SyntaxNode:
+    def change(node: ast.SyntaxNode) -> ast.SyntaxNode | None:
+        match node:
+            case ast.Literal(value=str(text)):
+                return msgspec.structs.replace(node, value=names.text(text))
+            case ast.Select():
+                return _renamed_member(node, names)
+            case ast.CallExpression():
+                return _renamed_call(node, names)
+        return None
+
+    return mapped(root, change)
+
+
+def _renamed_member(node: ast.Select, names: NamesOfExpressions) -> ast.SyntaxNode | None:
+    if access_of(node) is None and not (node.test and device_map_of(node.operand) is not None):
+        return None
+    return msgspec.structs.replace(node, operand=_renamed(node.operand, names), field=names.member(node.field))
+
+
+def _renamed_call(node: ast.CallExpression, names: NamesOfExpressions) -> ast.SyntaxNode | None:
+    """A call with a constant that is no text but the name of an attribute, an amount or a version."""
+    step = step_of(node)
+    if step is not None:
+        return _with_text(node, 1, names.member(step.key), names) if device_map_of(step.operand) is not None else None
+    first = node.arguments[0] if node.arguments else None
+    if not isinstance(first, ast.Literal) or not isinstance(first.value, str):
+        return None
+    if node.target is None and node.function in ("quantity", "isQuantity"):
+        return _with_text(node, 0, names.amount(first.value), names)
+    if node.target is None and node.function in ("semver", "isSemver"):
+        return _with_text(node, 0, names.version(first.value), names)
+    if node.function == "@in" and device_map_of(node.arguments[1]) is not None:
+        return _with_text(node, 0, names.member(first.value), names)
+    return None
+
+
+def _with_text(node: ast.CallExpression, place: int, text: str, names: NamesOfExpressions) -> ast.SyntaxNode:
+    """The call with this text as the argument at the place, and the other arguments renamed."""
+    arguments = tuple(
+        msgspec.structs.replace(each, value=text)
+        if index == place and isinstance(each, ast.Literal)
+        else _renamed(each, names)
+        for index, each in enumerate(node.arguments)
+    )
+    return msgspec.structs.replace(node, arguments=arguments)

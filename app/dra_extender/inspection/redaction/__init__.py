@@ -1,0 +1,1 @@
+"""A snapshot without the names of the cluster: every name has another one, in the same order."""

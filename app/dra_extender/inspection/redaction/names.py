@@ -1,0 +1,199 @@
+"""All names of a cluster, by what they name, and what has to stay so that selectors keep their meaning."""
+
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping
+from random import Random
+from typing import Final
+
+from dra_extender.cel.analysis.renaming import renamed, unrenamable_parts
+from dra_extender.cel.runtime.semver import Semver, SemverError, parse_lenient
+from dra_extender.inspection.redaction.ordered_names import OrderedNames
+from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
+from dra_extender.model.quantity import QuantityError, parse_quantity
+
+REDACTED: Final = "redacted"
+"""What stands in the place of sentences."""
+_LONGEST_AMOUNT: Final = 32
+_NATIVE: Final = ("cpu", "memory", "pods", "ephemeral-storage")
+_AFTER_IMPLICIT: Final = IMPLICIT_RESOURCE_PREFIX[:-1] + "0"
+_ANY: Final = "*"
+_BITS: Final = 3
+_DIGIT: Final = (1 << _BITS) - 1
+_ENDING: Final = 13
+"""Digits from 0 to 7 that can give a text any CRC-32, with some to spare."""
+_FIRST_VERSION: Final = 10_000
+"""Redacted versions are greater, so that they are not mistaken for others."""
+
+
+class ClusterNames:
+    """Learns names while the objects are read for the first time; after `resolve`, answers with other names.
+
+    Texts are names of objects, drivers, devices, labels and values of attributes, UIDs: one text has one other name, whatever it
+    names.  Names of attributes and capacities are members, which CEL writes after a dot.
+    """
+
+    def __init__(self) -> None:
+        self.texts = OrderedNames()
+        self.members = OrderedNames()
+        self.resources = OrderedNames(ending="/d")
+        self._natives = OrderedNames()
+        self._versions: dict[str, Semver] = {}
+        self._ranks: dict[str, str] | None = None
+        self._values: dict[str, set[str]] = defaultdict(set)
+        self._labels: dict[str, set[str]] = defaultdict(set)
+        self._ordered_labels: set[str] = set()
+        self._drivers: set[str] = set()
+        self._expressions: set[str] = set()
+        self._waiting: set[str] = set()
+        self.resources.keep(*_NATIVE, IMPLICIT_RESOURCE_PREFIX, _AFTER_IMPLICIT)
+        self._natives.keep(*_NATIVE)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The names and values that stay, because an expression or a selector looks into them."""
+        return tuple(sorted({*self.texts.kept, *self.members.kept}))
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The other version of each version, after `resolve`."""
+        return self._ranks or {}
+
+    def resolve(self, random: Random) -> None:
+        """Give every name another one.
+
+        Raises:
+            UnorderableNameError: names that have to stay leave no room for others between them.
+        """
+        self._keep_what_selectors_read()
+        for each in (self.texts, self.members, self.resources, self._natives):
+            each.resolve(random)
+        for uid in self._waiting:
+            self.texts.end(uid, _ending(self.texts.of(uid), zlib.crc32(uid.encode())))
+        keys = sorted({each.key for each in self._versions.values()})
+        ranks = {key: f"{_FIRST_VERSION + rank}.0.0" for rank, key in enumerate(keys, 1)}
+        self._ranks = {text: ranks[version.key] for text, version in self._versions.items()}
+
+    def text(self, text: str) -> str:
+        """See NamesOfExpressions."""
+        return self.texts.of(text)
+
+    def member(self, name: str) -> str:
+        """See NamesOfExpressions."""
+        return self.members.of(name)
+
+    def driver(self, name: str) -> str:
+        """Of a driver."""
+        self._drivers.add(name)
+        return self.text(name)
+
+    def qualified(self, name: str) -> str:
+        """Of an attribute or a capacity, with or without its domain."""
+        domain, slash, member = name.rpartition("/")
+        return f"{self.text(domain)}{slash}{self.member(member)}"
+
+    def waiting_pod(self, uid: str) -> str:
+        """Of the UID of a pod that waits: its checksum decides at which node a filter call begins, so that stays."""
+        self._waiting.add(uid)
+        return self.text(uid)
+
+    def value(self, attribute: str, text: str) -> str:
+        """Of a text value of an attribute, given as domain/name."""
+        self._values[attribute].add(text)
+        return self.text(text)
+
+    def label(self, key: str, text: str) -> str:
+        """Of the value of a label."""
+        self._labels[key].add(text)
+        return self.text(text)
+
+    def compared(self, key: str, text: str) -> str:
+        """Of a number with which values of a label are compared; it stays, and so do they."""
+        self._ordered_labels.add(key)
+        return self.label(key, text)
+
+    def amount(self, text: str) -> str:
+        """See NamesOfExpressions: an amount stays, anything else is a text."""
+        if len(text) <= _LONGEST_AMOUNT:
+            try:
+                parse_quantity(text)
+            except QuantityError:
+                return self.text(text)
+            return text
+        return self.text(text)
+
+    def version(self, text: str) -> str:
+        """See NamesOfExpressions: its place in the order of all versions."""
+        if self._ranks is not None:
+            return self._ranks.get(text) or self.text(text)
+        try:
+            self._versions[text] = parse_lenient(text)
+        except SemverError:
+            return self.text(text)
+        return text
+
+    def resource(self, name: str) -> str:
+        """Of a resource that containers ask for: native ones stay."""
+        if name in _NATIVE:
+            return name
+        if name.startswith(IMPLICIT_RESOURCE_PREFIX):
+            return IMPLICIT_RESOURCE_PREFIX + self.text(name.removeprefix(IMPLICIT_RESOURCE_PREFIX))
+        return (self.resources if "/" in name else self._natives).of(name)
+
+    def expression(self, text: str) -> str:
+        """An expression that means the same of renamed devices; one that does not parse becomes a name."""
+        self._expressions.add(text)
+        return renamed(text, self) or self.text(text)
+
+    def _keep_what_selectors_read(self) -> None:
+        for key in self._ordered_labels:
+            self.texts.keep(*self._labels[key])
+        for expression in self._expressions:
+            parts = unrenamable_parts(expression)
+            self.texts.keep(*parts.texts)
+            if parts.drivers:
+                self.texts.keep(*self._drivers)
+            if parts.attributes is None:
+                self._keep_all_attributes()
+                continue
+            for attribute in parts.attributes:
+                self.texts.keep(*self._values_of(attribute))
+
+    def _values_of(self, attribute: str) -> set[str]:
+        """The values of an attribute; a domain that is an expression stands for any."""
+        domain, _, member = attribute.rpartition("/")
+        if domain != _ANY:
+            return self._values[attribute]
+        return {text for name, found in self._values.items() if name.rpartition("/")[2] == member for text in found}
+
+    def _keep_all_attributes(self) -> None:
+        for name, found in self._values.items():
+            domain, _, member = name.rpartition("/")
+            self.texts.keep(*filter(None, (domain, *found)))
+            self.members.keep(member)
+
+
+def _ending(text: str, checksum: int) -> str:
+    """Digits behind the text with which its CRC-32 is this one; it is linear in the bits of what is behind the text."""
+    zeros = "0" * _ENDING
+
+    def checksum_with(bit: int) -> int:
+        place, value = divmod(bit, _BITS)
+        return zlib.crc32(f"{text}{zeros[:place]}{1 << value}{zeros[place + 1 :]}".encode())
+
+    start = zlib.crc32(f"{text}{zeros}".encode())
+    basis: dict[int, tuple[int, int]] = {}
+    for bit in range(_ENDING * _BITS):
+        found = _reduced(checksum_with(bit) ^ start, 1 << bit, basis)
+        if found[0]:
+            basis[found[0].bit_length()] = found
+    _, bits = _reduced(start ^ checksum, 0, basis)
+    return "".join(str(bits >> (place * _BITS) & _DIGIT) for place in range(_ENDING))
+
+
+def _reduced(value: int, bits: int, basis: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+    """What is left of a value after all of the basis that is in it, and the bits that this stands for."""
+    for length in sorted(basis, reverse=True):
+        if value.bit_length() == length:
+            value, bits = value ^ basis[length][0], bits ^ basis[length][1]
+    return value, bits

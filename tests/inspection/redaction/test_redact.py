@@ -1,0 +1,239 @@
+"""A redacted snapshot: the answers about it are those about the cluster with other names, and no name of the cluster is in it."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import pytest
+from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.controlplane.objects import (
+    DRIVER,
+    Object,
+    consumption,
+    counter_set,
+    device,
+    device_class,
+    node,
+    pod,
+    request,
+    resource_claim,
+)
+from tests.support.inspection.example_snapshot import example
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.renaming import NamesPutBack, answers, redacted_with
+
+SECRET = "s3cret"  # noqa: S105 - planted to be looked for
+LABELS = st.text("abz09-", min_size=1, max_size=5).map(lambda text: f"x{text}y")
+SELECTORS = (
+    'device.attributes["{driver}"].model == "{value}"',
+    'device.attributes["{driver}"].model in ["{value}", "other"]',
+    'device.attributes["{driver}"].?model.orValue("").startsWith("{value}")',
+    '"model" in device.attributes["{driver}"] && device.capacity["{driver}"].memory.compareTo(quantity("40Gi")) >= 0',
+    'device.attributes["{driver}"].version.isGreaterThan(semver("1.2.0"))',
+    'device.driver == "{driver}"',
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> MadeCluster:
+    """Nodes, devices that draw on counters, with attributes and taints, and pods that have them or wait."""
+    made = MadeCluster()
+    names = draw(st.lists(LABELS, min_size=2, max_size=5, unique=True))
+    driver = f"{draw(LABELS)}.example.com"
+    values = draw(st.lists(LABELS, min_size=2, max_size=3, unique=True))
+    for each in names:
+        made.add(node(each, labels={"room": draw(st.sampled_from(values))}))
+    expression = draw(st.sampled_from(SELECTORS)).format(driver=driver, value=values[0])
+    made.add(device_class("all", f'device.driver == "{driver}"'), device_class("some", expression))
+    places = []
+    for each in names:
+        devices = [_device(draw, f"{draw(LABELS)}{index}", values) for index in range(draw(st.integers(1, 3)))]
+        sets = [counter_set("set", slots="4")]
+        made.partitions(each, sets, devices)
+        for item in made.objects["resourceslices"][-2:]:
+            item["spec"]["driver"] = driver
+        places += [(each, item["name"]) for item in devices]
+    for index, (place, held) in enumerate(draw(st.lists(st.sampled_from(places), max_size=3, unique=True))):
+        made.running(f"{draw(LABELS)}{index}", place, held, request("r", "all"), driver=driver)
+    for index in range(draw(st.integers(1, 3))):
+        own = (expression,) if draw(st.booleans()) else ()
+        wanted = request("r", draw(st.sampled_from(["all", "some"])), *own, count=draw(st.integers(1, 2)))
+        made.pod(f"{draw(LABELS)}{index}", wanted)
+    return made
+
+
+def _device(draw: st.DrawFn, name: str, values: list[str]) -> Object:
+    attributes: dict[str, str | int | bool] = {"model": draw(st.sampled_from(values)), "size": draw(st.integers(1, 4))}
+    groups = draw(st.sampled_from([[], ["mig"], ["vgpu"]]))
+    found = device(
+        name,
+        attributes=attributes,
+        capacity={"memory": draw(st.sampled_from(["40Gi", "80Gi"]))},
+        consumes=[consumption("set", groups=groups, slots=draw(st.sampled_from(["1", "3"])))],
+    )
+    found["attributes"]["version"] = {"version": draw(st.sampled_from(["1.0.0", "1.10.0", "2.0.0-rc.1"]))}
+    if draw(st.booleans()):
+        found["taints"] = [{"key": "example.com/broken", "value": values[0], "effect": "NoSchedule"}]
+    return found
+
+
+@given(clusters(), st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_answers_about_a_redacted_cluster_are_those_about_the_cluster_with_other_names(
+    made: MadeCluster, seed: int
+) -> None:
+    objects = made.cluster()
+    done = redacted_with(objects, seed)
+    back = NamesPutBack(done)
+    assert [back.into(each) for each in answers(done.objects)] == answers(objects)
+
+
+def test_uid_of_a_pod_that_waits_keeps_its_checksum_which_decides_where_a_filter_call_begins() -> None:
+    objects = example()
+    redacted_pods = redacted_with(objects).objects.of("pods")
+    uids = [
+        [msgspec.json.decode(each)["metadata"]["uid"] for each in pods] for pods in (objects.of("pods"), redacted_pods)
+    ]
+    waiting = [index for index, each in enumerate(objects.of("pods")) if b'"nodeName"' not in each]
+    assert len(waiting) > 5
+    assert [crc32(uids[0][index].encode()) for index in waiting] == [
+        crc32(uids[1][index].encode()) for index in waiting
+    ]
+
+
+def test_example_is_answered_alike_with_and_without_its_names() -> None:
+    objects = example()
+    done = redacted_with(objects)
+    back = NamesPutBack(done)
+    assert [back.into(each) for each in answers(done.objects)] == answers(objects)
+    assert done.kept == ()
+
+
+def test_no_name_of_the_example_is_left(tmp_path: Path) -> None:
+    objects = example()
+    file = tmp_path / "redacted.tar.gz"
+    write_snapshot(redacted_with(objects).objects, file)
+    data = gzip.decompress(file.read_bytes())
+    names = {
+        msgspec.json.decode(each)["metadata"][field]
+        for found in objects.by_kind.values()
+        for each in found
+        for field in ("name", "uid", "namespace")
+        if field in msgspec.json.decode(each)["metadata"]
+    }
+    names -= {name for name in names if len(name) < 4}
+    assert len(names) > 200
+    assert [name for name in sorted(names) if f'"{name}"'.encode() in data] == []
+
+
+def planted(value: Any, path: str = "") -> None:
+    """Put the secret into every text that an author of the object may choose."""
+    if isinstance(value, dict):
+        for key, each in list(value.items()):
+            if isinstance(each, str):
+                if key not in KEEPS_MEANING:
+                    value[key] = f"{each}-{SECRET}" if each else SECRET
+            else:
+                planted(each, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            if isinstance(each, str):
+                value[index] = f"{each}-{SECRET}"
+            else:
+                planted(each, path)
+
+
+KEEPS_MEANING = frozenset({"expression"})
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_secrets_that_are_planted_in_every_text_are_nowhere_in_the_file(tmp_path: Path, number: int) -> None:
+    """Names, UIDs, namespaces, labels, values of attributes, times, amounts, messages, reasons, words of the API: every one."""
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu", f'device.attributes["{DRIVER}"].model == "{SECRET}"', extendedResourceName=SECRET))
+    made.gpus("n1", device("gpu-0", attributes={"model": SECRET, SECRET: "x"}, capacity={SECRET: "1Gi"}))
+    made.partitions(
+        "n1", [counter_set(SECRET, **{SECRET: "98"})], [device("p", consumes=[consumption(SECRET, groups=[SECRET])])]
+    )
+    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu", f'device.attributes["{DRIVER}"].{SECRET} == "{SECRET}"'))
+    opaque = {"opaque": {"driver": DRIVER, "parameters": {"token": SECRET}}}
+    condition = {"type": SECRET, "status": SECRET, "reason": SECRET, "message": SECRET, "lastTransitionTime": SECRET}
+    for found in made.objects.values():
+        for item in found:
+            metadata = item["metadata"]
+            metadata["labels"] = {SECRET: SECRET, f"example.com/{SECRET}": SECRET}
+            metadata["annotations"] = {
+                SECRET: SECRET,
+                "dra-extender.io/anything": SECRET,
+                "dra-extender.io/device": SECRET,
+            }
+            metadata["annotations"] |= {"dra-extender.io/allocation-snapshot": f'{{"digest": "{SECRET}"}}'}
+            metadata["finalizers"] = [SECRET]
+            metadata["ownerReferences"] = [{"kind": SECRET, "name": SECRET, "uid": SECRET, "apiVersion": SECRET}]
+            item.setdefault("status", {})["conditions"] = [condition]
+            if number == 0:
+                planted(item)
+            if number == 1:
+                item[SECRET] = {SECRET: SECRET}
+                item.setdefault("spec", {})[SECRET] = [SECRET]
+    for claim in made.objects["resourceclaims"]:
+        claim["spec"]["devices"]["config"] = [{"requests": ["gpu"], **opaque}]
+    file = tmp_path / "redacted.tar.gz"
+
+    write_snapshot(redacted_with(made.cluster()).objects, file)
+
+    assert SECRET.encode() not in gzip.decompress(file.read_bytes())
+    assert SECRET.encode() not in file.read_bytes()
+
+
+def test_values_that_a_function_looks_into_stay_and_are_listed() -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu", f'device.attributes["{DRIVER}"].model.startsWith("A1")'))
+    made.gpus("n1", device("gpu-0", attributes={"model": "A100", "serial": "4711"}))
+    made.pod("train", request("gpu", "gpu"))
+    done = redacted_with(made.cluster())
+    assert done.kept == ("A1", "A100")
+    assert [NamesPutBack(done).into(each) for each in answers(done.objects)] == answers(made.cluster())
+
+
+def test_snapshot_of_an_allocation_still_belongs_to_it(tmp_path: Path) -> None:
+    """What is frozen beside an allocation is bound to it by a digest of the names."""
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    sets = [counter_set("gpu-0", sm="98")]
+    made.partitions(
+        "n1", sets, [device(f"mig-{index}", consumes=[consumption("gpu-0", sm="42")]) for index in range(2)]
+    )
+    made.add(resource_claim("held", NAMESPACE, request("r", "gpu")))
+    made.add(pod("old", NAMESPACE, claims={"gpu": "held"}))
+    claim = made.objects["resourceclaims"][-1]
+    result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": "mig-0"}
+    claim["status"] = {"allocation": {"devices": {"results": [result]}}}
+    claim["metadata"]["annotations"] = {"dra-extender.io/allocation-snapshot": frozen(claim)}
+    objects = made.cluster()
+    done = redacted_with(objects)
+    file = tmp_path / "redacted.tar.gz"
+    write_snapshot(done.objects, file)
+    here, there = answers(objects), [NamesPutBack(done).into(each) for each in answers(read_snapshot(file))]
+    assert here == there
+    assert '"drift":["gpu-0"]' in here[-1]
+
+
+def frozen(claim: Object) -> str:
+    """What the service would have frozen when the devices drew other amounts than now."""
+    from dra_extender.model.allocation import AllocationResult, DeviceHolding  # noqa: PLC0415
+    from dra_extender.model.device import CounterConsumption  # noqa: PLC0415
+    from dra_extender.model.snapshot import encode_snapshot  # noqa: PLC0415
+
+    allocation = msgspec.convert(claim["status"]["allocation"], AllocationResult)
+    drawn = CounterConsumption(counter_set="gpu-0", counters=(("sm", 14 * 10**9),))
+    return encode_snapshot(allocation, (DeviceHolding(driver=DRIVER, pool="n1", device="mig-0", consumption=(drawn,)),))
