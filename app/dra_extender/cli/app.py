@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 
 from dra_extender.cli import commands
 
-NAMES: Final = tuple(sorted(each.name for each in iter_modules(commands.__path__)))
-"""The commands."""
+NAMES: Final = tuple(sorted(each.name.replace("_", "-") for each in iter_modules(commands.__path__)))
+"""The commands; a hyphen stands for the underscore in the name of the module."""
 
 
 class CommandGroup(TyperGroup):
@@ -44,7 +44,7 @@ def main() -> None:
 
 def _command(name: str) -> Any:
     """The command of a module, whose `command` is a function or a group."""
-    found: Any = import_module(f"{commands.__name__}.{name}").command
+    found: Any = import_module(_module(name)).command
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False)
         single.command(name)(found)
@@ -52,9 +52,13 @@ def _command(name: str) -> Any:
     return typer.main.get_command(found)
 
 
+def _module(name: str) -> str:
+    return f"{commands.__name__}.{name.replace('-', '_')}"
+
+
 def _summary(name: str) -> str:
     """The first paragraph of the docstring of a command, read without importing its module."""
-    spec = find_spec(f"{commands.__name__}.{name}")
+    spec = find_spec(_module(name))
     tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
     functions = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "command")
     return (ast.get_docstring(next(functions, tree)) or "").partition("\n\n")[0]

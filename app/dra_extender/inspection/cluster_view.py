@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +9,7 @@ import msgspec
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.inspection.node_fit import NodeFit
-from dra_extender.inspection.objects import KINDS, ClusterObjects
+from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
 from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
 from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
 from dra_extender.ledger.ledger import Ledger
@@ -20,6 +19,7 @@ from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
+from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
@@ -41,16 +41,29 @@ class ClusterView:
     """
 
     def __init__(
-        self, objects: ClusterObjects, features: Features | None = None, options: Options | None = None
+        self,
+        objects: ClusterObjects,
+        features: Features | None = None,
+        options: Options | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
+        """Read the objects.
+
+        Args:
+            objects: What the cluster has.
+            features: Feature gates that are assumed.
+            options: How the use cases behave; by default as the service's, with all nodes offered that fit.
+            cluster: What the use cases write to; by default nothing is written.
+        """
         self.origin = objects.origin
         self.features = features or Features()
         self.unreadable: tuple[UnreadableObject, ...] = ()
         self.ledger = Ledger()
-        beside = objects.origin.release.startswith(_BESIDE_COUNTERS)
-        cluster = ReadOnlyCluster(objects.origin.taken_at, devices_beside_counters=beside)
+        if cluster is None:
+            beside = has_devices_beside_counters(objects.origin)
+            cluster = ReadOnlyCluster(objects.origin.taken_at, devices_beside_counters=beside)
         # The service ends a search early when enough nodes fit; here all of them count.
-        self.options = replace(options or Options(), offered_nodes=_ALL_NODES)
+        self.options = options or Options(offered_nodes=_ALL_NODES)
         self.extender = Extender(self.ledger, cluster, Metrics(), self.options, self.features)
         self._objects = objects
         self.unreadable = tuple(self._fill(objects))
@@ -129,6 +142,11 @@ class ClusterView:
                 sink.synced()
             else:
                 sink.absent()
+
+
+def has_devices_beside_counters(origin: Origin) -> bool:
+    """Whether the API server that the objects come from has slices with devices beside their counter sets."""
+    return origin.release.startswith(_BESIDE_COUNTERS)
 
 
 class ObjectChange(NamedTuple):

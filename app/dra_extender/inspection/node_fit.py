@@ -83,7 +83,7 @@ class NodeFit:
         self._by_pod: dict[str, PodNeeds] = {}
         for data in pods:
             with suppress(ModelError):
-                self._add(read_pod_needs(data))
+                self.add(read_pod_needs(data))
 
     def needs(self, pod: str) -> PodNeeds | None:
         """What the pod (`namespace/name`) needs; None if it is not known."""
@@ -99,7 +99,8 @@ class NodeFit:
             return (NodeRefusal(filter=NodeFilter.AFFINITY, text="node is not known"),)
         return tuple(_of_node(needs, node, found)) + tuple(self._shortages(needs, node, found, released))
 
-    def _add(self, needs: PodNeeds) -> None:
+    def add(self, needs: PodNeeds) -> None:
+        """A pod is there; one that has a node takes what it needs there."""
         self._by_pod[needs.key] = needs
         if needs.node and not needs.ended:
             taken = self._amounts.setdefault(needs.node, Counter())

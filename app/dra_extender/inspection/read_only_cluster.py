@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any, Final, NoReturn
 
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.ports.cluster import RequestRejectedError
+from dra_extender.scheduling.ports.cluster import Claims, Clock, Pods, RequestRejectedError
 
 _REFUSAL: Final = "an inspection writes nothing and reads nothing beyond the objects that it was given"
 
@@ -51,8 +51,11 @@ class ReadOnlyCluster:
 
     def __init__(self, taken_at: float, *, devices_beside_counters: bool) -> None:
         """See InspectionClock; `devices_beside_counters` as in Cluster."""
-        self.clock = InspectionClock(taken_at)
-        self.claims = self.pods = self.claim_templates = self.pod_groups = self.waker = _NoObjects()
+        nothing = _NoObjects()
+        self.clock: Clock = InspectionClock(taken_at)
+        self.claims: Claims = nothing
+        self.pods: Pods = nothing
+        self.claim_templates = self.pod_groups = self.waker = nothing
         self.events = _NoEvents()
         self.keeps_extended_claims = True
         self.has_devices_beside_counters = devices_beside_counters

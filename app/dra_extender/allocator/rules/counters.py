@@ -1,6 +1,6 @@
 """Shared counters of partitionable devices (KEP-4815)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -40,6 +40,11 @@ class CounterTable:
                     remaining[key] -= amount
         self._remaining: dict[CounterKey, int] = remaining
         self._overdrawn = [key for key, amount in remaining.items() if amount < 0]
+
+    @property
+    def remaining(self) -> Mapping[CounterKey, int]:
+        """What is left of each counter; less than nothing where it is overdrawn."""
+        return self._remaining
 
     def reserve(self, consumption: Sequence[CounterConsumption], trail: Trail) -> bool:
         """Draw what a device consumes; False if a counter does not suffice (the caller then undoes)."""

@@ -1,6 +1,8 @@
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from dra_extender.manifests import api_defaults
+
 Json = dict[str, Any]
 """One API object, or a part of it, as decoded JSON."""
 
@@ -73,6 +75,15 @@ def key_of(kind: StoredKind, thing: Json) -> Key:
     metadata = thing.get("metadata") or {}
     namespace = (metadata.get("namespace") or NAMESPACE) if kind.namespaced else ""
     return Key(kind, namespace, metadata.get("name") or "")
+
+
+def fill_in(kind: StoredKind, thing: Json) -> None:
+    """Add kind, apiVersion, namespace and the defaults that decisions read, in place, as the API server does on every write."""
+    thing["kind"], thing["apiVersion"] = kind.singular, kind.api_version
+    metadata = thing.setdefault("metadata", {})
+    if kind.namespaced:
+        metadata["namespace"] = key_of(kind, thing).namespace
+    api_defaults.fill_in(kind, thing)
 
 
 def part(thing: Json, *path: str) -> Json:

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from dra_extender.manifests.api_defaults import bodies
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
-from dra_extender.simulator.apiserver.defaults import bodies
 from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 
 OLDEST, NEWEST = 34, 37

@@ -9,9 +9,8 @@ from typing import Final
 import msgspec
 
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError, RequestRejectedError
-from dra_extender.simulator.apiserver.defaults import fill_in
 from dra_extender.simulator.apiserver.managed_fields import note_writer
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, fill_in, key_of, part
 from dra_extender.simulator.apiserver.served_fields import NEWEST, Served, served_by
 from dra_extender.simulator.apiserver.validation import check_claim_status, check_unchanged, prune_device_statuses
 

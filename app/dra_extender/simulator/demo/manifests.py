@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from dra_extender.manifests.api_defaults import bodies
 from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, read_documents
 from dra_extender.manifests.problems import path_text, shown
-from dra_extender.simulator.apiserver.defaults import bodies
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, group_name, key_of, part
 from dra_extender.simulator.demo.expectations import ExpectationError, PodExpectation, read_expectation
 from dra_extender.simulator.demo.object_schemas import schema_problems

@@ -1,35 +1,36 @@
-"""What the API server fills in on every write before it stores the object."""
+"""What the API server fills in where people leave fields out: the defaults that decisions read."""
 
 from collections.abc import Iterator
+from typing import Any
 
-from dra_extender.simulator.apiserver.objects import Json, StoredKind, key_of, part
+Json = dict[str, Any]
 
 
-def fill_in(kind: StoredKind, thing: Json) -> None:
-    """Add kind, apiVersion, namespace and the defaults that decisions read, in place."""
-    thing["kind"], thing["apiVersion"] = kind.singular, kind.api_version
-    metadata = thing.setdefault("metadata", {})
-    if kind.namespaced:
-        metadata["namespace"] = key_of(kind, thing).namespace
+def fill_in(kind: str, thing: Json) -> None:
+    """Add the defaults to an object of this plural kind, in place.
+
+    Raises:
+        AttributeError, TypeError, KeyError: a field is of another type than the API has it.
+    """
     match kind:
-        case StoredKind.CLAIM:
-            _fill_claim(part(thing, "spec"))
-        case StoredKind.TEMPLATE:
-            _fill_claim(part(thing, "spec", "spec"))
-        case StoredKind.POD:
+        case "resourceclaims":
+            _fill_claim(_part(thing, "spec"))
+        case "resourceclaimtemplates":
+            _fill_claim(_part(thing, "spec", "spec"))
+        case "pods":
             _fill_pod(thing)
-        case StoredKind.SLICE:
-            _fill_slice(part(thing, "spec"))
-        case StoredKind.NODE:
+        case "resourceslices":
+            _fill_slice(_part(thing, "spec"))
+        case "nodes":
             for field in ("allocatable", "capacity"):
-                _spell_amounts(part(thing, "status", field))
+                _spell_amounts(_part(thing, "status", field))
         case _:
             pass
 
 
 def bodies(claim_spec: Json) -> Iterator[Json]:
     """Every `exactly` and every alternative of a claim's requests."""
-    for request in part(claim_spec, "devices").get("requests") or []:
+    for request in _part(claim_spec, "devices").get("requests") or []:
         if request.get("exactly"):
             yield request["exactly"]
         yield from request.get("firstAvailable") or []
@@ -42,7 +43,7 @@ def _fill_claim(spec: Json) -> None:
             body["count"] = 1
         for toleration in body.get("tolerations") or []:
             toleration.setdefault("operator", "Equal")
-        _spell_amounts(part(body, "capacity", "requests"))
+        _spell_amounts(_part(body, "capacity", "requests"))
 
 
 def _spell_amounts(amounts: Json) -> None:
@@ -53,13 +54,13 @@ def _spell_amounts(amounts: Json) -> None:
 def _fill_slice(spec: Json) -> None:
     devices = spec.get("devices") or []
     consuming = [each for device in devices for each in device.get("consumesCounters") or []]
-    counters = [part(each, "counters") for each in (*(spec.get("sharedCounters") or []), *consuming)]
-    capacities = [part(device, "capacity") for device in devices]
+    counters = [_part(each, "counters") for each in (*(spec.get("sharedCounters") or []), *consuming)]
+    capacities = [_part(device, "capacity") for device in devices]
     for amounts in (*counters, *capacities):
         for amount in amounts.values():
             amount["value"] = str(amount["value"])
     for capacity in (each for named in capacities for each in named.values()):
-        span = part(capacity, "requestPolicy", "validRange")
+        span = _part(capacity, "requestPolicy", "validRange")
         if "step" in span and "min" not in span:
             span["min"] = "0"
 
@@ -72,7 +73,7 @@ def _fill_pod(pod: Json) -> None:
     for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
         resources = container.get("resources") or {}
         for field in ("requests", "limits"):
-            _spell_amounts(part(resources, field))
+            _spell_amounts(_part(resources, field))
         limits = resources.get("limits")
         if limits:
             requests = resources.setdefault("requests", {})
@@ -80,3 +81,10 @@ def _fill_pod(pod: Json) -> None:
                 requests.setdefault(name, amount)
     status = pod.setdefault("status", {})
     status.setdefault("phase", "Pending")
+
+
+def _part(thing: Json, *path: str) -> Json:
+    """The object below `thing` at this path; empty where it is absent or null."""
+    for step in path:
+        thing = thing.get(step) or {}
+    return thing

@@ -1,0 +1,89 @@
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dra_extender.cli.cluster_source import (
+    EXIT_FAILED,
+    AnswerFormat,
+    Context,
+    Impersonate,
+    Kubeconfig,
+    Output,
+    SnapshotFile,
+    ended,
+    print_json,
+    read_objects,
+)
+from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, read_changes
+from dra_extender.inspection.what_if.table import table
+from dra_extender.inspection.what_if.what_if import what_if
+
+
+def command(  # noqa: PLR0913, PLR0917 - one option each
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--filename", "-f", metavar="FILE", help="Create or replace the objects in this YAML file."),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="POD", help="End this pod, and release what only it holds.")
+    ] = None,
+    drain: Annotated[
+        list[str] | None, typer.Option("--drain", metavar="NODE", help="Cordon this node, and evict its pods.")
+    ] = None,
+    add_nodes: Annotated[
+        list[str] | None,
+        typer.Option("--add-nodes", metavar="NODE=COUNT", help="Add so many copies of this node, with its slices."),
+    ] = None,
+    fill: Annotated[
+        str | None,
+        typer.Option("--fill", metavar="POD|TEMPLATE", help="Count how many more of this pod, or claim template, fit."),
+    ] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of what is named.")] = "default",
+    snapshot: SnapshotFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    impersonate: Impersonate = "",
+    output: Output = AnswerFormat.TREE,
+) -> None:
+    """Say where pods would land, and which would wait, after changes; without changes, what happens next.
+
+    Nothing is changed in the cluster.  A pod may be named as NAMESPACE/NAME.  Works as `why` does.  Exit status: 0 answered; 1 a
+    change cannot be made; 2 the cluster or the snapshot cannot be read.
+    """
+    try:
+        changes = Changes(
+            objects=[each for file in files or () for each in read_changes(file, namespace)],
+            added=[_copies(each) for each in add_nodes or ()],
+            without=[_key(each, namespace) for each in without or ()],
+            drained=drain or (),
+        )
+        objects = read_objects(snapshot, kubeconfig, context, impersonate)
+        subject = None if fill is None else _key(fill, namespace)
+        report = asyncio.run(what_if(objects, changes, subject))
+    except ChangeError as problem:
+        raise ended(problem, EXIT_FAILED) from problem
+    if output is AnswerFormat.JSON:
+        print_json(report)
+    else:
+        sys.stdout.write(table(report))
+
+
+def _key(text: str, namespace: str) -> tuple[str, str]:
+    """(namespace, name) of `NAME` or `NAMESPACE/NAME`."""
+    before, slash, after = text.partition("/")
+    return (before, after) if slash else (namespace, text)
+
+
+def _copies(text: str) -> NodeCopies:
+    """A node and a number of `NODE=COUNT`.
+
+    Raises:
+        ChangeError: it is something else.
+    """
+    node, _, count = text.rpartition("=")
+    if not (node and count.isascii() and count.isdigit() and int(count[:6]) > 0):
+        raise ChangeError(f"--add-nodes: expected NODE=COUNT with a count from 1, got {text!r}")
+    return NodeCopies(node, int(count[:6]))

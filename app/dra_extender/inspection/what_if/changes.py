@@ -1,0 +1,187 @@
+"""The changes that a trial begins with: objects that people write, pods that end, nodes that are drained or added."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from dra_extender.inspection.what_if.working_copy import KIND_NAMES, NAMESPACED, Json, Key
+from dra_extender.manifests.api_defaults import fill_in
+from dra_extender.manifests.documents import MOST_BYTES, Position, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.problems import shown
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.device_class import read_device_class
+from dra_extender.model.device_taint_rule import read_device_taint_rule
+from dra_extender.model.node import read_node
+from dra_extender.model.pod import read_pod
+from dra_extender.model.pod_group import read_pod_group
+from dra_extender.model.resource_claim import read_claim
+from dra_extender.model.resource_slice import SliceReader
+from dra_extender.model.templated_claim import read_template
+
+_READERS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "nodes": read_node,
+        "deviceclasses": read_device_class,
+        "devicetaintrules": read_device_taint_rule,
+        "resourceslices": lambda data: SliceReader().read(data),
+        "resourceclaims": read_claim,
+        "resourceclaimtemplates": read_template,
+        "podgroups": read_pod_group,
+        "pods": read_pod,
+    }
+)
+_PLURALS: Final[Mapping[str, str]] = MappingProxyType({kind: plural for plural, kind in KIND_NAMES.items()})
+_GROUPS: Final[Mapping[str, str]] = MappingProxyType({"nodes": "", "pods": "", "podgroups": "scheduling.k8s.io"})
+_DRA: Final = "resource.k8s.io"
+_ANY_VERSION: Final = frozenset({"devicetaintrules", "podgroups"})
+"""Kinds whose fields that are read are the same in all versions that are served."""
+_NEEDS_SPEC: Final = frozenset(KIND_NAMES) - {"nodes"}
+
+
+class ChangeError(ValueError):
+    """A change that cannot be made; the message names option or file and line, the object, and what was expected."""
+
+
+class WrittenObject(NamedTuple):
+    """An object from a file, with the defaults that an API server fills in."""
+
+    kind: str
+    item: Json
+    place: str
+
+    @property
+    def key(self) -> Key:
+        """(namespace, name)."""
+        metadata = self.item["metadata"]
+        return metadata.get("namespace", ""), metadata["name"]
+
+
+class NodeCopies(NamedTuple):
+    """So many copies of a node, with the slices that are its own."""
+
+    node: str
+    copies: int
+
+
+class Changes(NamedTuple):
+    """What is different in a trial.  They take effect in the order of the fields; within one, the order does not matter."""
+
+    objects: Sequence[WrittenObject] = ()
+    added: Sequence[NodeCopies] = ()
+    without: Sequence[Key] = ()
+    drained: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is any change."""
+        return any((self.objects, self.added, self.without, self.drained))
+
+
+def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
+    """The objects in a YAML file, those of a List included; objects without a namespace are in `namespace`.
+
+    Raises:
+        ChangeError: the file cannot be read, or holds no objects, or an object that cannot be used.
+    """
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ChangeError(f"{file}: expected at most {MOST_BYTES} bytes")
+        documents = read_documents(data.decode())
+    except OSError as problem:
+        raise ChangeError(f"{file}: cannot be read: {problem.strerror or problem}") from problem
+    except UnicodeDecodeError as problem:
+        raise ChangeError(f"{file}: expected YAML in UTF-8") from problem
+    except YamlError as problem:
+        raise ChangeError(problem.located(str(file))) from problem
+    found: dict[tuple[str, Key], WrittenObject] = {}
+    for document in documents:
+        for each in _objects(document):
+            written = _Document(file, each).read(namespace)
+            first = found.setdefault((written.kind, written.key), written)
+            if first is not written:
+                raise ChangeError(f"{written.place}: {_name(written)} is in {first.place} already")
+    if not found:
+        raise ChangeError(f"{file}: expected Kubernetes objects, the file has none")
+    return list(found.values())
+
+
+def _objects(document: YamlDocument) -> list[YamlDocument]:
+    """The document, or the items of a List."""
+    value = document.value
+    if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
+        return [document.inside(("items", index)) for index in range(len(value["items"]))]
+    return [document]
+
+
+class _Document:
+    """One object of a file."""
+
+    def __init__(self, file: Path, document: YamlDocument) -> None:
+        self._file = file
+        self._document = document
+
+    def read(self, namespace: str) -> WrittenObject:
+        """The object.
+
+        Raises:
+            ChangeError: it cannot be used.
+        """
+        value = self._document.value
+        if not isinstance(value, dict):
+            raise self._problem(f"expected a Kubernetes object, got {shown(value)}")
+        kind = self._kind(value)
+        metadata = value.get("metadata")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
+            raise self._problem(f"{KIND_NAMES[kind]}: expected metadata.name", "metadata")
+        item: Json = {**value, "metadata": {each: metadata[each] for each in metadata if each != "namespace"}}
+        if kind in NAMESPACED:
+            item["metadata"]["namespace"] = metadata.get("namespace") or namespace
+        label = f"{KIND_NAMES[kind]} {metadata['name']}"
+        if kind in _NEEDS_SPEC and not isinstance(item.get("spec"), dict):
+            raise self._problem(f"{label}: expected a mapping of fields in spec, got {shown(item.get('spec'))}", "spec")
+        self._check(kind, item, label)
+        return WrittenObject(kind, item, self._place(()))
+
+    def _kind(self, value: Json) -> str:
+        kind, version = value.get("kind"), str(value.get("apiVersion") or "")
+        plural = _PLURALS.get(kind) if isinstance(kind, str) else None
+        if plural is None:
+            known = ", ".join(sorted(_PLURALS))
+            raise self._problem(f"expected an object of kind {known}; got {shown(kind)}", "kind")
+        group, _, named = version.rpartition("/")
+        wanted = _GROUPS.get(plural, _DRA)
+        if group != wanted or (plural not in _ANY_VERSION and named != "v1"):
+            spelled = f"{wanted}/v1" if wanted else "v1"
+            raise self._problem(
+                f"{kind}: expected apiVersion {spelled}, got {shown(value.get('apiVersion'))}", "apiVersion"
+            )
+        return plural
+
+    def _check(self, kind: str, item: Json, label: str) -> None:
+        """Fill in defaults, and read the object as decisions do."""
+        try:
+            fill_in(kind, item)
+            defaulted = True
+        except (AttributeError, KeyError, TypeError, ValueError):
+            defaulted = False
+        try:
+            _READERS[kind](msgspec.json.encode(item))
+        except ModelError as problem:
+            raise self._problem(f"{label}: {problem}") from problem
+        if not defaulted:
+            raise self._problem(f"{label}: expected the fields of a {KIND_NAMES[kind]}")
+
+    def _problem(self, sentence: str, *field: str) -> ChangeError:
+        return ChangeError(f"{self._place(field)}: {sentence}")
+
+    def _place(self, field: tuple[str, ...]) -> str:
+        position: Position = self._document.position_of(field)
+        return f"{self._file}:{position.line}"
+
+
+def _name(written: WrittenObject) -> str:
+    return f"{KIND_NAMES[written.kind]} {'/'.join(each for each in written.key if each)}"

@@ -1,0 +1,134 @@
+"""The answer to `what-if`, as JSON has it; the format is versioned."""
+
+from enum import StrEnum
+from typing import Final
+
+from dra_extender.inspection.objects import Origin
+from dra_extender.model.api_json import Value
+
+FORMAT: Final = "dra-extender.io/what-if/v1"
+
+
+class OutcomeKind(StrEnum):
+    """Where a pod stands: it runs on a node already, it would be bound to one, it waits, or it is not there."""
+
+    RUNS = "runs"
+    LANDS = "lands"
+    WAITS = "waits"
+    ENDED = "ended"
+    ABSENT = "absent"
+
+
+class Fate(StrEnum):
+    """What becomes of a claim when a pod that used it ends.
+
+    KEPT: other consumers keep the allocation.  RELEASED: the pod was the last consumer, the allocation ends.  DELETED: the claim
+    was the pod's own.  GENERATED: a new claim is made from the template.
+    """
+
+    KEPT = "kept"
+    RELEASED = "released"
+    DELETED = "deleted"
+    GENERATED = "generated"
+
+
+class ClaimFate(Value, frozen=True):
+    """What becomes of one claim; `users` are `namespace/name` of the consumers that keep it."""
+
+    claim: str
+    fate: Fate
+    users: tuple[str, ...] = ()
+
+
+class ReasonCount(Value, frozen=True):
+    """For how many nodes one reason holds; 0 where it holds for the pod, whatever the node."""
+
+    nodes: int
+    text: str
+
+
+class PodOutcome(Value, frozen=True):
+    """Where a pod stands.
+
+    `devices` are `driver/pool/device`, by claim.  `reasons`: why it waits, most nodes first.  `conditions`: binding conditions that
+    a driver has to report before it is bound; they are taken as reported.
+    """
+
+    kind: OutcomeKind
+    node: str = ""
+    devices: tuple[str, ...] = ()
+    reasons: tuple[ReasonCount, ...] = ()
+    conditions: tuple[str, ...] = ()
+
+
+class PodRow(Value, frozen=True):
+    """A pod before and after the changes; without changes `before` is where it stands now.
+
+    `evicted`: a drain or an end of the pod moves it.  `claims`: what becomes of the claims that it had.
+    """
+
+    pod: str
+    before: PodOutcome
+    after: PodOutcome
+    evicted: bool = False
+    claims: tuple[ClaimFate, ...] = ()
+
+
+class StrandedCounter(Value, frozen=True):
+    """What is left of a counter, in nano-units."""
+
+    counter_set: str
+    counter: str
+    left: int
+    total: int
+
+
+class Stranded(Value, frozen=True):
+    """Devices and counters of one node that no further copy can use, for one reason.
+
+    `devices` are `driver/pool/device`.  `text` says what keeps a copy away.  `counters` of a counter set from which a device that
+    the pod means draws.
+    """
+
+    node: str
+    code: str
+    text: str
+    devices: tuple[str, ...] = ()
+    counters: tuple[StrandedCounter, ...] = ()
+
+
+class NodeFill(Value, frozen=True):
+    """How many copies landed on a node."""
+
+    node: str
+    copies: int
+
+
+class Fill(Value, frozen=True):
+    """How many more copies fit, where, why no more, and what is left that none can use.
+
+    `bounded`: the count stopped at its bound, not because no more fit; then there is no reason, and nothing counts as stranded.
+    """
+
+    subject: str
+    copies: int
+    bounded: bool = False
+    nodes: tuple[NodeFill, ...] = ()
+    reasons: tuple[ReasonCount, ...] = ()
+    stranded: tuple[Stranded, ...] = ()
+
+
+class WhatIfReport(Value, frozen=True):
+    """What would happen: each pod that a change concerns or that waits, before and after, and the fill that was asked for.
+
+    `changes` are sentences, in the order in which they were applied.  `verified`: empty if node fit was checked as well, else what
+    was not.
+    """
+
+    format: str
+    origin: Origin
+    changes: tuple[str, ...] = ()
+    pods: tuple[PodRow, ...] = ()
+    fill: Fill | None = None
+    verified: str = ""
+    notes: tuple[str, ...] = ()

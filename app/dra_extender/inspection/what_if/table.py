@@ -1,0 +1,212 @@
+"""The answer to `what-if` as a table for a terminal of 80 columns; lines are wrapped and never cut."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from textwrap import wrap
+from typing import Final
+
+from dra_extender.cel.explain.values import quantity_text
+from dra_extender.inspection.holders import printable
+from dra_extender.inspection.what_if.report import (
+    ClaimFate,
+    Fate,
+    Fill,
+    OutcomeKind,
+    PodOutcome,
+    PodRow,
+    ReasonCount,
+    Stranded,
+    WhatIfReport,
+)
+from dra_extender.inspection.what_if.stranded import SEVERAL_NODES
+
+WIDTH: Final = 80
+"""Columns of the terminal for which the table is laid out."""
+_INDENT: Final = "  "
+_MOST_NODES: Final = 8
+_MOST_DEVICES: Final = 3
+_WIDEST: Final = 30
+_FATES: Final = {
+    Fate.KEPT: "keeps its allocation, which others use",
+    Fate.RELEASED: "is released, and allocated anew where the pod lands",
+    Fate.DELETED: "is deleted with the pod",
+    Fate.GENERATED: "is made anew from its template",
+}
+
+
+def table(report: WhatIfReport, width: int = WIDTH) -> str:
+    """The whole answer; ends with a line break."""
+    return "\n".join(map(printable, _lines(report, width))) + "\n"
+
+
+def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
+    for sentence in report.changes:
+        yield from _wrapped(sentence, "", width)
+    if report.changes:
+        yield ""
+    shown = [each for each in report.pods if not report.changes or _differs(each)]
+    if shown:
+        header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
+        yield from _columns([header, *(_cells(each) for each in shown)], width)
+    same = len(report.pods) - len(shown)
+    if same:
+        yield f"{same} {'pod that waits stands' if same == 1 else 'pods that wait stand'} as without the changes"
+    if not report.pods:
+        yield "no pod waits for devices"
+    for row in shown:
+        yield from _details(row, width)
+    if report.fill is not None:
+        yield ""
+        yield from _fill(report.fill, width)
+    yield from _about(report, width)
+
+
+def _differs(row: PodRow) -> bool:
+    before, after = row.before, row.after
+    return row.evicted or (before.kind, before.node) != (after.kind, after.node)
+
+
+def _cells(row: PodRow) -> tuple[str, str, str]:
+    return row.pod, _outcome(row.before), _outcome(row.after)
+
+
+def _outcome(found: PodOutcome) -> str:
+    match found.kind:
+        case OutcomeKind.RUNS | OutcomeKind.LANDS:
+            names = [_device(each, found.node) for each in found.devices]
+            more = f" and {len(names) - _MOST_DEVICES} more" if len(names) > _MOST_DEVICES else ""
+            devices = f" ({', '.join(names[:_MOST_DEVICES])}{more})" if names else ""
+            return f"{'on' if found.kind is OutcomeKind.RUNS else 'lands on'} {found.node}{devices}"
+        case OutcomeKind.ABSENT:
+            return "-"
+        case _:
+            return str(found.kind)
+
+
+def _device(device: str, node: str) -> str:
+    """`gpu-0`; the pool is named where it is not the node."""
+    _, pool, name = device.split("/", 1)[0], *device.split("/", 1)[1].rsplit("/", 1)
+    return name if pool == node else f"{pool}/{name}"
+
+
+def _columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:
+    first = min(max(len(each[0]) for each in rows), _WIDEST)
+    rest = width - first - 4
+    second = min(max(len(each[1]) for each in rows), rest // 2)
+    widths = (first, second, rest - second)
+    for row in rows:
+        cells = [wrap(text, size) or [""] for text, size in zip(row, widths, strict=True)]
+        for number in range(max(map(len, cells))):
+            parts = [cell[number] if number < len(cell) else "" for cell in cells]
+            yield _INDENT.join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip()
+
+
+def _details(row: PodRow, width: int) -> Iterator[str]:
+    after = row.after
+    if after.kind is OutcomeKind.WAITS and after.reasons:
+        yield ""
+        yield from _wrapped(f"{row.pod} waits", "", width)
+        yield from _reasons(after.reasons, width)
+    if after.conditions:
+        yield ""
+        yield from _wrapped(f"{row.pod} is bound once {', '.join(after.conditions)} is reported", "", width)
+    if row.evicted and row.claims:
+        yield ""
+        yield from _wrapped(f"{row.pod} is evicted", "", width)
+        for each in row.claims:
+            yield from _wrapped(f"claim {each.claim} {_fate(each)}", _INDENT, width)
+
+
+def _fate(claim: ClaimFate) -> str:
+    users = f": {', '.join(claim.users[:_MOST_DEVICES])}" if claim.users else ""
+    return _FATES[claim.fate] + users
+
+
+def _reasons(reasons: Iterable[ReasonCount], width: int) -> Iterator[str]:
+    labels = [_nodes(each.nodes) if each.nodes else "" for each in reasons]
+    column = max(map(len, labels), default=0)
+    for label, reason in zip(labels, reasons, strict=True):
+        start = f"{_INDENT}{label:<{column}}{_INDENT if column else ''}"
+        for number, part in enumerate(wrap(reason.text, width - len(start), break_long_words=False) or [""]):
+            yield (start if number == 0 else " " * len(start)) + part
+
+
+def _nodes(count: int) -> str:
+    return f"{count} {'node' if count == 1 else 'nodes'}"
+
+
+def _fill(found: Fill, width: int) -> Iterator[str]:
+    least = "at least " if found.bounded else ""
+    copies = f"{found.copies} {'copy' if found.copies == 1 else 'copies'}"
+    yield from _wrapped(
+        f"fill with {found.subject}: {least}{copies} more {'fits' if found.copies == 1 else 'fit'}", "", width
+    )
+    if found.nodes:
+        listed = [f"{each.node} {each.copies}" for each in found.nodes[:_MOST_NODES]]
+        more = len(found.nodes) - _MOST_NODES
+        text = ", ".join(listed) + (f" and {_nodes(more)} more" if more > 0 else "")
+        yield from _wrapped(f"on {text}", _INDENT, width)
+    if found.bounded:
+        yield from _wrapped("the count ends at this bound", _INDENT, width)
+        return
+    yield f"{_INDENT}no more, because"
+    for line in _reasons(found.reasons, width - len(_INDENT)):
+        yield _INDENT + line
+    yield from _stranded(found.stranded, width)
+
+
+def _stranded(found: Sequence[Stranded], width: int) -> Iterator[str]:
+    if not found:
+        yield f"{_INDENT}stranded: nothing"
+        return
+    yield f"{_INDENT}stranded, by reason"
+    ordered = sorted(found, key=lambda each: (each.text, each.node))
+    for text, group in groupby(ordered, key=lambda each: each.text):
+        places = list(group)
+        nodes = [each.node for each in places if each.node != SEVERAL_NODES]
+        where = _nodes(len(nodes)) if nodes else "pools of several nodes"
+        yield from _wrapped(f"{where}: {text}", _INDENT * 2, width)
+        amounts = _amounts(places)
+        if amounts:
+            yield from _wrapped(amounts, _INDENT * 4, width)
+        examples = ", ".join(nodes[:_MOST_DEVICES])
+        if examples:
+            yield from _wrapped(
+                f"e.g. {examples}" if len(nodes) > _MOST_DEVICES else f"on {examples}", _INDENT * 4, width
+            )
+
+
+def _amounts(places: Iterable[Stranded]) -> str:
+    """What is left in all, e.g. `3 devices; sm 28 of 196 in 2 counter sets`."""
+    devices = 0
+    left: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for each in places:
+        devices += len(each.devices)
+        for counter in each.counters:
+            sums = left[counter.counter]
+            sums[0], sums[1], sums[2] = sums[0] + counter.left, sums[1] + counter.total, sums[2] + 1
+    parts = [f"{devices} {'device' if devices == 1 else 'devices'}"] if devices else []
+    parts += [
+        f"{name} {quantity_text(amount)} of {quantity_text(total)} left in {count} counter "
+        f"{'set' if count == 1 else 'sets'}"
+        for name, (amount, total, count) in sorted(left.items())
+    ]
+    return "; ".join(parts)
+
+
+def _about(report: WhatIfReport, width: int) -> Iterator[str]:
+    origin = report.origin
+    yield ""
+    doubt = f"; {report.verified}" if report.verified else ""
+    release = f", {origin.release}" if origin.release else ""
+    yield from _wrapped(f"{origin.source}{release}{doubt}", "", width)
+    if origin.partial:
+        kinds = ", ".join(each.kind for each in origin.missing if each.served)
+        yield from _wrapped(f"partial: {kinds} could not be read", "", width)
+    for note in report.notes:
+        yield from _wrapped(f"note: {note}", "", width)
+
+
+def _wrapped(text: str, indent: str, width: int) -> Sequence[str]:
+    return wrap(text, width, initial_indent=indent, subsequent_indent=indent + _INDENT, break_long_words=False)

@@ -1,0 +1,273 @@
+"""Where the pods that wait would land: the service's filter, prioritize and bind, one pod after the other, over a working copy."""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.inspection.cluster_view import ClusterView, has_devices_beside_counters
+from dra_extender.inspection.pod_facts import read_pod_facts
+from dra_extender.inspection.what_if.candidate_nodes import CandidateNodes
+from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
+from dra_extender.inspection.what_if.trial_cluster import ASSUMED, TrialCluster, with_reported_conditions
+from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy
+from dra_extender.ledger.sinks import sinks_of
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.pod import Pod, read_pod
+from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.options import Options
+
+NODE_FIT: Final = "NODE_FIT"
+"""The code of nodes that kube-scheduler's own filters refuse."""
+MOST_PODS: Final = 5_000
+"""Waiting pods that are placed; those after them in the queue are said to be left out."""
+_BIND_SECONDS: Final = 60.0
+"""A bind of a trial has nothing to wait for; one that waits all the same ends then."""
+_MARK: Final = b"indingConditions"
+_PODS: Final = "pods"
+_CLAIMS: Final = "resourceclaims"
+
+
+class WaitingPod(NamedTuple):
+    """A pod that waits for a node.  The order is that of kube-scheduler's queue: priority, then age, then key.
+
+    `gates`: its scheduling gates, which keep it out of the queue.
+    """
+
+    order: tuple[int, float, str]
+    pod: Pod
+    gates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The node that a pod would be bound to, or why it fits nowhere."""
+
+    pod: Pod
+    node: str = ""
+    reasons: tuple[ReasonCount, ...] = ()
+
+
+class Refusals(NamedTuple):
+    """What a pod asks for (None: nothing, or it cannot be prepared); a sentence and a code for each node that refuses it."""
+
+    demand: Demand | None
+    texts: Mapping[str, str]
+    codes: Mapping[str, str]
+
+
+class Trial:
+    """A cluster in which the pods that wait are placed; what is placed stays placed for the next questions."""
+
+    def __init__(self, copy: WorkingCopy, options: Options | None = None) -> None:
+        self.copy = copy
+        for key in copy.keys(_CLAIMS):
+            if _MARK in (copy.data(_CLAIMS, *key) or b""):
+                claim = copy.find(_CLAIMS, *key)
+                if claim is not None and with_reported_conditions(claim) is not claim:
+                    copy.put(_CLAIMS, with_reported_conditions(claim))
+        self._cluster = TrialCluster(copy, devices_beside_counters=has_devices_beside_counters(copy.origin))
+        # Nobody else waits for the answer, so that a search may take its time; limits that are counted hold.
+        unhurried = replace(
+            options or Options(),
+            filter_budget_seconds=math.inf,
+            search_burst_seconds=math.inf,
+            settle_wait_seconds=0.0,
+        )
+        self.view = ClusterView(copy.cluster(), options=unhurried, cluster=self._cluster)
+        self._fit = CandidateNodes(self.view)
+        self._sinks = sinks_of(self.view.ledger)
+        self._cluster.deliver_to(self._sinks)
+
+    def waiting(self) -> list[WaitingPod]:
+        """The pods that wait for a node, in the order in which kube-scheduler tries them."""
+        found = []
+        for key in self.copy.keys(_PODS):
+            pod = self.view.pod(*key)
+            if pod is not None and not (pod.node_name or pod.finished or pod.deleting):
+                facts = read_pod_facts(self.copy.data(_PODS, *key) or b"{}")
+                order = (-pod.priority, facts.created or 0.0, pod.key)
+                found.append(WaitingPod(order, pod, facts.gates))
+        return sorted(found)
+
+    async def place_all(self) -> dict[str, PodOutcome]:
+        """Place the pods that wait until nothing more fits; where each stands then, by UID.
+
+        Pods that ask for no devices are left out.  The members of a gang are placed together: at least `minCount` of them, or none.
+        """
+        queue = [each for each in self.waiting() if each.pod.needs_devices or self._needed(each.pod) is not None]
+        outcomes = {each.pod.uid: _gated(each.gates) for each in queue if each.gates}
+        pending = [each.pod for each in queue if not each.gates]
+        for left_out in pending[MOST_PODS:]:
+            outcomes[left_out.uid] = _waits(f"not tried: {MOST_PODS} pods are before it in the queue")
+        pending = pending[:MOST_PODS]
+        landed = True
+        while pending and landed:
+            found: dict[str, PodOutcome] = {}
+            for unit in self._units(pending):
+                found.update(await self._place(unit))
+            outcomes.update(found)
+            landed = any(each.kind is OutcomeKind.LANDS for each in found.values())
+            pending = [pod for pod in pending if found[pod.uid].kind is not OutcomeKind.LANDS]
+        return outcomes
+
+    async def place(self, pod: Pod) -> PodOutcome:
+        """Place one pod by itself; where it stands then."""
+        return (await self._place((pod,)))[pod.uid]
+
+    async def end(self) -> None:
+        """Let what binds have begun come to its end."""
+        await self.view.extender.binder.drain()
+
+    def outcome_of(self, pod: Pod) -> PodOutcome:
+        """Where a pod stands that has a node, with its devices."""
+        return PodOutcome(kind=OutcomeKind.RUNS, node=pod.node_name, devices=_devices(self._records(pod)))
+
+    @property
+    def judges_nodes(self) -> bool:
+        """Whether node fit is judged; it is not where nodes or pods could not be read."""
+        return self._fit.is_known
+
+    def refusals(self, pod: Pod) -> Refusals:
+        """Why the pod does not fit, on each node where it does not; nothing is bound."""
+        result = self.view.evaluate(pod)
+        own = self._fit.of(pod).refused
+        codes = {node: result.reasons[text][1].code.name for node, text in result.texts.items()}
+        return Refusals(result.demand, {**result.texts, **own}, {**codes, **dict.fromkeys(own, NODE_FIT)})
+
+    def put_pod(self, data: bytes) -> Pod:
+        """Let the ledger know of a pod of the copy, which is returned as decisions read it."""
+        self._sinks[_PODS].changed(data)
+        self._fit.add(data)
+        return read_pod(data)
+
+    def put_claims(self, keys: Iterable[Key]) -> None:
+        """Let the ledger know of these claims of the copy."""
+        for key in keys:
+            data = self.copy.data(_CLAIMS, *key)
+            if data is not None:
+                self._sinks[_CLAIMS].changed(data)
+
+    def _units(self, pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
+        """The queue with the members of each gang at the place of the first of them."""
+        gangs: dict[tuple[str, str], list[Pod]] = {}
+        order: list[Sequence[Pod]] = []
+        for pod in pods:
+            if pod.pod_group is None or self._needed(pod) is None:
+                order.append((pod,))
+                continue
+            key = (pod.namespace, pod.pod_group)
+            if key not in gangs:
+                gangs[key] = []
+                order.append(gangs[key])
+            gangs[key].append(pod)
+        return iter(order)
+
+    def _needed(self, pod: Pod) -> int | None:
+        """How many members of the pod's gang have to land together; None if it is no member of a gang."""
+        group = None if pod.pod_group is None else self.view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
+        if group is None or group.min_count is None:
+            return None
+        members = self.view.ledger.pods.members(pod.namespace, group.metadata.name)
+        bound = sum(bool(each.node_name) and not each.finished for each in members)
+        return max(group.min_count - bound, 1)
+
+    async def _place(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
+        """Bind the pods of a unit, if enough of them have a node."""
+        choices = [await self._choose(pod) for pod in unit]
+        chosen = [each for each in choices if each.node]
+        needed = self._needed(unit[0])
+        if needed is not None and len(chosen) < needed:
+            self._cluster.trial_clock.advance(self.view.options.hold_seconds + 1)
+            return {each.pod.uid: _held_back(each, needed, len(chosen)) for each in choices}
+        outcomes = {each.pod.uid: PodOutcome(kind=OutcomeKind.WAITS, reasons=each.reasons) for each in choices}
+        # The members of a gang wait for each other at the permit: one that fails ends the waiting of the others.
+        disconnected = asyncio.Event()
+        bound = await asyncio.gather(*(self._bind(each, disconnected) for each in chosen))
+        return outcomes | dict(zip((each.pod.uid for each in chosen), bound, strict=True))
+
+    async def _choose(self, pod: Pod) -> _Choice:
+        """The node that filter and prioritize say is best; of equals the first by name."""
+        extender = self.view.extender
+        candidates = self._fit.of(pod)
+        try:
+            answer = await extender.filter(pod, candidates.nodes)
+            if not answer.fitting:
+                refused = {**answer.failed, **answer.unresolvable}
+                return _Choice(pod, reasons=counted((*candidates.refused.values(), *refused.values())))
+            scores = dict(await extender.prioritize(pod, answer.fitting))
+        except RetryableError as problem:
+            return _Choice(pod, reasons=(ReasonCount(nodes=0, text=str(problem)),))
+        if pod.nominated_node_name in answer.fitting:
+            return _Choice(pod, pod.nominated_node_name)
+        return _Choice(pod, min(answer.fitting, key=lambda name: (-scores.get(name, 0), name)))
+
+    async def _bind(self, choice: _Choice, disconnected: asyncio.Event) -> PodOutcome:
+        pod = choice.pod
+        try:
+            async with asyncio.timeout(_BIND_SECONDS):
+                await self.view.extender.bind(pod.namespace, pod.name, pod.uid, choice.node, disconnected)
+        except (RetryableError, TimeoutError) as problem:
+            disconnected.set()
+            return _waits(f"bind: {str(problem) or 'it did not come to an end'}")
+        self._fit.add(self.copy.data(_PODS, pod.namespace, pod.name) or b"{}")
+        records = self._records(self.view.ledger.pods.newest(pod))
+        return PodOutcome(
+            kind=OutcomeKind.LANDS,
+            node=choice.node,
+            devices=_devices(records),
+            conditions=tuple(sorted(_assumed(records))),
+        )
+
+    def _records(self, pod: Pod) -> Sequence[ClaimRecord]:
+        """The claims of a pod that has its node, that for its extended resources included."""
+        ledger = self.view.ledger
+        found = find_claims(pod, ledger)
+        named = () if isinstance(found, Rejection) else tuple(each.record for each in found)
+        return (*named, *ledger.claims.for_extended_resources(pod.namespace, pod.uid))
+
+
+def counted(texts: Iterable[str]) -> tuple[ReasonCount, ...]:
+    """Reasons of nodes, most nodes first."""
+    found = sorted(Counter(texts).items(), key=lambda entry: (-entry[1], entry[0]))
+    return tuple(ReasonCount(nodes=count, text=text) for text, count in found)
+
+
+def _devices(records: Iterable[ClaimRecord]) -> tuple[str, ...]:
+    return tuple(
+        "/".join(result.device_id)
+        for record in records
+        if record.claim.status.allocation is not None
+        for result in record.claim.status.allocation.devices.results
+    )
+
+
+def _assumed(records: Iterable[ClaimRecord]) -> set[str]:
+    """The binding conditions that no driver has reported yet."""
+    return {
+        condition.type
+        for record in records
+        for device in record.claim.status.devices
+        for condition in device.conditions or ()
+        if condition.reason == ASSUMED
+    }
+
+
+def _waits(text: str) -> PodOutcome:
+    return PodOutcome(kind=OutcomeKind.WAITS, reasons=(ReasonCount(nodes=0, text=text),))
+
+
+def _gated(gates: Sequence[str]) -> PodOutcome:
+    return _waits(f"scheduling gates: {', '.join(gates)}")
+
+
+def _held_back(choice: _Choice, needed: int, fitting: int) -> PodOutcome:
+    """A member whose gang does not fit as a whole."""
+    if choice.reasons:
+        return PodOutcome(kind=OutcomeKind.WAITS, reasons=choice.reasons)
+    return _waits(f"its PodGroup needs {needed} more members with a node, {fitting} fit")

@@ -1,0 +1,118 @@
+"""What would happen if: where the pods stand before and after changes, and how many more of one pod fit."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.what_if.applied_changes import AppliedChanges
+from dra_extender.inspection.what_if.changes import Changes
+from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
+from dra_extender.inspection.what_if.generated_claims import generate_claims
+from dra_extender.inspection.what_if.report import FORMAT, OutcomeKind, PodOutcome, PodRow, WhatIfReport
+from dra_extender.inspection.what_if.trial import Trial
+from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy
+from dra_extender.model.pod import Pod
+
+DEVICES_ONLY: Final = "devices only"
+_ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)
+_ENDED: Final = PodOutcome(kind=OutcomeKind.ENDED)
+_WAITS: Final = PodOutcome(kind=OutcomeKind.WAITS)
+
+
+async def what_if(
+    objects: ClusterObjects, changes: Changes | None = None, subject: Key | None = None, most: int = MOST_COPIES
+) -> WhatIfReport:
+    """What would happen with these changes; without changes, what happens next.
+
+    Args:
+        objects: The cluster.
+        changes: What is different.
+        subject: (namespace, name) of a pod or ResourceClaimTemplate; how many more of it fit is counted after all waiting pods
+            have been placed.
+        most: How many copies are tried at most.
+
+    Returns:
+        The pods that wait, and those that a change ends or moves.  The same objects in any order have the same answer.
+
+    Raises:
+        ChangeError: a change or the subject names something that is not there.
+    """
+    changes = changes or Changes()
+    before = await _before(objects) if changes else None
+    copy = WorkingCopy(objects)
+    applied = AppliedChanges(copy, changes)
+    after, trial = await _placed(copy)
+    rows = _rows(_now(after) if before is None else before, after, applied)
+    filled, notes = None, list(_notes(trial, after))
+    if subject is not None:
+        found = find_subject(trial, subject)
+        notes += found.notes
+        filled = await fill(trial, found, most)
+    await trial.end()
+    return WhatIfReport(
+        format=FORMAT,
+        origin=objects.origin,
+        changes=tuple(applied.sentences),
+        pods=tuple(rows),
+        fill=filled,
+        verified="" if trial.judges_nodes else DEVICES_ONLY,
+        notes=tuple(notes),
+    )
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    """Outcomes of the pods that were placed, by key, and the pods that had a node already."""
+
+    outcomes: Mapping[Key, PodOutcome]
+    running: Mapping[Key, PodOutcome]
+
+
+async def _placed(copy: WorkingCopy) -> tuple[_Placed, Trial]:
+    """Place the pods that wait, with the claims that their templates make."""
+    generate_claims(copy)
+    trial = Trial(copy)
+    pods: dict[str, Pod] = {each.pod.uid: each.pod for each in trial.waiting()}
+    running = {
+        (pod.namespace, pod.name): trial.outcome_of(pod)
+        for pod in trial.view.ledger.pods.all()
+        if pod.node_name and not pod.finished
+    }
+    outcomes = await trial.place_all()
+    by_key = {(pods[uid].namespace, pods[uid].name): outcome for uid, outcome in outcomes.items()}
+    return _Placed(by_key, running), trial
+
+
+async def _before(objects: ClusterObjects) -> _Placed:
+    placed, trial = await _placed(WorkingCopy(objects))
+    await trial.end()
+    return placed
+
+
+def _now(after: _Placed) -> _Placed:
+    """Where the pods stand now: those that are placed wait."""
+    return _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running)
+
+
+def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[PodRow]:
+    moved = applied.ended | applied.evicted
+    for key in sorted({*before.outcomes, *after.outcomes, *moved}):
+        was = before.outcomes.get(key) or before.running.get(key) or _ABSENT
+        will = after.outcomes.get(key) or after.running.get(key) or (_ENDED if key in applied.ended else _ABSENT)
+        yield PodRow(
+            pod="/".join(key),
+            before=was,
+            after=will,
+            evicted=key in applied.evicted,
+            claims=moved.get(key, ()),
+        )
+
+
+def _notes(trial: Trial, after: _Placed) -> Iterator[str]:
+    for each in trial.view.unreadable:
+        yield f"{each.kind}: {each.reason}"
+    others = sum((each.pod.namespace, each.pod.name) not in after.outcomes for each in trial.waiting())
+    if others:
+        verb = "pod that waits asks" if others == 1 else "pods that wait ask"
+        yield f"{others} {verb} for no devices, and what they need of nodes is not counted"

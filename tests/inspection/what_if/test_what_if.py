@@ -1,0 +1,273 @@
+"""What happens next, and what would happen after changes: who lands where, who waits and why."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, WrittenObject
+from dra_extender.inspection.what_if.report import Fate, OutcomeKind, PodOutcome, WhatIfReport
+from dra_extender.inspection.what_if.what_if import what_if
+
+from tests.controlplane.objects import device, device_class, pod_group, request, resource_claim, resource_slice
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+LANDS, WAITS, RUNS, ENDED = OutcomeKind.LANDS, OutcomeKind.WAITS, OutcomeKind.RUNS, OutcomeKind.ENDED
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    made = MadeCluster()
+    made.nodes("n1", "n2")
+    made.add(device_class("gpu"))
+    for node in ("n1", "n2"):
+        made.gpus(node, device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
+    return made
+
+
+def after(report: WhatIfReport) -> dict[str, PodOutcome]:
+    return {each.pod.removeprefix(f"{NAMESPACE}/"): each.after for each in report.pods}
+
+
+def landing(report: WhatIfReport) -> dict[str, str]:
+    """The node of each pod that lands, `waits` for others that have none."""
+    return {name: each.node if each.kind is LANDS else str(each.kind) for name, each in after(report).items()}
+
+
+def written(kind: str, item: dict[str, Any]) -> WrittenObject:
+    return WrittenObject(kind, item, "changes.yaml:1")
+
+
+async def test_without_changes_the_waiting_pods_are_placed_and_those_that_fit_nowhere_say_why(
+    made: MadeCluster,
+) -> None:
+    made.pod("first", request("gpu", "gpu"))
+    made.pod("second", request("gpu", "gpu"))
+
+    report = await what_if(made.cluster())
+
+    assert landing(report) == {"first": "n2", "second": "waits"}
+    assert after(report)["first"].devices == ("gpu.example.com/n2/gpu-0",)
+    (reason,) = after(report)["second"].reasons
+    assert (reason.nodes, "in use" in reason.text) == (2, True)
+    assert {each.before.kind for each in report.pods} == {WAITS}
+
+
+async def test_pods_are_placed_by_priority_and_then_by_age(made: MadeCluster) -> None:
+    made.pod("young", request("gpu", "gpu"))
+    made.pod("older", request("gpu", "gpu"))
+    made.objects["pods"][-1]["metadata"]["creationTimestamp"] = "2026-11-20T00:00:00Z"
+    assert landing(await what_if(made.cluster())) == {"young": "waits", "older": "n2"}
+    made.pod("urgent", request("gpu", "gpu"), priority=10)
+    assert landing(await what_if(made.cluster())) == {"young": "waits", "older": "waits", "urgent": "n2"}
+
+
+async def test_node_that_kube_scheduler_refuses_is_not_used_though_its_devices_are_free(made: MadeCluster) -> None:
+    made.pod("large", request("gpu", "gpu"), cpu="65")
+    report = await what_if(made.cluster())
+    assert [(each.nodes, each.text) for each in after(report)["large"].reasons] == [(2, "Insufficient cpu")]
+    assert report.verified == ""
+
+
+async def test_cpu_that_a_placed_pod_takes_is_not_given_to_the_next(made: MadeCluster) -> None:
+    made.gpus("n2", device("nic-0"), device("nic-1"), driver="nic.example.com")
+    made.add(device_class("nic", 'device.driver == "nic.example.com"'))
+    made.pod("a", request("nic", "nic"), cpu="40")
+    made.pod("b", request("nic", "nic"), cpu="40")
+    assert landing(await what_if(made.cluster())) == {"a": "n2", "b": "waits"}
+
+
+async def test_ended_pod_gives_its_devices_to_the_pod_that_waits(made: MadeCluster) -> None:
+    made.running("busy", "n2", "gpu-0", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu"))
+    assert landing(await what_if(made.cluster())) == {"train": "waits"}
+
+    report = await what_if(made.cluster(), Changes(without=[(NAMESPACE, "busy")]))
+
+    assert landing(report) == {"train": "n2", "busy": "ended"}
+    rows = {each.pod: each for each in report.pods}
+    assert rows["ml/train"].before.kind is WAITS
+    assert rows["ml/busy"].before == PodOutcome(kind=RUNS, node="n2", devices=("gpu.example.com/n2/gpu-0",))
+    assert [(each.claim, each.fate) for each in rows["ml/busy"].claims] == [("claim-busy", Fate.RELEASED)]
+
+
+async def test_devices_of_a_claim_that_another_pod_uses_too_stay_allocated(made: MadeCluster) -> None:
+    shared = made.objects["resourceclaims"][-1]
+    shared["status"]["reservedFor"].append({"resource": "pods", "name": "other", "uid": "uid-other"})
+    made.running("busy", "n2", "gpu-0", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu"))
+
+    report = await what_if(made.cluster(), Changes(without=[(NAMESPACE, "old")]))
+
+    assert landing(report)["train"] == "waits"
+    (fate,) = next(each.claims for each in report.pods if each.pod == "ml/old")
+    assert (fate.fate, fate.users) == (Fate.KEPT, ("ml/other",))
+
+
+async def test_drained_node_takes_no_pod_and_its_own_move_or_wait(made: MadeCluster) -> None:
+    report = await what_if(made.cluster(), Changes(drained=["n1"]))
+    assert landing(report) == {"old": "n2"}
+    assert report.pods[0].evicted
+    assert report.changes == ("node n1 cordoned, 1 pod evicted",)
+    made.running("busy", "n2", "gpu-0", request("gpu", "gpu"))
+    assert landing(await what_if(made.cluster(), Changes(drained=["n1"]))) == {"old": "waits"}
+
+
+async def test_evicted_pod_gets_a_new_claim_from_its_template(made: MadeCluster) -> None:
+    pod, claim = made.objects["pods"][-1], made.objects["resourceclaims"][-1]
+    made.objects["resourceclaims"].clear()
+    uid = pod["metadata"]["uid"]
+    made.add(template("one", request("gpu", "gpu")))
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "claim-old"}]
+    claim["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": "old", "uid": uid, "controller": True}
+    ]
+    made.add(claim)
+
+    report = await what_if(made.cluster(), Changes(drained=["n1"]))
+
+    assert landing(report) == {"old": "n2"}
+    assert [(each.claim, each.fate) for each in report.pods[0].claims] == [("claim-old", Fate.GENERATED)]
+
+
+async def test_evicted_pod_whose_claim_others_keep_waits_for_the_node_of_its_devices(made: MadeCluster) -> None:
+    claim = made.objects["resourceclaims"][-1]
+    claim["status"]["reservedFor"].append({"resource": "pods", "name": "other", "uid": "uid-other"})
+    report = await what_if(made.cluster(), Changes(drained=["n1"]))
+    assert landing(report) == {"old": "waits"}
+    assert report.pods[0].claims[0].fate is Fate.KEPT
+
+
+async def test_pods_of_daemon_sets_stay_on_a_drained_node(made: MadeCluster) -> None:
+    made.objects["pods"][-1]["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "driver", "uid": "d", "controller": True}
+    ]
+    report = await what_if(made.cluster(), Changes(drained=["n1"]))
+    assert (report.pods, report.changes) == ((), ("node n1 cordoned, 0 pods evicted, 1 stay",))
+
+
+async def test_copies_of_a_node_have_its_devices_under_new_names(made: MadeCluster) -> None:
+    for name in ("a", "b", "c"):
+        made.pod(name, request("gpu", "gpu"))
+    report = await what_if(made.cluster(), Changes(added=[NodeCopies("n1", 2)]))
+    assert sorted(landing(report).values()) == ["n1-added-1", "n1-added-2", "n2"]
+    assert sum("added" in "".join(each.devices) for each in after(report).values()) == 2
+
+
+async def test_copy_of_a_drained_node_takes_its_pods(made: MadeCluster) -> None:
+    made.running("busy", "n2", "gpu-0", request("gpu", "gpu"))
+    changes = Changes(added=[NodeCopies("n1", 1)], drained=["n1"])
+    assert landing(await what_if(made.cluster(), changes)) == {"old": "n1-added-1"}
+
+
+async def test_created_objects_take_part(made: MadeCluster) -> None:
+    more = resource_slice("more", pool="more", node="n2", devices=[device("gpu-9")], driver="nic.example.com")
+    changes = Changes(
+        objects=[
+            written("deviceclasses", device_class("nic", 'device.driver == "nic.example.com"')),
+            written("resourceslices", more),
+            written("resourceclaims", with_mode(resource_claim("new", NAMESPACE, request("nic", "nic")))),
+            written("pods", pod("newcomer", "new")),
+        ]
+    )
+    report = await what_if(made.cluster(), changes)
+    assert landing(report) == {"newcomer": "n2"}
+    assert report.pods[0].before.kind is OutcomeKind.ABSENT
+
+
+async def test_claim_whose_spec_is_replaced_gives_its_devices_back(made: MadeCluster) -> None:
+    made.running("busy", "n2", "gpu-0", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu"))
+    same = with_mode(resource_claim("claim-busy", NAMESPACE, request("gpu", "gpu")))
+    assert landing(await what_if(made.cluster(), Changes(objects=[written("resourceclaims", same)]))) == {
+        "train": "waits"
+    }
+    other = with_mode(resource_claim("claim-busy", NAMESPACE, request("gpu", "gpu", count=2)))
+    report = await what_if(made.cluster(), Changes(objects=[written("resourceclaims", other)]))
+    assert landing(report) == {"train": "n2"}
+    assert report.changes == ("ResourceClaim ml/claim-busy replaced by a new one, whose spec differs",)
+
+
+@pytest.mark.parametrize(("free", "landed"), [(1, {"WAITS"}), (2, {"LANDS"})])
+async def test_gang_lands_as_a_whole_or_waits_as_a_whole(made: MadeCluster, free: int, landed: set[str]) -> None:
+    made.add(pod_group("band", NAMESPACE, min_count=2))
+    if free == 2:
+        made.nodes("n3")
+        made.gpus("n3", device("gpu-0"))
+    for name in ("band-0", "band-1"):
+        made.pod(name, request("gpu", "gpu"), schedulingGroup={"podGroupName": "band"})
+    made.pod("alone", request("gpu", "gpu"), priority=-1)
+
+    report = await what_if(made.cluster())
+
+    found = after(report)
+    assert {found["band-0"].kind.name, found["band-1"].kind.name} == landed
+    assert (found["alone"].kind is LANDS) == (free == 1)
+
+
+async def test_binding_conditions_are_taken_as_reported_and_said(made: MadeCluster) -> None:
+    made.gpus("n2", device("fabric-0", bindingConditions=["Attached"]), driver="nic.example.com")
+    made.add(device_class("nic", 'device.driver == "nic.example.com"'))
+    made.pod("train", request("nic", "nic"))
+    found = after(await what_if(made.cluster()))["train"]
+    assert (found.kind, found.conditions) == (LANDS, ("Attached",))
+
+
+async def test_gated_pod_waits_and_names_its_gates(made: MadeCluster) -> None:
+    made.pod("train", request("gpu", "gpu"), schedulingGates=[{"name": "example.com/quota"}])
+    (reason,) = after(await what_if(made.cluster()))["train"].reasons
+    assert reason.text == "scheduling gates: example.com/quota"
+
+
+async def test_answer_does_not_depend_on_the_order_of_the_objects(made: MadeCluster) -> None:
+    made.nodes(*(f"m{number}" for number in range(9)))
+    for number in range(9):
+        made.gpus(f"m{number}", device("gpu-0"), device("gpu-1"))
+        made.pod(f"train-{number}", request("gpu", "gpu", count=1 + number % 3))
+    changes = Changes(drained=["n1"], added=[NodeCopies("m0", 2)], without=[(NAMESPACE, "train-3")])
+    reports = [await what_if(shuffled(made.cluster(), seed), changes) for seed in range(4)]
+    assert all(each == reports[0] for each in reports)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (Changes(without=[("ml", "nobody")]), "--without: pod ml/nobody does not exist in a test"),
+        (Changes(drained=["n9"]), "--drain: node n9 does not exist in a test"),
+        (Changes(added=[NodeCopies("n9", 1)]), "--add-nodes: node n9 does not exist in a test"),
+        (Changes(added=[NodeCopies("n1", 5_001)]), "--add-nodes: expected at most 5000 nodes in all"),
+    ],
+)
+async def test_change_that_cannot_be_made_is_refused_in_the_words_of_its_option(
+    made: MadeCluster, changes: Changes, said: str
+) -> None:
+    with pytest.raises(ChangeError, match=said):
+        await what_if(made.cluster(), changes)
+
+
+def shuffled(objects: ClusterObjects, seed: int) -> ClusterObjects:
+    def mixed(found: Sequence[bytes]) -> list[bytes]:
+        return random.Random(seed).sample(list(found), len(found))
+
+    return ClusterObjects(objects.origin, {kind: mixed(found) for kind, found in objects.by_kind.items()})
+
+
+def with_mode(claim: dict[str, Any]) -> dict[str, Any]:
+    for each in claim["spec"]["devices"]["requests"]:
+        each["exactly"].setdefault("allocationMode", "ExactCount")
+    return claim
+
+
+def pod(name: str, claim: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]},
+    }
+
+
+def template(name: str, *requests: dict[str, Any]) -> dict[str, Any]:
+    claim = with_mode(resource_claim(name, NAMESPACE, *requests))
+    return {**claim, "kind": "ResourceClaimTemplate", "spec": {"spec": claim["spec"]}}
