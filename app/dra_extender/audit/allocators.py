@@ -45,7 +45,7 @@ def two_allocators(records: Iterable[ClaimRecord]) -> Iterator[AuditFinding | No
     """A finding for each pool in which this program and another scheduler each allocated after the other had begun.
 
     Allocations that one of them left when the other took over are no finding: they are all older.  What this program allocates has
-    its snapshot.  An allocation without a time is younger than its claim, and its end is not known.  None after each claim.
+    its snapshot.  An allocation without a time is younger than its claim, and its end is not known.  None after each step.
     """
     pools: dict[PoolId, tuple[_Writer, _Writer]] = {}
     for record in records:
@@ -55,13 +55,14 @@ def two_allocators(records: Iterable[ClaimRecord]) -> Iterator[AuditFinding | No
             for pool_id in {each.pool_id for each in record.holdings if not each.admin}:
                 pools.setdefault(pool_id, (_Writer(), _Writer()))[side].add(name, times)
         yield None
-    for pool_id, (foreign, own) in sorted(pools.items()):
+    for pool_id, (foreign, own) in pools.items():
         if foreign.went_on_after(own) and own.went_on_after(foreign):
             detail = (
                 f"dra-extender allocated {len(own.claims)} claims and another scheduler {len(foreign.claims)}, in turns; "
                 f"the first by name are {min(own.claims)} and {min(foreign.claims)}"
             )
             yield finding(Check.TWO_ALLOCATORS, f"pool {'/'.join(pool_id)}", detail)
+        yield None
 
 
 def _times(record: ClaimRecord) -> _Times:

@@ -17,6 +17,8 @@ from dra_extender.model.device_taint_rule import DeviceTaintRule
 from dra_extender.model.resource_slice import ResourceSlice
 
 _NOTHING: Final = "matches none of {} published devices"
+_NEVER: Final = "false"
+"""The selector of a class that is meant to match no device, such as the one with which rejected pods are requeued."""
 _MOST_TOGETHER: Final = 64
 """Slices for all nodes that are looked at together with those of each node, on average; with more of them they are left out."""
 
@@ -41,7 +43,8 @@ def unmatched_classes(classes: Iterable[DeviceClass], slices: Sequence[ResourceS
     unmatched: dict[str, SelectorList] = {}
     for each in classes:
         expressions = ["" if selector.cel is None else selector.cel.expression for selector in each.spec.selectors]
-        unmatched[each.name] = SelectorList(expressions, programs)
+        if _NEVER not in expressions:
+            unmatched[each.name] = SelectorList(expressions, programs)
         yield None
     problems: dict[str, str] = {}
     for published, position in _distinct_devices(slices):

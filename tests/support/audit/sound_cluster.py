@@ -264,6 +264,7 @@ class SoundCluster:
     def _bystanders(self) -> None:
         """What is not allocated and no fault: pods that wait, that have ended, that ask for nothing; an observer of a device."""
         made = self.made
+        made.add(objects.device_class("wake-up.dra-extender.io", "false"))
         made.pod("waits", objects.request("r", "gpu"))
         made.add(objects.pod("plain", NAMESPACE, nodeName=self.nodes[0]))
         made.pod("ended", objects.request("r", "gpu"))

@@ -1,0 +1,94 @@
+"""`audit` on a real cluster: what is written by hand is found by the command and counted by the running service."""
+
+import asyncio
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.controlplane.objects import device
+from tests.controlplane.resources import RESOURCE_CLAIMS
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.world import Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(environment={"DRA_EXTENDER_AUDIT__INTERVAL_SECONDS": "1"})
+
+
+async def audit(world: World) -> tuple[int, dict[str, Any]]:
+    """Status and answer of the command in a process of its own."""
+    arguments = ("audit", "--kubeconfig", str(world.cluster.admin_kubeconfig), "--again-after", "1", "-o", "json")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "dra_extender", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(SECONDS):
+        out, err = await process.communicate()
+    assert err == b""
+    assert process.returncode is not None
+    return process.returncode, msgspec.json.decode(out)
+
+
+async def wait_for_findings(world: World, check: str, number: int) -> None:
+    async def counted() -> bool:
+        return await world.metric("audit_findings", check=check) == number
+
+    await world.api.wait_for(counted, SECONDS, f"{number} findings of {check} are counted")
+
+
+async def test_device_that_is_given_away_twice_by_hand_is_found_by_the_command_and_by_the_metric(
+    scene: Scene, world: World
+) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    for name in ("first", "second"):
+        await scene.claim(name)
+    await scene.pod("first", claim="first")
+    assert await scene.wait_until_bound("first") == node
+    status, report = await audit(world)
+    assert (status, report["verdict"], report.get("findings", [])) == (0, "sound", [])
+
+    uid = await scene.pod("second", claim="second", nodeName=node)
+    first, second = await scene.stored_claim("first"), await scene.stored_claim("second")
+    second["metadata"]["finalizers"] = first["metadata"]["finalizers"]
+    second = await scene.api.replace(RESOURCE_CLAIMS, second)
+    second["status"] = {
+        "allocation": first["status"]["allocation"],
+        "reservedFor": [{"resource": "pods", "name": "second", "uid": uid}],
+    }
+    await scene.api.replace(RESOURCE_CLAIMS, second, "status")
+
+    status, report = await audit(world)
+    assert (status, report["verdict"]) == (1, "unsound")
+    assert [(each["check"], each["about"], each["detail"]) for each in report["findings"]] == [
+        (
+            "double_allocation",
+            f"device {scene.driver}/{node}/gpu-0",
+            f"device in two claims: {scene.name}/first, {scene.name}/second",
+        )
+    ]
+    await wait_for_findings(world, "double_allocation", 1)
+
+    await scene.delete_pod("second")
+    await scene.api.delete(RESOURCE_CLAIMS, "second", scene.name)
+    await wait_for_findings(world, "double_allocation", 0)
+    assert (await audit(world))[0] == 0
+
+
+async def test_pod_that_was_put_on_a_node_without_its_devices_is_found(scene: Scene, world: World) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.claim("idle")
+    await scene.pod("early", claim="idle", nodeName=node)
+
+    status, report = await audit(world)
+
+    assert status == 1
+    assert [(each["check"], each["about"]) for each in report["findings"]] == [
+        ("unreserved_pod", f"pod {scene.name}/early")
+    ]
+    await wait_for_findings(world, "unreserved_pod", 1)
+    await scene.delete_pod("early")
+    await wait_for_findings(world, "unreserved_pod", 0)
