@@ -18,7 +18,7 @@ CONTROL: Final = "a\x00b\x07c\x1b[31md\x7fe\x85f\u2028g"
 DIRECTION: Final = "\u202emoc.elpmaxe\u202c\u2066x\u2069\u200f\u200b\ufeff"
 TEMPLATE: Final = "{{ 7 * 7 }}{% raw %}"
 HOSTILE: Final = (TAG, ATTRIBUTE, ENTITY, CONTROL, DIRECTION, TEMPLATE)
-VIEWS: Final = ("map", "node", "node?name=n1")
+VIEWS: Final = ("pending", "map", "node", "node?name=n1", "health")
 _NOT_SHOWN: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
@@ -81,12 +81,34 @@ async def test_control_characters_and_marks_of_direction_are_shown_as_escapes(
         assert "\\u202e" in response.text or "\\x1b" in response.text
 
 
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_tree_of_a_pod_with_a_hostile_name_is_text(open_page: Open, text: str) -> None:
+    harmless, hostile = [
+        await open_page(cluster(each)).get(f"pending?pod={quote(f'ml/late{each}', safe='')}") for each in ("x", text)
+    ]
+    assert (harmless.status_code, hostile.status_code) == (200, 200)
+    assert Tags(hostile.text).found == Tags(harmless.text).found
+    assert _NOT_SHOWN.search(hostile.text) is None
+
+
 async def test_entities_in_names_are_not_read_as_entities(open_page: Open) -> None:
     assert f"mig{ENTITY}" in Tags((await open_page(cluster(ENTITY)).get("node?name=n1")).text).text
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("path", ["{}", "node?name={}", "map?driver={}", "map?nodes={}", "map?page={}"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{}",
+        "pending?pod={}",
+        "pending?pod=ml/{}",
+        "pending?round={}",
+        "node?name={}",
+        "map?driver={}",
+        "map?nodes={}",
+        "map?page={}",
+    ],
+)
 async def test_what_an_address_says_is_shown_as_text(open_page: Open, path: str, text: str) -> None:
     client = open_page(cluster("x"))
     harmless, hostile = [await client.get(path.format(quote(each, safe=""))) for each in ("y", text)]

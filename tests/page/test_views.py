@@ -5,13 +5,16 @@ from html.parser import HTMLParser
 
 import httpx
 import pytest
+from dra_extender.inspection.audit_report import audit_report
 from dra_extender.inspection.objects import MissingKind
+from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import device, request
 from tests.page.conftest import TOKEN, Open
 from tests.support.inspection.made_cluster import MadeCluster
 
-VIEWS = ("map", "node", "node?name=n1")
+VIEWS = ("pending", "pending?pod=ml/late", "map", "node", "node?name=n1", "health")
 
 
 class Text(HTMLParser):
@@ -41,6 +44,42 @@ async def shown(client: httpx.AsyncClient, path: str, status: int = 200) -> Text
     response = await client.get(path)
     assert response.status_code == status, response.text[:500]
     return Text(response.text)
+
+
+async def test_pods_that_wait_are_grouped_by_cause_with_the_oldest_and_what_would_help(
+    open_page: Open, made: MadeCluster
+) -> None:
+    made.pod("later", request("gpu", "gpu", 'device.attributes["gpu.example.com"].model == "b"'))
+    page = await shown(open_page(made), "pending")
+    assert "2 pods wait on 2 nodes." in page.text
+    assert "kubectl dra why --snapshot x.tar.gz" in page.text
+    links = [attrs["href"] for tag, attrs in page.tags if tag == "a" and "pod=" in str(attrs.get("href"))]
+    assert links == [f"/{TOKEN}/pending?pod=ml%2Flate#pod", f"/{TOKEN}/pending?pod=ml%2Flater#pod"]
+    assert "1 other pod" in page.text
+
+
+async def test_row_opens_the_tree_that_the_command_prints(open_page: Open, made: MadeCluster) -> None:
+    page = await shown(open_page(made), "pending?pod=ml/late")
+    lines = tree(why(made.view(), "ml", "late"), 100)
+    assert re.sub(r"\s+", " ", lines).strip() in page.text
+    assert "kubectl dra why late --namespace ml --snapshot x.tar.gz" in page.text
+
+
+async def test_pod_that_does_not_wait_has_its_tree_all_the_same(open_page: Open, made: MadeCluster) -> None:
+    assert "is bound to node n1" in (await shown(open_page(made), "pending?pod=ml/train")).text
+
+
+async def test_health_has_the_findings_of_the_audit_and_who_allocates(open_page: Open, made: MadeCluster) -> None:
+    page = await shown(open_page(made), "health")
+    findings = audit_report(made.view()).findings
+    assert findings
+    for each in findings:
+        assert each.about in page.text
+        assert each.detail in page.text
+    assert "0 claims allocated by dra-extender, 1 claim by another scheduler." in page.text
+    assert "dra-extender-scheduler 1" in page.text
+    assert "A snapshot is not watched." in page.text
+    assert "kubectl dra audit --snapshot x.tar.gz" in page.text
 
 
 async def test_map_counts_the_devices_of_each_driver_by_state_and_has_a_tile_for_each(
@@ -122,8 +161,12 @@ async def test_landing_leads_to_the_first_view(open_page: Open, made: MadeCluste
     [
         ("node?name=n9", 404, "node n9 does not exist in a test"),
         ("none", 404, "There is no view 'none'."),
-        ("map?page=0", 400, "page: expected 1 to 1, got 0"),
-        ("map?page=x", 400, "page: expected a number, got 'x'"),
+        ("pending?pod=ml/none", 404, "pod ml/none does not exist in a test"),
+        ("pending?pod=none", 400, "pod: expected namespace/name, got 'none'"),
+        ("pending?round=x", 400, "round: expected a number from 1, got 'x'"),
+        ("map?page=2", 400, "page: expected 1 to 1, got 2"),
+        ("map?page=0", 400, "page: expected a number from 1, got '0'"),
+        ("map?page=x", 400, "page: expected a number from 1, got 'x'"),
         ("map?page=²", 400, "page: expected a number"),
         ("map?page=" + "9" * 5000, 400, "page: expected a number"),
     ],

@@ -21,7 +21,7 @@ from dra_extender.page.views import CommandLines, Views
 _TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 )
-_LANDING: Final = "map"
+_LANDING: Final = "pending"
 _MOST_STREAMS: Final = 32
 _ALIVE_SECONDS: Final = 15.0
 """Between two signs of life on a stream, so that a browser notices a page that has ended."""

@@ -1,9 +1,11 @@
 """What the query of an address asks for: a page of a long list, or a pod."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+_DIGITS: Final = 6
 
 
 Query = Mapping[str, str]
@@ -40,17 +42,17 @@ def part_of(total: int, size: int, page: int) -> ListPart:
     return ListPart(page, pages, first, min(total, page * size), total)
 
 
-def page_number(query: Query) -> int:
-    """The page that is asked for; the first if none is.
+def number(query: Query, name: str) -> int:
+    """The number that is asked for under this name, such as a page; 1 if none is.
 
     Raises:
-        QueryError: it is no number.
+        QueryError: it is no number from 1.
     """
-    text = query.get("page", "")
+    text = query.get(name, "")
     if not text:
         return 1
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):  # noqa: PLR2004 - more than any list has
-        raise QueryError(f"page: expected a number, got {text[:40]!r}")
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text)):
+        raise QueryError(f"{name}: expected a number from 1, got {text[:40]!r}")
     return int(text)
 
 

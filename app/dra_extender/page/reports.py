@@ -1,17 +1,21 @@
 """What `inspection` answers about one state of a cluster, each answer made when it is first asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
+from dra_extender.inspection.audit_report import AuditReport, audit_report
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import DevicesReport, devices_report
 from dra_extender.inspection.why.report import WhyReport
+from dra_extender.inspection.why.waiting import WaitingReport, waiting
 from dra_extender.inspection.why.why import why
 from dra_extender.page.map_view import DriverTotal, device_totals
 from dra_extender.runtime.caches import LruCache
 
-_MOST_ANSWERS: Final = 64
+_MOST_ANSWERS: Final = 256
+EVALUATED_IN_A_ROUND: Final = 25_000
+"""Nodes that are evaluated for pods that wait before an answer is given; what was evaluated is known in the next round."""
 
 
 class Reports:
@@ -21,13 +25,22 @@ class Reports:
     """
 
     def __init__(
-        self, view: ClusterView, generation: int = 1, *, live: bool = False, problems: Sequence[str] = ()
+        self,
+        view: ClusterView,
+        generation: int = 1,
+        *,
+        live: bool = False,
+        problems: Sequence[str] = (),
+        contact_ages: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
+        """`problems` and `contact_ages` as in FollowedCluster."""
         self.view = view
         self.generation = generation
         self.live = live
         self.problems = tuple(problems)
+        self.contact_ages = contact_ages
         self._answers: LruCache[tuple[str, str], WhyReport] = LruCache(_MOST_ANSWERS)
+        self._waiting: tuple[int, WaitingReport] | None = None
 
     @cached_property
     def devices(self) -> DevicesReport:
@@ -51,6 +64,22 @@ class Reports:
             UnknownNodeError: the node does not exist.
         """
         return devices_report(self.view, name)
+
+    @cached_property
+    def audit(self) -> AuditReport:
+        """Whether the cluster is sound."""
+        return audit_report(self.view)
+
+    def waiting(self, round_number: int) -> WaitingReport:
+        """The pods that wait by cause, as far as can be said after this round of looking at them (from 1)."""
+        if self._waiting is None or self._waiting[0] != round_number:
+            found = waiting(self.view, most_evaluated=EVALUATED_IN_A_ROUND * round_number)
+            self._waiting = (round_number, found)
+        return self._waiting[1]
+
+    def knows_why(self, namespace: str, name: str) -> bool:
+        """Whether `why` has the answer for this pod already."""
+        return (namespace, name) in self._answers
 
     def why(self, namespace: str, name: str) -> WhyReport:
         """Why a pod waits.

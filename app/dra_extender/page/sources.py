@@ -100,5 +100,7 @@ class FollowedState:
         objects, problems = self._cluster.objects(), self._cluster.problems()
         view = await asyncio.to_thread(ClusterView, objects)
         async with self._renewed:
-            self._reports = Reports(view, generation, live=True, problems=problems)
+            self._reports = Reports(
+                view, generation, live=True, problems=problems, contact_ages=self._cluster.contact_ages
+            )
             self._renewed.notify_all()

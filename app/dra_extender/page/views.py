@@ -8,9 +8,11 @@ from dra_extender.allocator.state.features import FIELD_OF_NAME
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.why.why import UnknownPodError
+from dra_extender.page.health_view import health
 from dra_extender.page.map_view import TileState, device_map
 from dra_extender.page.node_view import pool_sections
-from dra_extender.page.query import Query, QueryError, page_number, part_of
+from dra_extender.page.pending_view import pending_pods
+from dra_extender.page.query import Query, QueryError, number, part_of, pod_key
 from dra_extender.page.rendering import Renderer
 from dra_extender.page.reports import Reports
 
@@ -33,20 +35,28 @@ class CommandLines:
 
     def why(self, namespace: str, name: str) -> str:
         """Why one pod waits."""
-        return self._line("why", name, *(() if namespace == _DEFAULT_NAMESPACE else ("-n", namespace)))
+        return self._line("why", name, namespace="" if namespace == _DEFAULT_NAMESPACE else namespace)
 
     def devices(self, node: str = "", driver: str = "") -> str:
         """The devices of a node, or of all; of one driver, or of all."""
-        return self._line("devices", *((node,) if node else ()), *(("--driver", driver) if driver else ()))
+        return self._line("devices", node, driver=driver)
 
     def audit(self) -> str:
         """Whether the cluster is sound."""
         return self._line("audit")
 
-    def _line(self, *arguments: str) -> str:
-        # What begins with a minus sign would be taken for an option.
-        guarded = [each for each in arguments if not each.startswith("-") or each in ("-n", "--driver")]
-        return join((*PROGRAM, *guarded, *self._source))
+    def _line(self, command: str, name: str = "", **options: str) -> str:
+        # A value that begins with a minus sign would be taken for an option.
+        given = [
+            part
+            for option, value in options.items()
+            if value
+            for part in ((f"--{option}={value}",) if value.startswith("-") else (f"--{option}", value))
+        ]
+        names = (name,) if name else ()
+        if name.startswith("-"):
+            return join((*PROGRAM, command, *given, *self._source, "--", name))
+        return join((*PROGRAM, command, *names, *given, *self._source))
 
 
 class View(NamedTuple):
@@ -56,7 +66,7 @@ class View(NamedTuple):
     title: str
 
 
-VIEWS: Final = (View("map", "Map"), View("node", "Node"))
+VIEWS: Final = (View("pending", "Pending"), View("map", "Map"), View("node", "Node"), View("health", "Health"))
 
 
 class Facts(NamedTuple):
@@ -85,7 +95,12 @@ class Views:
     def __init__(self, renderer: Renderer, commands: CommandLines) -> None:
         self._renderer = renderer
         self._commands = commands
-        self._by_path: Mapping[str, Callable[[Reports, Query], str]] = {"map": self._map, "node": self._node}
+        self._by_path: Mapping[str, Callable[[Reports, Query], str]] = {
+            "pending": self._pending,
+            "map": self._map,
+            "node": self._node,
+            "health": self._health,
+        }
 
     def answer(self, path: str, reports: Reports, query: Query) -> Answer:
         """The view of this path; status 404 for what is not there, 400 for a query that cannot be meant."""
@@ -99,9 +114,16 @@ class Views:
         except QueryError as problem:
             return self._problem(reports, str(problem), 400)
 
+    def _pending(self, reports: Reports, query: Query) -> str:
+        shown = pending_pods(reports, pod_key(query), number(query, "round"), self._commands.why)
+        return self._page("pending", "Pods that wait", reports, self._commands.waiting(), pending=shown)
+
+    def _health(self, reports: Reports, _: Query) -> str:
+        return self._page("health", "Health", reports, self._commands.audit(), health=health(reports))
+
     def _map(self, reports: Reports, query: Query) -> str:
         driver, nodes = query.get("driver", ""), query.get("nodes", "")
-        shown = device_map(reports.devices, reports.totals, driver, nodes, page_number(query))
+        shown = device_map(reports.devices, reports.totals, driver, nodes, number(query, "page"))
         return self._page(
             "map", "Map of devices", reports, self._commands.devices(driver=driver), map=shown, states=tuple(TileState)
         )
@@ -116,7 +138,7 @@ class Views:
             self._commands.devices(node=name),
             name=name,
             nodes=reports.nodes,
-            part=part_of(len(reports.nodes), _NODES, page_number(query)),
+            part=part_of(len(reports.nodes), _NODES, number(query, "page")),
             pools=pool_sections(report),
         )
 

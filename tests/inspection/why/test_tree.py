@@ -3,7 +3,7 @@
 from dra_extender.inspection.why.tree import WIDTH, tree
 from dra_extender.inspection.why.why import why
 
-from tests.controlplane.objects import consumption, counter_set, device, device_class, request
+from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_slice
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 LARGE = 'device.capacity["gpu.example.com"].memory.compareTo(quantity("80Gi")) >= 0'
@@ -65,3 +65,15 @@ def test_control_characters_of_tenants_are_not_sent_to_the_terminal() -> None:
 
     assert all(line.isprintable() for line in text.splitlines())
     assert "\\x1b]0;title\\x07" in text
+
+
+def test_name_of_a_pool_may_have_slashes() -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+    made.add(resource_slice("a", pool="rack-1/tray-2", node="n1", devices=[device("gpu-0", taints=[taint])]))
+    made.pod("train", request("gpu", "gpu"))
+    report = why(made.view(), NAMESPACE, "train")
+    assert "nearest n1/rack-1/tray-2/gpu-0" in tree(report)
+    assert [each.text for each in report.next] == ["tolerate example.com/broken:NoSchedule"]

@@ -14,7 +14,7 @@ _MOST_HOLDERS: Final = 4
 
 def place_of(nearest: NearestDevice) -> str:
     """`node-3/gpu-0`; the pool is named where it is not the node."""
-    _, pool, device = nearest.device.split("/", 2)
+    _, pool, device = nearest.device_id
     return f"{nearest.node}/{device}" if pool == nearest.node else f"{nearest.node}/{pool}/{device}"
 
 

@@ -130,7 +130,7 @@ class NextSteps:
 
     def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
-        device = None if nearest is None else self._nearest.published(_device_id(nearest.device))
+        device = None if nearest is None else self._nearest.published(nearest.device_id)
         if device is not None:
             taints = [each for each in device.taints if untolerated((each,), option.tolerations) is not None]
             text = f"tolerate {', '.join(map(taint_text, taints))}"
@@ -198,8 +198,3 @@ def _nearest_first(facts: ReasonFacts) -> Sequence[str]:
     near += [each.node for each in facts.candidates]
     near += [facts.reason.count.node] if facts.reason.count is not None else []
     return tuple(dict.fromkeys((*near, *facts.nodes)))
-
-
-def _device_id(text: str) -> tuple[str, str, str]:
-    driver, pool, name = text.split("/", 2)
-    return driver, pool, name

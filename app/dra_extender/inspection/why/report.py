@@ -119,6 +119,13 @@ class NearestDevice(Value, frozen=True):
     taints: tuple[str, ...] = ()
     holders: tuple[HolderShare, ...] = ()
 
+    @property
+    def device_id(self) -> tuple[str, str, str]:
+        """Driver, pool and device; the name of a pool may have slashes in it."""
+        driver, _, rest = self.device.partition("/")
+        pool, _, name = rest.rpartition("/")
+        return driver, pool, name
+
 
 class DeviceCount(Value, frozen=True):
     """The node with most devices that the request could have by themselves: how many there are, and how many it wants."""

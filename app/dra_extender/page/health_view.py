@@ -1,0 +1,71 @@
+"""Whether the cluster is sound, which schedulers allocate in it, and how well the page can follow it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from dra_extender.audit.findings import AuditFinding, Check, CheckSeverity
+from dra_extender.inspection.audit_report import AuditReport
+from dra_extender.model.snapshot import is_snapshotted
+from dra_extender.page.reports import Reports
+
+MOST_FINDINGS: Final = 200
+"""Findings on the page; the command prints all."""
+
+
+class Allocators(NamedTuple):
+    """How many claims dra-extender allocated and how many others did; pods that wait for devices, by scheduler.
+
+    `competing` are findings that both allocate in one pool in turns.
+    """
+
+    own: int
+    others: int
+    waiting: tuple[tuple[str, int], ...]
+    competing: tuple[AuditFinding, ...]
+
+
+class ClusterHealth(NamedTuple):
+    """The audit, who allocates, and the seconds since the API server last answered the watch of each kind."""
+
+    audit: AuditReport
+    errors: int
+    warnings: int
+    shown: tuple[AuditFinding, ...]
+    allocators: Allocators
+    watches: tuple[tuple[str, float], ...]
+
+
+def health(reports: Reports) -> ClusterHealth:
+    """The health of the cluster in this state."""
+    audit = reports.audit
+    severities = Counter(each.severity for each in audit.findings)
+    return ClusterHealth(
+        audit=audit,
+        errors=severities[CheckSeverity.ERROR],
+        warnings=severities[CheckSeverity.WARNING],
+        shown=audit.findings[:MOST_FINDINGS],
+        allocators=_allocators(reports),
+        watches=_by_age(reports.contact_ages()),
+    )
+
+
+def _allocators(reports: Reports) -> Allocators:
+    ledger = reports.view.ledger
+    allocated = [each.claim for each in ledger.claims.records() if each.claim.status.allocation is not None]
+    own = sum(map(is_snapshotted, allocated))
+    waiting = Counter(
+        each.scheduler_name
+        for each in ledger.pods.all()
+        if each.needs_devices and not each.node_name and not each.finished and not each.deleting
+    )
+    return Allocators(
+        own=own,
+        others=len(allocated) - own,
+        waiting=tuple(sorted(waiting.items())),
+        competing=tuple(each for each in reports.audit.findings if each.check is Check.TWO_ALLOCATORS),
+    )
+
+
+def _by_age(ages: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(ages.items(), key=lambda entry: -entry[1]))

@@ -1,0 +1,81 @@
+"""The pods that wait, by cause; the tree of one of them, and what would help as far as there is time to find out."""
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from dra_extender.inspection.why.report import NextStep
+from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
+from dra_extender.page.reports import Reports
+
+STEP_SECONDS: Final = 0.4
+"""CPU time after which one answer looks for no further steps; the next answer goes on where it ended."""
+_STEPS: Final = 2
+_WIDTH: Final = 100
+
+Key = tuple[str, str]
+
+
+class PendingRow(NamedTuple):
+    """Pods with one cause.  `next` is what would help the oldest, None as long as it was not looked for.
+
+    `opened` is the pod among them whose tree is shown.
+    """
+
+    cause: WaitingCause
+    next: tuple[NextStep, ...] | None
+    opened: str
+
+
+class PendingPods(NamedTuple):
+    """All causes.  `tree` has the lines of the opened pod; it stands by itself if no row names that pod (`alone`)."""
+
+    report: WaitingReport
+    rows: tuple[PendingRow, ...]
+    pod: str
+    tree: str
+    command: str
+    alone: bool
+    more: int
+
+
+def pending_pods(
+    reports: Reports,
+    pod: Key | None,
+    round_number: int,
+    command: Callable[[str, str], str],
+    *,
+    cpu_time: Callable[[], float] = time.thread_time,
+) -> PendingPods:
+    """The causes after so many rounds of looking at pods; the tree of a pod, and the command that prints it.
+
+    Raises:
+        UnknownPodError: there is no such pod.
+    """
+    opened = "" if pod is None else "/".join(pod)
+    lines = "" if pod is None else tree(reports.why(*pod), _WIDTH)
+    report = reports.waiting(round_number)
+    end = cpu_time() + STEP_SECONDS
+    rows = []
+    for cause in report.causes:
+        key = _key(cause.oldest)
+        if reports.knows_why(*key) or cpu_time() < end:
+            found: tuple[NextStep, ...] | None = reports.why(*key).next[:_STEPS]
+        else:
+            found = None
+        rows.append(PendingRow(cause, found, opened if opened in cause.names else ""))
+    return PendingPods(
+        report=report,
+        rows=tuple(rows),
+        pod=opened,
+        tree=lines,
+        command="" if pod is None else command(*pod),
+        alone=bool(opened) and not any(each.opened for each in rows),
+        more=round_number + 1 if report.unasked else 0,
+    )
+
+
+def _key(pod: str) -> Key:
+    namespace, _, name = pod.partition("/")
+    return namespace, name
