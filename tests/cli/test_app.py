@@ -11,7 +11,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 import yaml
-from dra_extender.cli.app import NAMES, app
+from dra_extender.cli.app import NAMES, PLUGIN_NAMES, app, plugin
 from typer.testing import CliRunner
 
 PROGRAM = [sys.executable, "-W", "error", "-m", "dra_extender.cli.app"]
@@ -51,7 +51,7 @@ def invoke(*arguments: str) -> tuple[int, str]:
 def test_version_is_shown_for_people_and_programs() -> None:
     runner = CliRunner()
     assert runner.invoke(app, ["version"]).stdout.startswith("dra-extender ")
-    assert set(json.loads(runner.invoke(app, ["version", "--json"]).stdout)) == {"version", "python"}
+    assert set(json.loads(runner.invoke(app, ["version", "--json"]).stdout)) == {"version", "python", "lacking"}
 
 
 def test_help_of_each_command_tells_its_exit_status() -> None:
@@ -61,20 +61,49 @@ def test_help_of_each_command_tells_its_exit_status() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_help_of_the_program_has_the_first_sentence_of_each_command(name: str) -> None:
-    wide = {"COLUMNS": "400"}
-    own = CliRunner().invoke(app, [name, "--help"], env=wide)
+    own = CliRunner().invoke(app, [name, "--help"])
     assert own.exit_code == 0
-    (shown,) = re.findall(rf"{name}  +(\S.*\S)  ", CliRunner().invoke(app, ["--help"], env=wide).stdout)
-    assert shown in own.stdout
+    listed = CliRunner().invoke(app, ["--help"]).stdout
+    (shown,) = re.findall(rf"^  {name}  +(\S.*(?:\n    +\S.*)*)$", listed, re.MULTILINE)
+    assert "".join(shown.split()) in "".join(own.stdout.split())
 
 
-def test_help_imports_no_command() -> None:
-    program = "from dra_extender.cli.app import main\ntry: main()\nexcept SystemExit: import sys; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+SLOW = {"aiohttp", "kubernetes", "pydantic", "rich"}
+
+
+def loaded(*arguments: str) -> set[str]:
+    """The modules that the plugin has loaded when it ends."""
+    program = (
+        "import sys\nfrom dra_extender.cli.app import plugin_main\ntry: plugin_main()\nexcept SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stderr)"
     )
-    ours = {each for each in done.stdout.split() if each.startswith("dra_extender")}
-    assert ours == {"dra_extender", "dra_extender.cli", "dra_extender.cli.app", "dra_extender.cli.commands"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout
+    return set(done.stderr.split())
+
+
+def test_help_of_the_program_imports_no_command() -> None:
+    ours = {each for each in loaded("--help") if each.startswith("dra_extender")}
+    names = ("", ".cli", ".cli.app", ".cli.commands", ".cli.completion")
+    assert ours == {f"dra_extender{each}" for each in names}
+
+
+@pytest.mark.parametrize("name", sorted({*PLUGIN_NAMES} - {"demo", "lint"}))
+def test_help_of_a_command_loads_nothing_that_takes_long(name: str) -> None:
+    assert loaded(name, "-h") & SLOW == set()
+
+
+@pytest.mark.parametrize("arguments", [("-h",), ("--version",), ("__complete", "why", "--"), ("completion", "bash")])
+def test_version_and_completion_load_nothing_that_takes_long(arguments: tuple[str, ...]) -> None:
+    assert loaded(*arguments) & SLOW == set()
+
+
+def test_plugin_has_the_commands_for_clusters_and_not_those_of_the_service() -> None:
+    assert {"why", "devices", "snapshot", "completion"} <= set(PLUGIN_NAMES)
+    assert "serve" not in PLUGIN_NAMES
+    assert CliRunner().invoke(plugin, ["serve"]).exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import yaml
 from dra_extender.cli.app import app
 from dra_extender.inspection.snapshot_file import write_snapshot
 from typer.testing import CliRunner
@@ -44,10 +45,9 @@ def test_why_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
 
 
 def test_devices_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
-    assert run("devices", "n1", "--snapshot", snapshot) == (
-        0,
-        "n1\n  gpu.example.com/n1  generation 1\n    gpu-0  ml/old\n",
-    )
+    status, tree = run("devices", "n1", "--snapshot", snapshot)
+    assert status == 0
+    assert tree.startswith("n1\n  gpu.example.com/n1  generation 1\n    gpu-0  ml/old\n")
     status, text = run("devices", "--snapshot", snapshot, "--free", "-o", "json")
     report = json.loads(text)
     assert (status, report["format"]) == (0, "dra-extender.io/devices/v1")
@@ -66,6 +66,37 @@ def test_what_does_not_exist_is_said_without_a_traceback(
 ) -> None:
     found, text = run(*arguments, "--snapshot", snapshot)
     assert (found, "Traceback" in text) == (status, False)
+    assert said in text
+
+
+def test_answer_ends_with_its_source_the_age_of_its_data_the_release_and_the_gates(snapshot: str) -> None:
+    for command in (("why", "train", "-n", NAMESPACE), ("devices",)):
+        _, tree = run(*command, "--snapshot", snapshot)
+        said = " ".join(tree.partition("\nsource ")[2].split())
+        assert said == f"snapshot {snapshot}, read 2026-11-25T09:46:40Z, v1.37.1 gates not known, all taken as on"
+
+
+def test_yaml_is_the_same_as_json_and_markdown_the_same_as_the_tree(snapshot: str) -> None:
+    for command in (("why", "train", "-n", NAMESPACE), ("devices",)):
+        as_json, as_yaml, tree, markdown = (
+            run(*command, "--snapshot", snapshot, "-o", each)[1] for each in ("json", "yaml", "tree", "markdown")
+        )
+        assert yaml.safe_load(as_yaml) == json.loads(as_json)
+        title, _, rest = tree.partition("\n")
+        assert markdown == f"### {title}\n\n```text\n{rest}```\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--as-group", "admins"), "--as-group needs --as"),
+        (("--snapshot", "x", "--context", "prod"), "--context"),
+        (("-o", "xml"), "xml"),
+    ],
+)
+def test_options_that_contradict_end_with_the_status_for_bad_input(arguments: tuple[str, ...], said: str) -> None:
+    status, text = run("why", "train", *arguments)
+    assert (status, "Traceback" in text) == (2, False)
     assert said in text
 
 

@@ -10,6 +10,10 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from dra_extender.inspection.snapshot_file import write_snapshot
+
+from tests.controlplane.objects import device_class, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 ROOT = Path(__file__).parents[2]
 OTHER = """\
@@ -112,6 +116,18 @@ def test_an_installed_package_runs_as_a_module(environment: Path, tmp_path: Path
     example = packaged(environment) / "_examples" / "01-mig-against-vgpu.yaml"
     command = ("-m", "dra_extender", "demo", "--file", example, "--output", "json")
     assert len(json.loads(run(environment / "bin" / "python", *command, cwd=tmp_path))["stories"]) == 1
+
+
+def test_an_installed_wheel_is_a_plugin_of_kubectl(environment: Path, tmp_path: Path) -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.pod("train", request("gpu", "gpu"))
+    write_snapshot(made.cluster(), tmp_path / "cluster.tar.gz")
+    command = ("why", "train", "-n", NAMESPACE, "--snapshot", "cluster.tar.gz")
+    tree = run(environment / "bin" / "kubectl-dra", *command, cwd=tmp_path)
+    assert tree.startswith("ml/train  Pending 12m, dra-extender-scheduler, fits 0 of 1 nodes\n")
+    assert run(environment / "bin" / "kubectl_complete-dra", "devi", cwd=tmp_path).startswith("devices\t")
 
 
 def packaged(environment: Path) -> Path:

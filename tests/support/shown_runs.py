@@ -4,6 +4,7 @@
 and its first line is `$ ` and the command; it runs in the root of the repository, in a terminal of 80 columns.
 """
 
+import contextlib
 import re
 import shlex
 from collections.abc import Mapping
@@ -39,11 +40,10 @@ _STYLE: Final = (
 
 
 def run(command: str) -> str:
-    """What a command of the program prints; the snapshots that it names are found from the root of the repository."""
-    words = shlex.split(_PROGRAM.sub("", command, count=1))
-    arguments = [str(ROOT / each) if each.startswith("deploy/") else each for each in words]
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
-    return result.output.replace(f"{ROOT}/", "")
+    """What a command of the program prints in the root of the repository."""
+    arguments = shlex.split(_PROGRAM.sub("", command, count=1))
+    with contextlib.chdir(ROOT):
+        return CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}).output
 
 
 def rerun(document: str) -> str:

@@ -1,52 +1,115 @@
-"""The program `dra-extender`.  A module in `cli.commands` is a command; it is imported when the command runs."""
+"""The programs `dra-extender` and `kubectl-dra`.  A module in `cli.commands` is a command; it is imported when the command runs.
+
+A module of a command imports what the command works with inside its function.  So help, version and completion load neither a
+Kubernetes client nor anything else that takes long.
+"""
 
 import ast
+import shutil
+import sys
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from dra_extender.cli import commands
+from dra_extender.cli.completion import COMPLETE, Shell, answer, script
 
 NAMES: Final = tuple(sorted(each.name.replace("_", "-") for each in iter_modules(commands.__path__)))
 """The commands; a hyphen stands for the underscore in the name of the module."""
+OF_THE_SERVICE: Final = frozenset({"answer", "config", "record", "serve"})
+"""The commands for an administrator who runs the service."""
+PLUGIN_NAMES: Final = tuple(each for each in NAMES if each not in OF_THE_SERVICE)
+"""The commands of the plugin of kubectl."""
+_SCRIPT_ARGUMENTS: Final = 3
+_MOST_COLUMNS: Final = 120
+_HELP: Final = ["-h", "--help"]
+
+
+_EPILOG: Final = (
+    "Exit status: 0 answered, done, or stopped on request; 1 the answer is no, or it could not be done; 2 an option, a setting or "
+    "a file cannot be used, or the cluster cannot be read."
+)
 
 
 class CommandGroup(TyperGroup):
     """Imports the module of the command that runs; help needs the summaries alone."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """See TyperGroup."""
-        if args[0] in NAMES:
-            self.add_command(_command(args[0]), args[0])
-        return super().resolve_command(ctx, args)
+        found = super().get_command(ctx, cmd_name)
+        if found is not None and found.callback is not None and found.callback.__name__ == _run_by_group.__name__:
+            found = _command(cmd_name)
+            self.add_command(found, cmd_name)
+        return found
+
+    def list_summaries(self) -> Collection[tuple[str, str]]:
+        """Names and summaries of the commands, without importing one."""
+        return [(name, each.short_help or "") for name, each in self.commands.items()]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the library calls it
+        """See TyperGroup."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.list_summaries()))
 
 
-app = typer.Typer(
-    name="dra-extender",
-    cls=CommandGroup,
-    help="Kubernetes Dynamic Resource Allocation beside an unmodified kube-scheduler.",
-    epilog="Exit status: 0 done, or stopped on request; 1 it could not be done; 2 a flag, a setting or a file cannot be used.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+def _run_by_group() -> None:
+    """Stands for a command in the help of the program; CommandGroup replaces it before it could run."""
 
 
-def main() -> None:
-    """Run the program."""
-    app()
+def _show_version(*, wanted: bool) -> None:
+    if wanted:
+        from dra_extender.telemetry.metrics import build_version
+
+        typer.echo(f"dra-extender {build_version()}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=lambda wanted: _show_version(wanted=wanted), help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    """The options of the program itself."""
+
+
+def _program(name: str, names: Collection[str], about: str) -> typer.Typer:
+    made = typer.Typer(
+        name=name,
+        cls=CommandGroup,
+        callback=_options,
+        help=about,
+        epilog=_EPILOG,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": _HELP, "max_content_width": _columns()},
+    )
+    for each in names:
+        made.command(each, short_help=_summary(each))(_run_by_group)
+    return made
+
+
+def _columns() -> int:
+    """The most columns that help takes."""
+    return min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
 
 
 def _command(name: str) -> Any:
     """The command of a module, whose `command` is a function or a group."""
     found: Any = import_module(_module(name)).command
     if not isinstance(found, typer.Typer):
-        single = typer.Typer(add_completion=False)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(name)(found)
         found = single
     return typer.main.get_command(found)
@@ -61,15 +124,52 @@ def _summary(name: str) -> str:
     spec = find_spec(_module(name))
     tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
     functions = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "command")
-    return (ast.get_docstring(next(functions, tree)) or "").partition("\n\n")[0]
+    return " ".join((ast.get_docstring(next(functions, tree)) or "").partition("\n\n")[0].split())
 
 
-def _run_by_group() -> None:
-    """Stands for a command in the help of the program; CommandGroup replaces it before it could run."""
+app: Final = _program(
+    "dra-extender", NAMES, "Kubernetes Dynamic Resource Allocation beside an unmodified kube-scheduler."
+)
+plugin: Final = _program(
+    "kubectl-dra", PLUGIN_NAMES, "Why pods wait for devices, what is where, and whether the cluster is sound."
+)
 
 
-for _name in NAMES:
-    app.command(_name, help=_summary(_name))(_run_by_group)
+def main() -> None:
+    """Run the program `dra-extender`."""
+    _run(app, "dra-extender")
+
+
+def plugin_main() -> None:
+    """Run the program `kubectl-dra`, which kubectl runs for `kubectl dra`."""
+    _run(plugin, "kubectl dra")
+
+
+def complete_main() -> None:
+    """Run the program `kubectl_complete-dra`, which kubectl asks for completions of `kubectl dra`."""
+    sys.stdout.write(answer(typer.main.get_command(plugin), sys.argv[1:]))
+
+
+def _run(program: typer.Typer, name: str) -> None:
+    if sys.argv[1:2] == [COMPLETE]:
+        sys.stdout.write(answer(typer.main.get_command(program), sys.argv[2:]))
+    elif len(sys.argv) == _SCRIPT_ARGUMENTS and sys.argv[1] == "completion" and sys.argv[2] in set(Shell):
+        sys.stdout.write(script(Shell(sys.argv[2]), name.replace(" ", "-")))
+    elif any(each in _HELP for each in sys.argv[1:]):
+        sys.stdout.write(_help(typer.main.get_command(program), name, sys.argv[1:]))
+    else:
+        program(prog_name=name)
+
+
+def _help(command: Any, name: str, typed: Sequence[str]) -> str:
+    """The help of the command that was typed.  The library would first convert all options, and load pydantic for that."""
+    context = typer.Context(command, info_name=name, help_option_names=_HELP, max_content_width=_columns())
+    for word in typed:
+        found = command.get_command(context, word) if isinstance(command, TyperGroup) else None
+        if found is not None:
+            command, context = found, typer.Context(found, info_name=word, parent=context)
+    text: str = command.get_help(context)
+    return f"{text}\n"
 
 
 if __name__ == "__main__":

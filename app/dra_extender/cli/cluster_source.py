@@ -1,64 +1,130 @@
-"""The options that say which cluster a command asks: a running one, or a snapshot."""
+"""The options that say which cluster a command asks: a running one, or a snapshot.
 
-import asyncio
-import sys
-from enum import StrEnum
+Nothing here imports what reads a cluster before a command runs, so that help and completion take no time.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
-import msgspec
 import typer
-import uvloop
 
-from dra_extender.inspection.objects import ClusterObjects, read_live
-from dra_extender.inspection.snapshot_file import SnapshotFileError, read_snapshot
-from dra_extender.kube.client.credentials import ConfigurationError
-from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.scheduling.ports.cluster import ClusterError
-from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+from dra_extender.cli.answers import EXIT_FAILED as EXIT_FAILED
+from dra_extender.cli.answers import EXIT_USAGE, ended
+from dra_extender.cli.answers import AnswerFormat as AnswerFormat
+from dra_extender.cli.answers import Output as Output
+from dra_extender.cli.answers import print_json as print_json
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
+if TYPE_CHECKING:
+    from dra_extender.inspection.objects import ClusterObjects
+    from dra_extender.kube.client.settings import KubeSettings
 
 SnapshotFile = Annotated[
     Path | None, typer.Option("--snapshot", metavar="FILE", help="Ask a snapshot instead of a running cluster.")
 ]
 Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="Default: $KUBECONFIG, else ~/.kube/config, as for kubectl.")
+    Path | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, else ~/.kube/config, as for kubectl."),
 ]
-Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig; default: its current one.")]
+Context = Annotated[
+    str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+]
 Impersonate = Annotated[str, typer.Option("--as", metavar="USER", help="Ask in the name of this user.")]
+ImpersonateGroups = Annotated[
+    list[str] | None,
+    typer.Option("--as-group", metavar="GROUP", help="With --as: ask as a member of this group; may be repeated."),
+]
+
+P = ParamSpec("P")
 
 
-class AnswerFormat(StrEnum):
-    """A tree for people, JSON for programs."""
+@dataclass(frozen=True, slots=True)
+class ClusterSource:
+    """Which cluster a command asks."""
 
-    TREE = "tree"
-    JSON = "json"
+    snapshot: Path | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+    impersonate: str = ""
+    groups: tuple[str, ...] = ()
+
+    def options(self) -> tuple[str, ...]:
+        """The options that name this source on a command line."""
+        given = (
+            ("--snapshot", self.snapshot),
+            ("--kubeconfig", self.kubeconfig),
+            ("--context", self.context),
+            ("--as", self.impersonate),
+            *(("--as-group", each) for each in self.groups),
+        )
+        return tuple(str(each) for name, value in given if value for each in (name, value))
+
+    def settings(self) -> "KubeSettings":
+        """How to reach the running cluster."""
+        from dra_extender.kube.client.settings import KubeSettings
+
+        return KubeSettings(
+            kubeconfig=self.kubeconfig,
+            context=self.context,
+            impersonate=self.impersonate,
+            impersonate_groups=self.groups,
+        )
+
+    def read(self, namespace: str | None = None) -> "ClusterObjects":
+        """The objects of the snapshot, else of the cluster; ends the program with a message where they cannot be read.
+
+        `namespace` is read alone where the account may not read all of them; None: that of the context.
+        """
+        from dra_extender.inspection.objects import read_live
+        from dra_extender.inspection.snapshot_file import SnapshotFileError, read_snapshot
+        from dra_extender.kube.client.credentials import ConfigurationError
+        from dra_extender.runtime.installation import run
+        from dra_extender.scheduling.ports.cluster import ClusterError
+        from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+
+        configure_logging(LogFormat.TEXT, LogLevel.ERROR)
+        try:
+            if self.snapshot is not None:
+                return read_snapshot(self.snapshot)
+            return run(read_live(self.settings(), namespace))
+        except (SnapshotFileError, ConfigurationError, ClusterError) as problem:
+            raise ended(problem, EXIT_USAGE) from problem
 
 
-Output = Annotated[AnswerFormat, typer.Option("--output", "-o", help="Format of the answer.")]
+def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Callable[..., None]:
+    """The command with the options of ClusterSource in the place of its first parameter, behind its own options."""
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    source = tuple(inspect.signature(_source, eval_str=True).parameters.values())
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        chosen = _source(**{each.name: given.pop(each.name) for each in source})
+        command(chosen, **given)  # type: ignore[call-arg]  # the options are those of the signature below
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *source)]
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # as `inspect` documents it
+    return with_options
 
 
-def print_json(report: msgspec.Struct) -> None:
-    """Print an answer as indented JSON."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
+def _source(
+    snapshot: SnapshotFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    impersonate: Impersonate = "",
+    groups: ImpersonateGroups = None,
+) -> ClusterSource:
+    if snapshot is not None and (kubeconfig is not None or context is not None or impersonate or groups):
+        raise typer.BadParameter(
+            "--snapshot asks a file: --kubeconfig, --context, --as and --as-group do not go with it"
+        )
+    if groups and not impersonate:
+        raise typer.BadParameter("--as-group needs --as")
+    return ClusterSource(snapshot, kubeconfig, context, impersonate, tuple(groups or ()))
 
 
-def read_objects(file: Path | None, kubeconfig: Path | None, context: str | None, impersonate: str) -> ClusterObjects:
-    """The objects of the snapshot, else of the cluster; ends the program with a message where they cannot be read."""
-    configure_logging(LogFormat.TEXT, LogLevel.ERROR)
-    try:
-        if file is not None:
-            return read_snapshot(file)
-        settings = KubeSettings(kubeconfig=kubeconfig, context=context, impersonate=impersonate)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(read_live(settings))
-    except (SnapshotFileError, ConfigurationError, ClusterError) as problem:
-        raise ended(problem, EXIT_USAGE) from problem
-
-
-def ended(problem: Exception, status: int) -> typer.Exit:
-    """Print what went wrong; returns the exit with this status."""
-    sys.stderr.write(f"dra-extender: {problem}\n")
-    return typer.Exit(status)
+def read_objects(file: Path | None, kubeconfig: Path | None, context: str | None, impersonate: str) -> "ClusterObjects":
+    """See ClusterSource.read."""
+    return ClusterSource(file, kubeconfig, context, impersonate).read()

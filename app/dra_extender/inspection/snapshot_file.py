@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind, Origin
+from dra_extender.inspection.objects import KINDS, AssumedGate, ClusterObjects, MissingKind, Origin
 from dra_extender.model.api_json import Value
 
 FORMAT: Final = "dra-extender.io/snapshot/v1"
@@ -33,6 +33,7 @@ class _About(Value, frozen=True):
     taken_at: float
     release: str = ""
     missing: tuple[MissingKind, ...] = ()
+    gates: tuple[AssumedGate, ...] = ()
 
 
 _ABOUT_DECODER: Final = msgspec.json.Decoder(_About)
@@ -52,7 +53,13 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         origin = objects.origin
-        about = _About(format=FORMAT, taken_at=origin.taken_at, release=origin.release, missing=origin.missing)
+        about = _About(
+            format=FORMAT,
+            taken_at=origin.taken_at,
+            release=origin.release,
+            missing=origin.missing,
+            gates=origin.gates,
+        )
         _add(archive, _ABOUT, msgspec.json.encode(about) + b"\n")
         for kind in KINDS:
             _add(archive, kind + _SUFFIX, b"".join(_lines(kind, objects)))
@@ -101,7 +108,13 @@ def _read(archive: tarfile.TarFile, path: Path) -> ClusterObjects:
             by_kind[kind] = [line for line in file.read().split(b"\n") if line]
     if about is None:
         raise SnapshotFileError(f"{path}: expected a snapshot: the archive is empty")
-    origin = Origin(source=f"snapshot {path}", taken_at=about.taken_at, release=about.release, missing=about.missing)
+    origin = Origin(
+        source=f"snapshot {path}",
+        taken_at=about.taken_at,
+        release=about.release,
+        missing=about.missing,
+        gates=about.gates,
+    )
     return ClusterObjects(origin, by_kind)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.errors import ApiCallError
@@ -24,19 +24,32 @@ NOT_SERVED: Final = "the API server does not serve this kind"
 class ClusterReading:
     """What a cluster had at `taken_at` (seconds since the epoch): objects by plural kind, as JSON.
 
-    `source` names where the credentials come from.  `forbidden` and `not_served`: kinds without objects, and why.
+    `source` names where the credentials come from, the context, and in whose name was asked; `namespace` is that of the context.
+    `forbidden`: kinds that the account may not list as a whole, and what the API server said; where it may list those of one
+    namespace, these are there, and the kind is in `one_namespace`.  `not_served`: kinds without objects, and why.
     """
 
     source: str
+    namespace: str
     taken_at: float
     facts: ServerFacts
     by_kind: Mapping[str, Sequence[bytes]]
     forbidden: Mapping[str, str]
+    one_namespace: Collection[str]
     not_served: Mapping[str, str]
 
 
-async def read_cluster(settings: KubeSettings, kinds: Collection[str]) -> ClusterReading:
-    """List all objects of these plural kinds; kinds that the account may not list are left out.
+class _Listed(NamedTuple):
+    """The objects of one kind; `refused` is what the API server said where not all may be listed."""
+
+    objects: Sequence[bytes] | None
+    refused: str = ""
+
+
+async def read_cluster(settings: KubeSettings, kinds: Collection[str], namespace: str | None = None) -> ClusterReading:
+    """List all objects of these plural kinds; what the account may not list is left out.
+
+    Of a kind that may not be listed in all namespaces, the objects of `namespace` are listed; None: that of the context.
 
     Raises:
         ConfigurationError: there is no usable kubeconfig.
@@ -46,33 +59,60 @@ async def read_cluster(settings: KubeSettings, kinds: Collection[str]) -> Cluste
     credentials = await find_credentials(settings, clock)
     transport = ApiTransport(settings, clock, NullObserver())
     transport.connect(credentials)
+    namespace = namespace or credentials.identity.namespace
     try:
         facts = await Discovery(transport, settings).facts()
-        found: dict[str, Sequence[bytes]] = {}
-        forbidden: dict[str, str] = {}
         served = served_kinds(facts)
-        for kind in (served[each] for each in kinds if each in served):
-            try:
-                found[kind.plural] = await _objects(transport, kind, settings)
-            except ApiCallError as failed:
-                if not failed.forbidden:
-                    raise failed.as_cluster_error() from failed
-                forbidden[kind.plural] = str(failed)
+        lister = _Lister(transport, settings, namespace)
+        found = {each: await lister.listed(served[each]) for each in kinds if each in served}
     finally:
         await transport.close()
-    absent = {each: NOT_SERVED for each in kinds if each not in served}
-    return ClusterReading(credentials.source, clock.now(), facts, found, forbidden, absent)
+    return ClusterReading(
+        source=transport.identified(credentials.source),
+        namespace=namespace,
+        taken_at=clock.now(),
+        facts=facts,
+        by_kind={kind: each.objects for kind, each in found.items() if each.objects is not None},
+        forbidden={kind: each.refused for kind, each in found.items() if each.refused},
+        one_namespace=[kind for kind, each in found.items() if each.refused and each.objects is not None],
+        not_served={each: NOT_SERVED for each in kinds if each not in served},
+    )
+
+
+class _Lister:
+    """Lists kinds, of all namespaces where that is allowed, else of one."""
+
+    def __init__(self, transport: ApiTransport, settings: KubeSettings, namespace: str) -> None:
+        self._transport = transport
+        self._seconds = settings.timeouts.page
+        self._namespace = namespace
+
+    async def listed(self, kind: ResourceKind) -> _Listed:
+        """The objects of this kind."""
+        try:
+            return _Listed(await self._objects(kind, kind.path()))
+        except ApiCallError as failed:
+            if not failed.forbidden:
+                raise failed.as_cluster_error() from failed
+            refused = str(failed)
+        if not kind.namespaced:
+            return _Listed(None, refused)
+        try:
+            return _Listed(await self._objects(kind, kind.path(self._namespace)), refused)
+        except ApiCallError as failed:
+            if not failed.forbidden:
+                raise failed.as_cluster_error() from failed
+            return _Listed(None, refused)
+
+    async def _objects(self, kind: ResourceKind, path: str) -> Sequence[bytes]:
+        pages = [
+            [bytes(each) for each in page.items or ()]
+            async for page in list_pages(self._transport, kind, path, _PAGE, self._seconds)
+        ]
+        return tuple(chain.from_iterable(pages))
 
 
 def served_kinds(facts: ServerFacts) -> Mapping[str, ResourceKind]:
     """The kinds that a reader may ask this API server for, by plural name."""
     optional = {each.plural: each for each in (facts.pod_groups, facts.taint_rules) if each is not None}
     return {**WATCHED, CLAIM_TEMPLATES.plural: CLAIM_TEMPLATES, **optional}
-
-
-async def _objects(transport: ApiTransport, kind: ResourceKind, settings: KubeSettings) -> Sequence[bytes]:
-    pages = [
-        [bytes(each) for each in page.items or ()]
-        async for page in list_pages(transport, kind, kind.path(), _PAGE, settings.timeouts.page)
-    ]
-    return tuple(chain.from_iterable(pages))

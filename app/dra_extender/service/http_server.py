@@ -1,5 +1,4 @@
 import asyncio
-import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -11,11 +10,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from dra_extender.config.service_settings import ServerSettings
+from dra_extender.runtime.installation import LIMITS
 from dra_extender.service.http_connections import Connections, HttpLimits, NullCounter
 from dra_extender.service.http_protocol import BoundedProtocol
 from dra_extender.telemetry.metrics import Metrics
 
 _WANTED: Final = 65_536
+_OF_WINDOWS: Final = 8_192
 _OWN: Final = 128
 """Files for everything but connections of callers: the API server, logs, the policy file."""
 _MOST_WAITING: Final = 4096
@@ -23,17 +24,24 @@ _MOST_WAITING: Final = 4096
 
 def raise_limit() -> int:
     """Raise the limit of open files to the hard limit, at most to 65,536; returns the limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _WANTED if hard == resource.RLIM_INFINITY else min(hard, _WANTED)
-    if soft not in (resource.RLIM_INFINITY, most) and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if LIMITS is None:
+        return limit()
+    soft: int
+    hard: int
+    soft, hard = LIMITS.getrlimit(LIMITS.RLIMIT_NOFILE)
+    most = _WANTED if hard == LIMITS.RLIM_INFINITY else min(hard, _WANTED)
+    if soft not in (LIMITS.RLIM_INFINITY, most) and soft < most:
+        LIMITS.setrlimit(LIMITS.RLIMIT_NOFILE, (most, hard))
     return limit()
 
 
 def limit() -> int:
-    """How many files the process may open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _WANTED if soft == resource.RLIM_INFINITY else min(soft, _WANTED)
+    """How many files the process may open; where no system says so, what Windows allows a process of C's library."""
+    if LIMITS is None:
+        return _OF_WINDOWS
+    soft: int
+    soft, _ = LIMITS.getrlimit(LIMITS.RLIMIT_NOFILE)
+    return _WANTED if soft == LIMITS.RLIM_INFINITY else min(soft, _WANTED)
 
 
 def backlog() -> int:

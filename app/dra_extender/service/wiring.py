@@ -11,7 +11,6 @@ import socket
 from uuid import uuid4
 
 import structlog
-import uvloop
 
 from dra_extender.config.service_settings import LeaderElectionSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings
@@ -22,6 +21,7 @@ from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 from dra_extender.kubescheduler.validate import check, limits_of, read_document, scheduler_names
+from dra_extender.runtime import installation
 from dra_extender.service.http_server import listen, raise_limit
 from dra_extender.service.leadership import KubeLeadership
 from dra_extender.service.service import Service
@@ -32,8 +32,7 @@ _LOG = structlog.get_logger(__name__)
 
 def run(settings: Settings) -> None:
     """As `serve`, in an event loop of its own."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(settings))
+    installation.run(serve(settings))
 
 
 async def serve(settings: Settings) -> None:

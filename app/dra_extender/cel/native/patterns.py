@@ -8,12 +8,16 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-import re2
 
 from dra_extender.cel.native.pattern_size import estimated_size
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 from dra_extender.runtime.caches import FairCache
+
+try:
+    import re2
+except ImportError:  # there is no build for this platform
+    re2 = None
 
 PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 MAX_INSTRUCTIONS: Final = 5_000
@@ -22,6 +26,8 @@ MAX_LENGTH: Final = 3_000
 """The most characters of a pattern."""
 SCAN_LIMIT: Final = 500_000
 """The most instructions times bytes of one search: RE2 takes 5 to 9 ns for each at worst."""
+WITHOUT_RE2: Final = "google-re2 is not installed here, so that no regular expression is evaluated"
+"""What an expression with a regular expression fails with where RE2 is missing: a pattern can make Python's own run for ever."""
 CACHE_BYTES: Final = 16 * 1024 * 1024
 """The most bytes of all cached patterns."""
 
@@ -165,6 +171,8 @@ def _size(pattern: str) -> int | None:
 
 def _compile(pattern: str) -> Pattern:
     size = _bounded_size(pattern)
+    if re2 is None:
+        raise CelRuntimeError(WITHOUT_RE2)
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True

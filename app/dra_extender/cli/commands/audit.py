@@ -1,34 +1,18 @@
-import sys
-import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.cluster_source import (
-    EXIT_FAILED,
-    EXIT_USAGE,
-    AnswerFormat,
-    Context,
-    Impersonate,
-    Kubeconfig,
-    Output,
-    SnapshotFile,
-    ended,
-    print_json,
-    read_objects,
-)
-from dra_extender.config.policy_file import InvalidPolicyError
-from dra_extender.inspection.audit_report import AuditReport, Soundness, audit_report, lasting, use_policy
-from dra_extender.inspection.audit_tree import audit_tree
-from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer
+from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
+
+if TYPE_CHECKING:
+    from dra_extender.inspection.audit_report import AuditReport
 
 
+@asks_a_cluster
 def command(
-    snapshot: SnapshotFile = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    impersonate: Impersonate = "",
+    source: ClusterSource,
     policy: Annotated[
         Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
     ] = None,
@@ -49,23 +33,26 @@ def command(
     Works as `why` does.  Of a running cluster a finding counts that two readings have.  Exit status: 0 sound; 1 something was
     found; 2 the cluster, the snapshot or the policy cannot be read, or nothing was found and not everything could be judged.
     """
+    from time import sleep
 
-    def look() -> AuditReport:
-        view = ClusterView(read_objects(snapshot, kubeconfig, context, impersonate))
+    from dra_extender.config.policy_file import InvalidPolicyError
+    from dra_extender.inspection.audit_report import Soundness, audit_report, lasting, use_policy
+    from dra_extender.inspection.audit_tree import audit_tree
+    from dra_extender.inspection.cluster_view import ClusterView
+
+    def look() -> "AuditReport":
+        view = ClusterView(source.read())
         return audit_report(view, () if policy is None else use_policy(view, policy))
 
     try:
         report = look()
-        if report.findings and snapshot is None and again_after:
-            time.sleep(again_after)
+        if report.findings and source.snapshot is None and again_after:
+            sleep(again_after)
             report = lasting(report, look())
     except InvalidPolicyError as problem:
-        raise ended(problem, EXIT_USAGE) from problem
-    if output is AnswerFormat.JSON:
-        print_json(report)
-    else:
-        sys.stdout.write(audit_tree(report))
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
+    print_answer(report, report.origin, output, lambda _: audit_tree(report))
     if report.verdict is Soundness.UNSOUND:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(ExitStatus.NEGATIVE)
     if report.verdict is Soundness.UNKNOWN:
-        raise typer.Exit(EXIT_USAGE)
+        raise typer.Exit(ExitStatus.UNKNOWN)

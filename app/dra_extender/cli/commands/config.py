@@ -21,7 +21,7 @@ _HEAD: Final = (
     "# Made by `dra-extender config scheduler`; docs/configuration-scheduler.md has the reason of each line.\n"
 )
 
-command = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+command = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 SettingsFile = Annotated[
     Path | None,

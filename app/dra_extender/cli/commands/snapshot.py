@@ -1,47 +1,39 @@
 import sys
 from pathlib import Path
-from random import SystemRandom
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.cluster_source import (
-    EXIT_USAGE,
-    Context,
-    Impersonate,
-    Kubeconfig,
-    SnapshotFile,
-    ended,
-    read_objects,
-)
-from dra_extender.inspection.holders import printable
-from dra_extender.inspection.objects import ClusterObjects
-from dra_extender.inspection.redaction.ordered_names import UnorderableNameError
-from dra_extender.inspection.redaction.redact import redacted
-from dra_extender.inspection.snapshot_file import SnapshotFileError, write_snapshot
+from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
+
+if TYPE_CHECKING:
+    from dra_extender.inspection.objects import ClusterObjects
 
 
+@asks_a_cluster
 def command(
+    source: ClusterSource,
     file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write, e.g. cluster.tar.gz.")],
     redact: Annotated[bool, typer.Option("--redact", help="Give every name another one, and drop sentences.")] = False,
-    snapshot: SnapshotFile = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    impersonate: Impersonate = "",
 ) -> None:
     """Write the objects of a cluster to a file, with the fields that scheduling decisions read and no others.
 
     With --redact, names in the same order, drawn anew for each file, replace all names: answers about the file are those about the
     cluster, with other names.  Values that a selector looks into stay, and are listed.
 
-    Exit status: 0 written; 2 the cluster cannot be read, or the file not written.
+    Exit status: 0 written; 2 an option is wrong, the cluster cannot be read, or the file not written.
     """
-    objects = read_objects(snapshot, kubeconfig, context, impersonate)
+    from dra_extender.inspection.holders import printable
+    from dra_extender.inspection.redaction.ordered_names import UnorderableNameError
+    from dra_extender.inspection.snapshot_file import SnapshotFileError, write_snapshot
+
+    objects = source.read()
     try:
         objects, stayed = _redacted(objects) if redact else (objects, ())
         size = write_snapshot(objects, file)
     except (SnapshotFileError, UnorderableNameError) as problem:
-        raise ended(problem, EXIT_USAGE) from problem
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
     counts = ", ".join(f"{len(found)} {kind}" for kind, found in objects.by_kind.items() if found)
     sys.stdout.write(f"{file}: {counts or 'no objects'} ({size} bytes)\n")
     if redact:
@@ -49,6 +41,10 @@ def command(
         sys.stdout.write(f"stays, because a selector looks into it:\n{listed}")
 
 
-def _redacted(objects: ClusterObjects) -> tuple[ClusterObjects, tuple[str, ...]]:
+def _redacted(objects: "ClusterObjects") -> "tuple[ClusterObjects, tuple[str, ...]]":
+    from random import SystemRandom
+
+    from dra_extender.inspection.redaction.redact import redacted
+
     found = redacted(objects, SystemRandom())
     return found.objects, found.kept

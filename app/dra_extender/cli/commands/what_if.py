@@ -1,28 +1,18 @@
-import asyncio
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.cluster_source import (
-    EXIT_FAILED,
-    AnswerFormat,
-    Context,
-    Impersonate,
-    Kubeconfig,
-    Output,
-    SnapshotFile,
-    ended,
-    print_json,
-    read_objects,
-)
-from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, read_changes
-from dra_extender.inspection.what_if.table import table
-from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer
+from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
+
+if TYPE_CHECKING:
+    from dra_extender.inspection.what_if.changes import NodeCopies
 
 
-def command(  # noqa: PLR0913, PLR0917 - one option each
+@asks_a_cluster
+def command(
+    source: ClusterSource,
     files: Annotated[
         list[Path] | None,
         typer.Option("--filename", "-f", metavar="FILE", help="Create or replace the objects in this YAML file."),
@@ -41,18 +31,24 @@ def command(  # noqa: PLR0913, PLR0917 - one option each
         str | None,
         typer.Option("--fill", metavar="POD|TEMPLATE", help="Count how many more of this pod, or claim template, fit."),
     ] = None,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of what is named.")] = "default",
-    snapshot: SnapshotFile = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    impersonate: Impersonate = "",
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", metavar="NAME", help="Of what is named; default: the context's."),
+    ] = None,
     output: Output = AnswerFormat.TREE,
 ) -> None:
     """Say where pods would land, and which would wait, after changes; without changes, what happens next.
 
     Nothing is changed in the cluster.  A pod may be named as NAMESPACE/NAME.  Works as `why` does.  Exit status: 0 answered; 1 a
-    change cannot be made; 2 the cluster or the snapshot cannot be read.
+    change cannot be made; 2 an option is wrong, or the cluster or the snapshot cannot be read.
     """
+    from dra_extender.inspection.what_if.changes import ChangeError, Changes, read_changes
+    from dra_extender.inspection.what_if.table import table
+    from dra_extender.inspection.what_if.what_if import what_if
+    from dra_extender.runtime.installation import run
+
+    objects = source.read(namespace)
+    namespace = namespace or objects.namespace
     try:
         changes = Changes(
             objects=[each for file in files or () for each in read_changes(file, namespace)],
@@ -60,15 +56,11 @@ def command(  # noqa: PLR0913, PLR0917 - one option each
             without=[_key(each, namespace) for each in without or ()],
             drained=drain or (),
         )
-        objects = read_objects(snapshot, kubeconfig, context, impersonate)
         subject = None if fill is None else _key(fill, namespace)
-        report = asyncio.run(what_if(objects, changes, subject))
+        report = run(what_if(objects, changes, subject))
     except ChangeError as problem:
-        raise ended(problem, EXIT_FAILED) from problem
-    if output is AnswerFormat.JSON:
-        print_json(report)
-    else:
-        sys.stdout.write(table(report))
+        raise ended(problem, ExitStatus.NEGATIVE) from problem
+    print_answer(report, report.origin, output, lambda _: table(report))
 
 
 def _key(text: str, namespace: str) -> tuple[str, str]:
@@ -77,12 +69,14 @@ def _key(text: str, namespace: str) -> tuple[str, str]:
     return (before, after) if slash else (namespace, text)
 
 
-def _copies(text: str) -> NodeCopies:
+def _copies(text: str) -> "NodeCopies":
     """A node and a number of `NODE=COUNT`.
 
     Raises:
         ChangeError: it is something else.
     """
+    from dra_extender.inspection.what_if.changes import ChangeError, NodeCopies
+
     node, _, count = text.rpartition("=")
     if not (node and count.isascii() and count.isdigit() and int(count[:6]) > 0):
         raise ChangeError(f"--add-nodes: expected NODE=COUNT with a count from 1, got {text!r}")

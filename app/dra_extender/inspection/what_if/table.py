@@ -196,14 +196,10 @@ def _amounts(places: Iterable[Stranded]) -> str:
 
 
 def _about(report: WhatIfReport, width: int) -> Iterator[str]:
-    origin = report.origin
-    yield ""
-    doubt = f"; {report.verified}" if report.verified else ""
-    release = f", {origin.release}" if origin.release else ""
-    yield from _wrapped(f"{origin.source}{release}{doubt}", "", width)
-    if origin.partial:
-        kinds = ", ".join(each.kind for each in origin.missing if each.served)
-        yield from _wrapped(f"partial: {kinds} could not be read", "", width)
+    if report.verified or report.notes:
+        yield ""
+    if report.verified:
+        yield from _wrapped(f"note: {report.verified}", "", width)
     for note in report.notes:
         yield from _wrapped(f"note: {note}", "", width)
 

@@ -5,7 +5,6 @@ from textwrap import wrap
 from typing import Final
 
 from dra_extender.inspection.holders import age_text, printable
-from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.why.device_lines import device_lines, place_of
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
@@ -43,7 +42,6 @@ def _lines(report: WhyReport, width: int) -> Iterator[str]:
         yield from _branch(branch, report, width)
     for step in report.next:
         yield from step_lines(step, _INDENT, width)
-    yield from partial_note(report.origin, width)
     for note in report.notes:
         yield from wrapped(f"note: {note}", _INDENT, width)
 
@@ -147,14 +145,6 @@ def step_lines(step: NextStep, indent: str, width: int) -> Sequence[str]:
     where = f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
     doubt = f" ({DEVICES_ONLY})" if step.verified == DEVICES_ONLY and step.nodes else ""
     return wrapped(f"next  {step.text}{where}{doubt}", indent, width)
-
-
-def partial_note(origin: Origin, width: int) -> Sequence[str]:
-    """Which kinds could not be read, if any."""
-    if not origin.partial:
-        return ()
-    kinds = ", ".join(each.kind for each in origin.missing if each.served)
-    return wrapped(f"partial: {kinds} could not be read", _INDENT, width)
 
 
 def wrapped(text: str, indent: str, width: int) -> Sequence[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dra_extender.inspection.holders import age_text, printable
-from dra_extender.inspection.why.tree import WIDTH, partial_note, step_lines, wrapped
+from dra_extender.inspection.why.tree import WIDTH, step_lines, wrapped
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
 
 _INDENT: Final = "  "
@@ -22,7 +22,6 @@ def _lines(report: WaitingReport, width: int) -> Iterator[str]:
     column = max(map(len, labels), default=0)
     for label, each in zip(labels, report.causes, strict=True):
         yield from _cause(f"{label:>{column}}  ", each, width)
-    yield from partial_note(report.origin, width)
     for note in report.notes:
         yield from wrapped(f"note: {note}", _INDENT, width)
 

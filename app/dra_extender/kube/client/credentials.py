@@ -15,6 +15,7 @@ from kubernetes.aio.config.incluster_config import (
     InClusterConfigLoader,
 )
 
+from dra_extender.kube.client.kubeconfig import ACCOUNT_ITSELF, Impersonation, choose, login_errors
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -23,6 +24,7 @@ RENEW_SECONDS = 60.0
 LOAD_SECONDS = 30.0
 # A refused token is read again at once; this limits login programs where the server refuses every token.
 SHORTEST_RENEW_SECONDS = 5.0
+_DEFAULT_NAMESPACE = "default"
 
 _LOG = structlog.get_logger(__name__)
 _PROBLEMS = (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
@@ -39,6 +41,26 @@ class ServiceAccount:
     token: Path = Path(SERVICE_TOKEN_FILENAME)
     certificate: Path = Path(SERVICE_CERT_FILENAME)
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the pod, `default` if its file cannot be read."""
+        try:
+            return self.token.with_name("namespace").read_text(encoding="utf-8").strip() or _DEFAULT_NAMESPACE
+        except OSError:
+            return _DEFAULT_NAMESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """As whom and from where a client asks: the context of the kubeconfig, its namespace, and in whose name.
+
+    `context` is empty in a pod.
+    """
+
+    context: str = ""
+    namespace: str = "default"
+    impersonation: Impersonation = ACCOUNT_ITSELF
+
 
 class Credentials:
     """The client's configuration, and a token that is kept fresh: it is loaded again from where it came from.
@@ -48,9 +70,15 @@ class Credentials:
     """
 
     def __init__(
-        self, source: str, configuration: Configuration, load: Callable[[], Awaitable[Configuration]], clock: Clock
+        self,
+        source: str,
+        configuration: Configuration,
+        load: Callable[[], Awaitable[Configuration]],
+        clock: Clock,
+        identity: Identity | None = None,
     ) -> None:
         self.source = source
+        self.identity = identity or Identity()
         self.configuration = configuration
         self.last_error: str | None = None
         self._load = load
@@ -127,6 +155,13 @@ async def find_credentials(
 
 async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credentials:
     source = f"kubeconfig {path}"
+    if not _any_file(path):
+        raise ConfigurationError(f"The {source} does not exist.")
+    try:
+        choice = choose(path, settings.context)
+    except _PROBLEMS as problem:
+        raise ConfigurationError(f"The {source} cannot be used: {_said(problem)}.") from problem
+    identity = Identity(choice.context, choice.namespace, choice.impersonation)
 
     async def load() -> Configuration:
         configuration = _blank(settings)
@@ -134,16 +169,23 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
             raise ConfigurationError(f"The {source} does not exist.")
         try:
             async with asyncio.timeout(LOAD_SECONDS):
-                await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations here
-                    config_file=path, context=settings.context, client_configuration=configuration, persist_config=False
-                )
+                with login_errors() as errors:
+                    await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations here
+                        config_file=path,
+                        context=choice.context,
+                        client_configuration=configuration,
+                        persist_config=False,
+                    )
         except TimeoutError as problem:
             raise ConfigurationError(f"The {source} cannot be used: no login within {LOAD_SECONDS:g} s.") from problem
         except _PROBLEMS as problem:
             raise ConfigurationError(f"The {source} cannot be used: {_said(problem)}.") from problem
+        if choice.logs_in and not configuration.api_key and not configuration.cert_file:
+            said = " ".join(" ".join(errors).split()).rstrip(".") or "neither a token nor a certificate"
+            raise ConfigurationError(f"The {source} cannot be used: its login program gave no credentials: {said}.")
         return configuration
 
-    return Credentials(source, await load(), load, clock)
+    return Credentials(source, await load(), load, clock, identity)
 
 
 async def _in_cluster(
@@ -167,7 +209,9 @@ async def _in_cluster(
             ) from problem
         return configuration
 
-    return Credentials("the service account of this pod", await load(), load, clock)
+    return Credentials(
+        "the service account of this pod", await load(), load, clock, Identity(namespace=account.namespace)
+    )
 
 
 def _blank(settings: KubeSettings) -> Configuration:

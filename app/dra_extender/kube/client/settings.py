@@ -37,7 +37,8 @@ class KubeSettings:
 
     `kubeconfig` None means: the variable KUBECONFIG, else the service account of this pod, else ~/.kube/config.
     `identity` names this program in field managers, user agent and Events; `instance` names this replica in Events.
-    `impersonate` is the user in whose name requests are sent, empty for the account itself (as `kubectl --as`).
+    `impersonate` is the user in whose name requests are sent, with `impersonate_groups`, empty for what the kubeconfig says (as
+    `kubectl --as` and `--as-group`).
     `startup_timeout`: seconds for which `start` retries while the API server does not answer or refuses access.
     """
 
@@ -47,6 +48,7 @@ class KubeSettings:
     identity: str = "dra-extender"
     instance: str = "dra-extender"
     impersonate: str = ""
+    impersonate_groups: tuple[str, ...] = ()
     startup_timeout: float = 60.0
     timeouts: Timeouts = field(default_factory=Timeouts)
     watch: WatchSettings = field(default_factory=WatchSettings)

@@ -8,6 +8,7 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
 from kubernetes.aio.client.rest import RESTClientObject
+from multidict import CIMultiDict
 from yarl import URL
 
 from dra_extender.kube.client.credentials import ConfigurationError, Credentials
@@ -20,6 +21,7 @@ from dra_extender.kube.client.errors import (
     no_answer,
     read_status,
 )
+from dra_extender.kube.client.kubeconfig import Impersonation
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.scheduling.ports.cluster import Clock
@@ -89,8 +91,7 @@ class ApiTransport:
         self._connect_seconds = settings.timeouts.connect
         # Compression would cost both sides more processor time than the network of a cluster is worth.
         self._headers = {"Accept-Encoding": "identity", "User-Agent": settings.identity}
-        if settings.impersonate:
-            self._headers["Impersonate-User"] = settings.impersonate
+        self._named = Impersonation(settings.impersonate, settings.impersonate_groups)
         self._extra: dict[str, Any] = {}
         self._host = ""
         self._credentials: Credentials | None = None
@@ -114,12 +115,26 @@ class ApiTransport:
             ) from problem
         self._session = rest.session()
         self._credentials = credentials
+        if not self._named.user:
+            self._named = credentials.identity.impersonation
         if configuration.tls_server_name:
             self._extra["server_hostname"] = configuration.tls_server_name
         if configuration.proxy:
             self._extra["proxy"] = configuration.proxy
         if configuration.proxy_headers:
             self._extra["proxy_headers"] = configuration.proxy_headers
+
+    def identified(self, source: str) -> str:
+        """The source of the credentials with the context, and in whose name requests are sent."""
+        context = "" if self._credentials is None else self._credentials.identity.context
+        groups = f" in {', '.join(self._named.groups)}" if self._named.groups else ""
+        return "".join(
+            (
+                source,
+                f", context {context}" if context else "",
+                f", as {self._named.user}{groups}" if self._named.user else "",
+            )
+        )
 
     async def close(self) -> None:
         """Close all connections; later requests fail."""
@@ -188,7 +203,9 @@ class ApiTransport:
     async def _request(
         self, session: aiohttp.ClientSession, credentials: Credentials, call: ApiCall, limits: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        headers = {**self._headers, "Accept": call.accept, **await credentials.headers()}
+        headers = CIMultiDict({**self._headers, "Accept": call.accept, **await credentials.headers()})
+        for name, value in self._named.headers():
+            headers.add(name, value)
         if call.body is not None:
             headers["Content-Type"] = call.content_type
         # Path segments are quoted already, and a second quoting would change names.

@@ -1,0 +1,110 @@
+"""How an answer is printed: its formats, the width of its lines, where its facts come from, and what the exit status says.
+
+Nothing here imports what an answer is made of before there is one, so that help and completion take no time.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from dra_extender.inspection.objects import Origin
+
+WIDTH: Final = 80
+"""Columns of a line where no terminal says how many it has."""
+_LEAST_WIDTH: Final = 40
+_FENCE: Final = "```"
+
+
+class ExitStatus(IntEnum):
+    """What a command that answers a question ends with.
+
+    `NEGATIVE`: the answer is no: what was asked about does not exist, or a check has findings.  `UNKNOWN`: there is no answer: an
+    option is wrong, or the cluster or the file cannot be read.
+    """
+
+    ANSWERED = 0
+    NEGATIVE = 1
+    UNKNOWN = 2
+
+
+EXIT_FAILED: Final = ExitStatus.NEGATIVE
+EXIT_USAGE: Final = ExitStatus.UNKNOWN
+
+
+class AnswerFormat(StrEnum):
+    """A tree for people, Markdown for issues and chats, JSON and YAML for programs."""
+
+    TREE = "tree"
+    JSON = "json"
+    YAML = "yaml"
+    MARKDOWN = "markdown"
+
+
+Output = Annotated[AnswerFormat, typer.Option("--output", "-o", help="Format of the answer.")]
+
+
+def width() -> int:
+    """Columns of the terminal, or of $COLUMNS; 80 where the output goes elsewhere."""
+    if not sys.stdout.isatty():
+        return WIDTH
+    return max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def print_answer(
+    report: "msgspec.Struct", origin: "Origin", output: AnswerFormat, as_tree: Callable[[int], str]
+) -> None:
+    """Print a report in a format; `as_tree` lays it out for so many columns.
+
+    Trees and Markdown end with where the facts come from; JSON and YAML have that in the report.
+    """
+    if output is AnswerFormat.JSON:
+        print_json(report)
+        return
+    if output is AnswerFormat.YAML:
+        sys.stdout.write(_yaml(report))
+        return
+    from dra_extender.inspection.origin_text import origin_lines
+
+    columns = width() if output is AnswerFormat.TREE else WIDTH
+    text = as_tree(columns) + "\n" + "".join(f"{line}\n" for line in origin_lines(origin, columns))
+    sys.stdout.write(text if output is AnswerFormat.TREE else as_markdown(text))
+
+
+def print_json(report: "msgspec.Struct") -> None:
+    """Print an answer as indented JSON."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
+
+
+def as_markdown(text: str) -> str:
+    """The lines of a tree as a heading and a fenced block, which nothing in the lines can end."""
+    title, _, rest = text.partition("\n")
+    fence = _FENCE
+    while fence in text:
+        fence += "`"
+    plain = title.translate({ord(each): f"\\{each}" for each in r"\`*_[]<>#|"})
+    return f"### {plain}\n\n{fence}text\n{rest}{fence}\n"
+
+
+def ended(problem: Exception, status: int) -> typer.Exit:
+    """Print what went wrong, with control characters as escapes; returns the exit with this status."""
+    from dra_extender.inspection.holders import printable
+
+    sys.stderr.write(f"dra-extender: {printable(' '.join(str(problem).split()))}\n")
+    return typer.Exit(status)
+
+
+def _yaml(report: "msgspec.Struct") -> str:
+    import msgspec
+    import yaml
+
+    text: str = yaml.safe_dump(msgspec.to_builtins(report, str_keys=True), sort_keys=False, allow_unicode=True)
+    return text

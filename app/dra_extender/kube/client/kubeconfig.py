@@ -1,0 +1,149 @@
+"""What kubectl reads of kubeconfig files and the Kubernetes client for Python does not.
+
+That is whose `current-context` counts where several files are merged (the first that sets it; the library takes the last), the
+context's namespace, in whose name the user asks (`as`, `as-groups`, `as-uid`, `as-user-extra`), and why a login program failed.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+_LIBRARY: Final = "kubernetes.aio.config.kube_config"
+_SOCKS: Final = "socks"
+
+
+class KubeconfigError(ValueError):
+    """A kubeconfig that says nothing usable; the message names the file and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impersonation:
+    """In whose name requests are sent; without a user, in the account's own."""
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, str], ...] = ()
+
+    def headers(self) -> Sequence[tuple[str, str]]:
+        """The headers of a request; a name may come several times."""
+        if not self.user:
+            return ()
+        return (
+            ("Impersonate-User", self.user),
+            *(("Impersonate-Group", each) for each in self.groups),
+            *((("Impersonate-Uid", self.uid),) if self.uid else ()),
+            *((f"Impersonate-Extra-{name}", value) for name, value in self.extra),
+        )
+
+
+ACCOUNT_ITSELF: Final = Impersonation()
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigChoice:
+    """The context that is used, and what it brings beside server and login.  `logs_in`: a program gets the credentials."""
+
+    context: str
+    namespace: str
+    impersonation: Impersonation
+    logs_in: bool
+
+
+def choose(paths: str, context: str | None) -> KubeconfigChoice:
+    """The choice that the files make, in the form of $KUBECONFIG; files that do not exist are passed over, as by kubectl.
+
+    Raises:
+        KubeconfigError: a file is no kubeconfig, or there is no such context.
+        OSError: a file cannot be read.
+        yaml.YAMLError: a file is no YAML.
+    """
+    files = [_read(path) for part in paths.split(os.pathsep) if part and (path := Path(part).expanduser()).is_file()]
+    name = context or next((current for each in files if (current := each.get("current-context"))), "")
+    if not name:
+        raise KubeconfigError("no context was named, and current-context is not set")
+    chosen = _named(files, "contexts", "context", str(name))
+    if chosen is None:
+        names = ", ".join(sorted({str(each.get("name")) for file in files for each in _entries(file, "contexts")}))
+        raise KubeconfigError(f"there is no context with name {name}; there are: {names or 'none'}")
+    user = _named(files, "users", "user", str(chosen.get("user", ""))) or {}
+    _check_proxy(_named(files, "clusters", "cluster", str(chosen.get("cluster", ""))) or {})
+    return KubeconfigChoice(
+        context=str(name),
+        namespace=str(chosen.get("namespace") or "default"),
+        impersonation=_impersonation(user),
+        logs_in="exec" in user,
+    )
+
+
+@contextmanager
+def login_errors() -> Iterator[list[str]]:
+    """Collects what the library only logs inside: why a login program gave no credentials."""
+    said: list[str] = []
+    logger = logging.getLogger(_LIBRARY)
+    handler = _Collector(said)
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+
+
+class _Collector(logging.Handler):
+    def __init__(self, said: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See Handler."""
+        self._said.append(record.getMessage())
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(document, Mapping):
+        raise KubeconfigError(f"{path}: expected a Config with clusters, contexts and users")
+    return document
+
+
+def _entries(file: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
+    found = file.get(kind) or ()
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        raise KubeconfigError(f"{kind}: expected a list")
+    yield from (each for each in found if isinstance(each, Mapping))
+
+
+def _named(files: Sequence[Mapping[str, Any]], kind: str, field: str, name: str) -> Mapping[str, Any] | None:
+    """The first entry of this name, over all files."""
+    for file in files:
+        for each in _entries(file, kind):
+            if each.get("name") == name:
+                found = each.get(field) or {}
+                if not isinstance(found, Mapping):
+                    raise KubeconfigError(f"{kind}, {name}: expected an object in the field {field}")
+                return found
+    return None
+
+
+def _impersonation(user: Mapping[str, Any]) -> Impersonation:
+    extra = user.get("as-user-extra") or {}
+    return Impersonation(
+        user=str(user.get("as") or ""),
+        groups=tuple(map(str, user.get("as-groups") or ())),
+        uid=str(user.get("as-uid") or ""),
+        extra=tuple((str(name), str(value)) for name, values in extra.items() for value in values),
+    )
+
+
+def _check_proxy(cluster: Mapping[str, Any]) -> None:
+    proxy = str(cluster.get("proxy-url") or "")
+    if proxy.startswith(_SOCKS):
+        raise KubeconfigError(f"proxy-url {proxy}: expected http:// or https://, for no SOCKS proxy can be used here")

@@ -1,0 +1,95 @@
+"""What a shell or kubectl is told when a person presses the tab key."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from dra_extender.cli.app import PLUGIN_NAMES, plugin
+from dra_extender.cli.completion import Shell, answer, script
+
+PROGRAMS = Path(sys.executable).parent
+
+
+def asked(*words: str) -> tuple[list[str], int]:
+    """The candidates without what they are for, and the directive."""
+    *lines, directive = answer(typer.main.get_command(plugin), words).splitlines()
+    return [line.partition("\t")[0] for line in lines], int(directive.removeprefix(":"))
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("wh",), [each for each in PLUGIN_NAMES if each.startswith("wh")]),
+        (("",), list(PLUGIN_NAMES)),
+        (("why", "--names"), ["--namespace"]),
+        (("why", "-o", ""), ["tree", "json", "yaml", "markdown"]),
+        (("why", "-o", "m"), ["markdown"]),
+        (("why", "--output=j"), ["--output=json"]),
+        (("why", "pod", "-n", "ml", "--as-g"), ["--as-group"]),
+        (("completion", "z"), ["zsh"]),
+        (("nothing", ""), list(PLUGIN_NAMES)),
+        (("why", "--", "--names"), []),
+        (("why", "-n", "--out"), []),
+    ],
+)
+def test_candidates_are_what_may_stand_there(words: tuple[str, ...], found: list[str]) -> None:
+    assert asked(*words) == (found, 4)
+
+
+@pytest.mark.parametrize("words", [("why", "--snapshot", ""), ("devices", "n1", "--kubeconfig", "x"), ("lint", "")])
+def test_files_are_completed_where_a_file_may_stand(words: tuple[str, ...]) -> None:
+    assert asked(*words) == ([], 0)
+
+
+def test_candidates_say_what_they_are_for_in_one_line() -> None:
+    lines = answer(typer.main.get_command(plugin), ("why", "--")).splitlines()
+    assert "--as\tAsk in the name of this user." in lines
+    assert all(line.count("\t") <= 1 for line in lines)
+
+
+def test_kubectl_is_answered_in_its_protocol_by_the_installed_program() -> None:
+    done = subprocess.run(
+        [PROGRAMS / "kubectl_complete-dra", "why", "-o", "y"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "yaml\n:4\n"
+
+
+ASK = {
+    Shell.BASH: "COMP_WORDS=({words}); COMP_CWORD={last}; _kubectl_dra; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+    Shell.FISH: "complete --do-complete '{line}' | string split -f1 \\t",
+}
+
+
+@pytest.mark.parametrize("shell", list(ASK))
+@pytest.mark.parametrize(
+    ("line", "found"), [("devi", {"devices"}), ("why --namesp", {"--namespace"}), ("why -o y", {"yaml"})]
+)
+def test_shell_with_the_script_completes_the_program(shell: Shell, line: str, found: set[str], tmp_path: Path) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    file = tmp_path / "completion"
+    file.write_text(script(shell, "kubectl-dra"))
+    words = ["kubectl-dra", *line.split()]
+    ask = ASK[shell].format(words=" ".join(words), last=len(words) - 1, line=" ".join(words))
+    path = f"{PROGRAMS}:/usr/bin:/bin"
+    done = subprocess.run(
+        [program, "-c", f"source {file}; {ask}"],
+        env={"PATH": path, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (set(done.stdout.split()), done.stderr) == (found, "")
+
+
+@pytest.mark.parametrize("shell", list(Shell))
+def test_script_of_each_shell_names_the_program_alone(shell: Shell) -> None:
+    text = script(shell, "kubectl-dra")
+    assert "kubectl-dra __complete" in text
+    assert "PROGRAM" not in text
+    assert "FUNCTION" not in text
