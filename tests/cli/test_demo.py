@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from dra_extender.cli.app import app
+from dra_extender.cli.demo_stories import Playing
+from dra_extender.config.settings import Settings
+from dra_extender.simulator.demo.results import StoryResult
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,12 +34,62 @@ def program(*arguments: str, given: str = "", **environment: str) -> subprocess.
     )
 
 
-def test_without_files_every_example_is_played_and_holds() -> None:
+def test_without_files_the_first_example_is_shown_in_full_and_each_other_in_one_line() -> None:
     done = program("demo")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1].startswith(f"{len(list(FIRST.parent.glob('*.yaml')))} stories, ")
+    lines, others = done.stdout.splitlines(), sorted(path.stem for path in FIRST.parent.glob("*.yaml"))[1:]
+    assert lines[-2].startswith(f"{len(others) + 1} stories, ")
+    assert lines[-1] == "dra-extender demo NAME shows a story in full, demo -v all of them."
+    assert "default/vgpu-a -> node-1" in done.stdout
+    assert [line.split()[1] for line in lines if line.startswith("ok  ")] == others
+    assert all(len(line) <= 80 for line in lines)
     assert "FAILED" not in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_examples_are_listed_with_what_they_are_about() -> None:
+    done = CliRunner().invoke(app, ["demo", "--list"])
+    lines = done.stdout.splitlines()
+    assert (done.exit_code, len(lines)) == (0, len(list(FIRST.parent.glob("*.yaml"))))
+    assert lines[0].split(maxsplit=1) == [FIRST.stem, "MIG against vGPU (KEP-5963, story 1 and example 3)."]
+
+
+@pytest.mark.parametrize("names", [("03", "05"), ("03-group-less-neighbour.yaml", "several-groups")])
+def test_examples_chosen_by_name_are_shown_in_full(names: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, ["demo", *names])
+    assert done.exit_code == 0
+    assert [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("===")] == []
+    for title in ("03-group-less-neighbour.yaml", "05-several-groups.yaml"):
+        assert f" {title} " in done.stdout or f"{title} =" in done.stdout
+    assert "2 stories, " in done.stdout
+
+
+def test_verbose_shows_every_chosen_example_in_full() -> None:
+    assert "default/vgpu-a -> node-1" in CliRunner().invoke(app, ["demo", "-v", "01"]).stdout
+
+
+def test_pods_of_the_scheduler_that_is_named_are_scheduled() -> None:
+    story = FIRST.read_text().replace("schedulerName: dra-extender-scheduler", "schedulerName: mine")
+    done = CliRunner().invoke(app, ["demo", "-f", "-", "--scheduler-name", "mine"], input=story)
+    assert done.exit_code == 0
+    left = CliRunner().invoke(app, ["demo", "-f", "-"], input=story)
+    assert left.exit_code == 1
+    assert "use --scheduler-name mine" in " ".join(left.stdout.split())
+
+
+def test_demo_runs_the_service_with_its_shipped_defaults() -> None:
+    """But for the address, which is a free port of this machine."""
+    chosen: list[Settings] = []
+
+    async def not_played(_: object, playing: Playing, *__: object) -> list[StoryResult]:
+        chosen.append(playing.settings)
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dra_extender.cli.commands.demo.play", not_played)
+        assert CliRunner().invoke(app, ["demo", "01"]).exit_code == 0
+    (settings,) = chosen
+    assert settings.model_copy(update={"server": Settings().server}) == Settings()
 
 
 def test_json_is_all_that_is_written() -> None:
@@ -103,6 +156,10 @@ def test_an_expectation_that_fails_is_status_1() -> None:
         (("-f", "-", "-f", "x.yaml"), "", "standard input (-f -) cannot be combined with other files\n"),
         (("--policy", "nowhere.yaml"), "", "policy file nowhere.yaml: it does not exist\n"),
         (("--policy", str(FIRST)), "", f"policy file {FIRST}: expected YAML: "),
+        (("-f", "-"), "", "standard input:1:1: expected a manifest, the file has none\n"),
+        (("nothing-like-it",), "", "there is no story 'nothing-like-it'; "),
+        (("0",), "", "several stories are called '0': 01-mig-against-vgpu, "),
+        (("--list", "-f", str(FIRST)), "", "STORY and --list are about the examples; "),
         (("--kubernetes", "1.33"), "", "--kubernetes: expected a release from 1.34 to 1.37, found '1.33'\n"),
         (("--kubernetes", "new"), "", "--kubernetes: expected a release from 1.34 to 1.37, found 'new'\n"),
     ],

@@ -1,8 +1,9 @@
 """The stories of the demo, and the service over a cluster in memory on which they are played."""
 
 import asyncio
+import difflib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import resources
 from pathlib import Path
@@ -16,17 +17,24 @@ from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.served_fields import served_by
-from dra_extender.simulator.demo.manifests import ManifestError, Manifests, load_files, load_texts
+from dra_extender.simulator.demo.document import ManifestError, Manifests
+from dra_extender.simulator.demo.manifests import load_files, load_texts
 from dra_extender.simulator.demo.report import StoryReport
 from dra_extender.simulator.demo.results import StoryResult
 from dra_extender.simulator.demo.runner import run_story
+from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
 from dra_extender.telemetry.metrics import Metrics
 
 _STDIN: Final = Path("-")
+_SUFFIX: Final = ".yaml"
 
 
 class UnknownReleaseError(ValueError):
     """No release whose API server can be emulated."""
+
+
+class UnknownStoryError(ValueError):
+    """No story has this name, or several have it; the message says which there are."""
 
 
 class Story(NamedTuple):
@@ -36,8 +44,44 @@ class Story(NamedTuple):
     manifests: Manifests
     policy: Path | None = None
 
+    @property
+    def name(self) -> str:
+        """The title without the ending of a file name."""
+        return self.title.removesuffix(_SUFFIX)
 
-def examples() -> list[Story]:
+    @property
+    def subject(self) -> str:
+        """What the story is about: the first line of its narration."""
+        first = next(iter(self.manifests.documents), None)
+        return first.narration[0] if first is not None and first.narration else ""
+
+
+def chosen(stories: Sequence[Story], names: Sequence[str]) -> list[Story]:
+    """The stories of these names, in the order given; a name may be the beginning of one, or a part that no other has.
+
+    Raises:
+        UnknownStoryError: a name fits none, or several.
+    """
+    return [_named(stories, name.removesuffix(_SUFFIX)) for name in names]
+
+
+def _named(stories: Sequence[Story], name: str) -> Story:
+    for fitting in (
+        [each for each in stories if each.name == name],
+        [each for each in stories if each.name.startswith(name)],
+        [each for each in stories if name in each.name],
+    ):
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            which = ", ".join(each.name for each in fitting)
+            raise UnknownStoryError(f"several stories are called {name!r}: {which}")
+    close = difflib.get_close_matches(name, [each.name for each in stories], n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]!r}?" if close else "see dra-extender demo --list"
+    raise UnknownStoryError(f"there is no story {name!r}; {hint}")
+
+
+def examples(scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> list[Story]:
     """The stories that come with the project, by file name: from the installed package, else from the source tree.
 
     A story for which the folder `policies` has a file of the same name is played with that policy.
@@ -48,16 +92,20 @@ def examples() -> list[Story]:
     for folder in (resources.files("dra_extender") / "_examples", Path(__file__).parents[3] / "deploy" / "examples"):
         if folder.is_dir():
             found = sorted(
-                (each for each in folder.iterdir() if each.name.endswith(".yaml")), key=lambda each: each.name
+                (each for each in folder.iterdir() if each.name.endswith(_SUFFIX)), key=lambda each: each.name
             )
             return [
-                Story(each.name, load_texts([(each.name, each.read_text(encoding="utf-8"))]), _policy_of(str(each)))
+                Story(
+                    each.name,
+                    load_texts([(each.name, each.read_text(encoding="utf-8"))], scheduler_names),
+                    _policy_of(str(each)),
+                )
                 for each in found
             ]
     raise ManifestError.saying("the examples are not part of this installation; name manifests with -f")
 
 
-def read_story(files: list[Path]) -> Story:
+def read_story(files: list[Path], scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Story:
     """One story from manifests, `-` for standard input.
 
     Raises:
@@ -66,14 +114,14 @@ def read_story(files: list[Path]) -> Story:
     title = ", ".join(map(str, files))
     if _STDIN not in files:
         policies = [found for found in (_policy_of(str(each)) for each in files) if found is not None]
-        return Story(title, load_files(files), policies[0] if len(policies) == 1 else None)
+        return Story(title, load_files(files, scheduler_names), policies[0] if len(policies) == 1 else None)
     if len(files) > 1:
         raise ManifestError.saying("standard input (-f -) cannot be combined with other files")
     try:
         text = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as problem:
         raise ManifestError.saying("standard input is not UTF-8 text") from problem
-    return Story("standard input", load_texts([("standard input", text)]))
+    return Story("standard input", load_texts([("standard input", text)], scheduler_names))
 
 
 def _policy_of(story: str) -> Path | None:
@@ -98,24 +146,45 @@ def minor_of(release: str) -> int:
     raise UnknownReleaseError(f"--kubernetes: expected a release from 1.34 to 1.37, found {release!r}")
 
 
+class Playing(NamedTuple):
+    """How stories are played: the minor of the emulated release, the settings of the service, and whose pods are scheduled."""
+
+    minor: int
+    settings: Settings
+    scheduler_names: Sequence[str] = (SCHEDULER_NAME,)
+
+
 async def play(
-    stories: list[Story], minor: int, settings: Settings, report: StoryReport | None = None
+    stories: Sequence[Story], playing: Playing, report: StoryReport | None = None, full: Collection[str] = ()
 ) -> list[StoryResult]:
-    """Play each story on a cluster of its own; `report` shows the steps as they happen."""
+    """Play each story on a cluster of its own.
+
+    `report` shows the steps of the stories in `full` (titles) as they happen, and one line for each other story.
+    """
     results = []
-    for title, manifests, policy in stories:
-        in_force = with_policy(settings, policy)
+    for story in stories:
+        title, manifests, _ = story
+        in_force = with_policy(playing.settings, story.policy)
 
         def start(cluster: MemoryCluster, chosen: Settings = in_force) -> AbstractAsyncContextManager[HttpTransport]:
             return serve(cluster, chosen)
 
-        if report is None:
-            results.append(await run_story(title, manifests, start, served=served_by(minor)))
-            continue
-        report.title(title)
-        report.warnings(str(warning) for warning in manifests.warnings)
-        result = await run_story(title, manifests, start, served=served_by(minor), observe=report.step)
-        report.end(result)
+        in_full = report if title in full else None
+        if in_full is not None:
+            in_full.title(title)
+            in_full.warnings(str(warning) for warning in manifests.warnings)
+        result = await run_story(
+            title,
+            manifests,
+            start,
+            served=served_by(playing.minor),
+            scheduler_names=playing.scheduler_names,
+            observe=in_full.step if in_full is not None else lambda _: None,
+        )
+        if in_full is not None:
+            in_full.end(result)
+        elif report is not None:
+            report.line(story.name, story.subject, result)
         results.append(result)
     return results
 

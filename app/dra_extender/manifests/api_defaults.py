@@ -1,9 +1,11 @@
 """What the API server fills in where people leave fields out: the defaults that decisions read."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 Json = dict[str, Any]
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 def fill_in(kind: str, thing: Json) -> None:
@@ -67,7 +69,7 @@ def _fill_slice(spec: Json) -> None:
 
 def _fill_pod(pod: Json) -> None:
     spec = pod.setdefault("spec", {})
-    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("schedulerName", DEFAULT_SCHEDULER)
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("priority", 0)
     for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:

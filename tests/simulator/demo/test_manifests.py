@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.demo.document import Action, ManifestError, Manifests
 from dra_extender.simulator.demo.expectations import ExpectationError, ExpectedState, PodExpectation, read_expectation
-from dra_extender.simulator.demo.manifests import Action, ManifestError, Manifests, load_files, load_texts
+from dra_extender.simulator.demo.manifests import load_files, load_texts
 
 POD = """apiVersion: v1
 kind: Pod
@@ -61,6 +62,9 @@ spec:
 """
 
 
+OURS = "schedulerName: dra-extender-scheduler"
+
+
 def load(*texts: str) -> Manifests:
     return load_texts([("file.yaml", "---\n".join(texts))])
 
@@ -107,7 +111,7 @@ def test_a_number_of_copies_that_makes_no_sense_is_refused(number: str) -> None:
 
 
 WRONG = [
-    (POD, "kind: Pod", "kind: Deployment", 2, "kind", "unknown kind 'Deployment'; expected one of Node, ResourceSlice"),
+    (POD, "kind: Pod", "kind: DaemonSet", 2, "kind", "unknown kind 'DaemonSet'; expected one of Node, ResourceSlice"),
     (POD, "kind: Pod\n", "", 1, "kind", "unknown kind nothing; expected one of"),
     (POD, "apiVersion: v1", "apiVersion: v2", 1, "Pod p: apiVersion", "expected v1, got 'v2'"),
     (CLAIM, "k8s.io/v1", "k8s.io/v1alpha3", 1, "ResourceClaim c: apiVersion", "expected resource.k8s.io/v1, got"),
@@ -166,10 +170,10 @@ WRONG = [
     (
         CLAIM,
         "deviceClassName: gpu\n",
-        "deviceClassName: gpu\n          count: 0\n",
+        "deviceClassName: gpu\n          count: -1\n",
         11,
         "ResourceClaim c: spec.devices.requests[0].exactly.count",
-        "expected a whole number above 0, got 0",
+        "expected a whole number of at least 0, got -1",
     ),
     (
         CLAIM,
@@ -370,12 +374,101 @@ def test_unchecked_turns_a_bad_expression_into_a_warning() -> None:
 
 
 def test_names_that_nothing_here_has_are_warnings() -> None:
-    pod = POD + "  resourceClaims:\n    - name: gpu\n      resourceClaimName: forgotten\n"
+    pod = POD + f"  {OURS}\n  resourceClaims:\n    - name: gpu\n      resourceClaimName: forgotten\n"
     warnings = [str(each) for each in load(CLAIM, pod).warnings]
     assert warnings == [
         "file.yaml:1:1: ResourceClaim default/c: deviceClassName: no DeviceClass 'gpu' is in these files",
         "file.yaml:15:1: Pod default/p: spec.resourceClaims.resourceClaimName: no ResourceClaim 'forgotten' is in these files",
     ]
+
+
+def warnings_about(text: str, *scheduler_names: str) -> list[str]:
+    found = load_texts([("file.yaml", text)], scheduler_names or ("dra-extender-scheduler",)).warnings
+    return [str(each) for each in found]
+
+
+def test_pod_of_another_scheduler_is_named_with_the_option_that_plays_it() -> None:
+    (warning,) = warnings_about(POD)
+    assert warning == (
+        "file.yaml:1:1: Pod default/p: spec.schedulerName: the pod is for scheduler 'default-scheduler', and only pods for "
+        "dra-extender-scheduler are scheduled here; write schedulerName: dra-extender-scheduler, or use "
+        "--scheduler-name default-scheduler"
+    )
+    assert warnings_about(POD, "default-scheduler") == []
+    assert warnings_about(f"{POD}  nodeName: node-1\n") == []
+
+
+def test_misspelt_scheduler_is_named_with_the_one_that_was_meant() -> None:
+    (warning,) = warnings_about(f"{POD}  schedulerName: dra-extender-schduler\n")
+    assert warning.endswith("are scheduled here; did you mean 'dra-extender-scheduler'?")
+
+
+def test_pod_that_is_expected_on_a_node_that_no_document_has_is_worth_a_warning() -> None:
+    text = POD.replace("  name: p\n", "  name: p\n  annotations: {dra-extender.io/expect: node=node-9}\n")
+    assert any("no Node 'node-9' is in these files" in each for each in warnings_about(f"{text}  {OURS}\n"))
+
+
+@pytest.mark.parametrize("text", ["", "# nothing but a comment\n", "---\n---\n"])
+def test_file_without_a_manifest_is_a_problem(text: str) -> None:
+    assert problems(text) == ["file.yaml:1: expected a manifest, the file has none"]
+    with pytest.raises(ManifestError, match=r"^empty\.yaml:1:1: expected a manifest"):
+        load_texts([("file.yaml", POD), ("empty.yaml", text)])
+
+
+def test_file_with_kinds_alone_that_are_skipped_is_a_problem() -> None:
+    (found,) = problems("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n")
+    assert found.endswith("expected a manifest of a kind that a story has, the file has Namespace alone")
+
+
+def test_folder_without_manifests_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match=r"the folder has no \*\.yaml or \*\.yml"):
+        load_files([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "where", "said"),
+    [
+        (
+            "  containers:",
+            "  resourceClaim:\n    - {name: gpu, resourceClaimName: c}\n  containers:",
+            6,
+            "spec.resourceClaim",
+            "unknown field; did you mean 'resourceClaims'?",
+        ),
+        (
+            "      image: pause\n",
+            "      image: pause\n      imagePullPolices: Always\n",
+            9,
+            "spec.containers[0]",
+            "unknown",
+        ),
+        (
+            "      image: pause\n",
+            "      image: pause\n      env: [{name: A, val: b}]\n",
+            9,
+            "spec.containers[0].env[0].val",
+            "",
+        ),
+        ("  name: p\n", "  name: p\n  labelz: {a: b}\n", 5, "metadata.labelz", "unknown field; did you mean 'labels'?"),
+        ("spec:\n", "specs: {}\nspec:\n", 5, "specs", "unknown field; did you mean 'spec'?"),
+        ("spec:\n", "status: {phse: Running}\nspec:\n", 5, "status.phse", "unknown field; did you mean 'phase'?"),
+    ],
+)
+def test_unknown_field_at_any_depth_is_a_problem(old: str, new: str, line: int, where: str, said: str) -> None:
+    found = problems(POD.replace(old, new, 1))
+    assert any(each.startswith(f"file.yaml:{line}: Pod p: {where}") and said in each for each in found), found
+
+
+@pytest.mark.parametrize("name", ["dra-extender.io/expects", "dra-extender.io/demo-action", "dra-extender.ie/expect"])
+def test_misspelt_annotation_is_a_problem(name: str) -> None:
+    text = POD.replace("  name: p\n", f"  name: p\n  annotations:\n    {name}: bound\n")
+    (found,) = problems(text)
+    assert found.startswith(f"file.yaml:6: Pod p: metadata.annotations[{name}]: unknown annotation; ")
+
+
+def test_annotations_of_others_are_left_alone() -> None:
+    text = POD.replace("  name: p\n", "  name: p\n  annotations: {example.com/expect: bound}\n")
+    assert len(load(f"{text}  {OURS}\n").documents) == 1
 
 
 def test_a_list_is_read_as_its_items() -> None:

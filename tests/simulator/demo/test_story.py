@@ -14,7 +14,8 @@ from dra_extender.config.settings import Settings
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import served_by
-from dra_extender.simulator.demo.manifests import Action, load_files, load_texts
+from dra_extender.simulator.demo.document import Action
+from dra_extender.simulator.demo.manifests import load_files, load_texts
 from dra_extender.simulator.demo.report import StoryReport, as_json
 from dra_extender.simulator.demo.results import ApplyEffect, StoryResult, StoryStep
 from dra_extender.simulator.demo.runner import exit_code, run_story

@@ -8,12 +8,23 @@ import typer
 import uvloop
 from rich.console import Console
 
-from dra_extender.cli.demo_stories import UnknownReleaseError, examples, minor_of, play, read_story
+from dra_extender.cli.demo_stories import (
+    Playing,
+    Story,
+    UnknownReleaseError,
+    UnknownStoryError,
+    chosen,
+    examples,
+    minor_of,
+    play,
+    read_story,
+)
 from dra_extender.config.policy_file import read_policy
 from dra_extender.config.settings import InvalidSettingsError, load_settings
-from dra_extender.simulator.demo.manifests import ManifestError
+from dra_extender.simulator.demo.document import ManifestError
 from dra_extender.simulator.demo.report import StoryReport, as_json
 from dra_extender.simulator.demo.runner import EXIT_USAGE, exit_code
+from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
 
@@ -25,6 +36,12 @@ class DemoOutput(StrEnum):
 
 
 def command(
+    stories: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STORY]...", help="Examples to show in full: a name or its beginning.", show_default=False
+        ),
+    ] = None,
     file: Annotated[
         list[Path] | None,
         typer.Option(
@@ -41,29 +58,58 @@ def command(
     kubernetes: Annotated[
         str, typer.Option("--kubernetes", help="Release whose API server is emulated, from 1.34 to 1.37.")
     ] = "1.37",
+    scheduler_name: Annotated[
+        list[str] | None,
+        typer.Option("--scheduler-name", help=f"Schedule pods with this schedulerName; default: {SCHEDULER_NAME}."),
+    ] = None,
+    *,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show all examples in full.")] = False,
+    list_names: Annotated[bool, typer.Option("--list", help="List the examples and play none.")] = False,
 ) -> None:
     """Play manifests on a cluster in memory, with the real extender behind real HTTP.
 
-    Without files, the examples of the project are played, each on a cluster of its own.  Exit status: 0 when every expectation in
-    the manifests holds, 1 when one does not, 2 when a manifest cannot be used.
+    Without files, the examples of the project are played, each on a cluster of its own: the first in full, each other in one line.
+    Exit status: 0 when every expectation in the manifests holds, 1 when one does not, 2 when a manifest cannot be used.
     """
+    names = tuple(scheduler_name or (SCHEDULER_NAME,))
     try:
-        stories = [read_story(file)] if file else examples()
+        played = _stories(file or [], None if list_names else stories or [], names)
         if policy is not None:
-            stories = [story._replace(policy=policy) for story in stories]
+            played = [story._replace(policy=policy) for story in played]
         minor = minor_of(kubernetes)
         settings = load_settings(None, {"server": {"host": "127.0.0.1", "port": 0}})
-        for path in {story.policy for story in stories if story.policy is not None}:
+        for path in {story.policy for story in played if story.policy is not None}:
             read_policy(path)
-    except (ManifestError, InvalidSettingsError, UnknownReleaseError) as problem:
+    except (ManifestError, InvalidSettingsError, UnknownReleaseError, UnknownStoryError) as problem:
         sys.stderr.write(f"{problem}\n")
         raise typer.Exit(EXIT_USAGE) from problem
+    if list_names:
+        typer.echo("\n".join(f"{story.name:<32}  {story.subject}".rstrip() for story in played))
+        return
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     report = StoryReport(Console(highlight=False)) if output is DemoOutput.TEXT else None
+    full = {story.title for story in (played if verbose or file or stories else played[:1])}
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        results = runner.run(play(stories, minor, settings, report))
+        results = runner.run(play(played, Playing(minor, settings, names), report, full))
     if report is None:
         sys.stdout.write(as_json(results) + "\n")
     else:
         report.summary(results)
+        if len(full) < len(played):
+            typer.echo("dra-extender demo NAME shows a story in full, demo -v all of them.")
     raise typer.Exit(exit_code(results))
+
+
+def _stories(files: list[Path], names: list[str] | None, scheduler_names: tuple[str, ...]) -> list[Story]:
+    """The story in the files, else the examples of these names; all of them for none, or for None (they are to be listed).
+
+    Raises:
+        ManifestError: a manifest cannot be used, or there are none.
+        UnknownStoryError: a name fits no example, or several; or there are names or a list beside files.
+    """
+    if files:
+        if names is None or names:
+            raise UnknownStoryError("STORY and --list are about the examples; they cannot be combined with --file")
+        return [read_story(files, scheduler_names)]
+    found = examples(scheduler_names)
+    return chosen(found, names) if names else found

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from dra_extender.model.pod_group import PROTECTION_FINALIZER
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError, RequestRejectedError
 from dra_extender.simulator.apiserver.managed_fields import note_writer
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, fill_in, key_of, part
@@ -121,6 +122,8 @@ class Store:
             metadata["generation"] = 1
         if kind is StoredKind.CLAIM:
             note_writer({}, thing, manager)
+        if kind is StoredKind.POD_GROUP:
+            _protect(metadata)
         self._served.check(kind, thing)
         return self._write(WatchEventType.ADDED, key, thing)
 
@@ -248,6 +251,13 @@ class Store:
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _protect(metadata: Json) -> None:
+    """The finalizer of a new PodGroup, as the admission plugin PodGroupProtection adds it, in place."""
+    finalizers = metadata.setdefault("finalizers", [])
+    if PROTECTION_FINALIZER not in finalizers:
+        finalizers.append(PROTECTION_FINALIZER)
 
 
 def _copy(thing: Json) -> Json:

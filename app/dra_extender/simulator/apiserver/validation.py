@@ -3,7 +3,6 @@
 It checks fields and names, not devices or free amounts.
 """
 
-import re
 import uuid
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,34 +14,17 @@ from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
+from dra_extender.validation.names import is_label, is_pool_name, is_subdomain
 
 MAX_RESULTS: Final = 32
 MAX_CONFIGURATIONS: Final = 64
 MAX_CONDITIONS: Final = 4
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-
 _MUTABLE_POD_FIELDS: Final = (
     "activeDeadlineSeconds",
     "tolerations",
     "schedulingGates",
     "terminationGracePeriodSeconds",
 )
-
-
-def is_label(text: Any) -> bool:
-    """Whether this is a DNS label (RFC 1123)."""
-    return isinstance(text, str) and _LABEL.fullmatch(text) is not None
-
-
-def is_subdomain(text: Any, longest: int = 253) -> bool:
-    """Whether this is a DNS subdomain (RFC 1123) of at most so many characters."""
-    return isinstance(text, str) and len(text) <= longest and _SUBDOMAIN.fullmatch(text) is not None
-
-
-def is_pool_name(text: Any) -> bool:
-    """Whether this is a pool name: DNS subdomains joined by slashes."""
-    return isinstance(text, str) and len(text) <= 253 and all(map(is_subdomain, text.split("/")))  # noqa: PLR2004 - the API's limit
 
 
 def check_claim_status(key: Key, old: Json, new: Json) -> None:

@@ -10,6 +10,7 @@ from dra_extender.simulator.controllers.generated_claims import (
     SimulatedGroupClaims,
     from_template,
     in_reserved_group,
+    is_finished,
     orphan,
 )
 
@@ -41,6 +42,8 @@ class ClaimController:
         self.problems = []
         pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(StoredKind.POD)}
         groups = {group["metadata"]["uid"]: group for group in self._store.all(StoredKind.POD_GROUP)}
+        for group in groups.values():
+            self._guarded(self._groups.unprotect, group, pods)
         for group in groups.values() if self._for_groups else ():
             self._guarded(self._groups.generate, group)
         for pod in pods.values():
@@ -61,6 +64,7 @@ class ClaimController:
         """Make the claims of template entries and record their names in the pod's status."""
         if is_finished(pod) or "deletionTimestamp" in pod["metadata"]:
             return
+        self._groups.check(pod)
         statuses = list(part(pod, "status").get("resourceClaimStatuses") or [])
         recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
         made = {}
@@ -163,11 +167,6 @@ def claims_of(pod: Json) -> Iterator[Key]:
         name = entry.get("resourceClaimName") or recorded.get(entry["name"])
         if name:
             yield Key(StoredKind.CLAIM, namespace, name)
-
-
-def is_finished(pod: Json) -> bool:
-    """Whether the pod has ended for good."""
-    return part(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
 def _still_uses(consumer: Json, pods: dict[str, Json], groups: dict[str, Json] | None) -> bool:

@@ -1,5 +1,6 @@
 """Claims made from templates for pods and PodGroups (KEP-5729), named and owned as kube-controller-manager does it."""
 
+from dra_extender.model.pod_group import PROTECTION_FINALIZER
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
 from dra_extender.simulator.apiserver.objects import KIND_OF, Json, Key, StoredKind, controller_uid, group_name, part
 from dra_extender.simulator.apiserver.store import Store
@@ -41,11 +42,39 @@ def orphan(store: Store, owner: Json, entry: str) -> Json | None:
     return None
 
 
+def is_finished(pod: Json) -> bool:
+    """Whether the pod has ended for good."""
+    return part(pod, "status").get("phase") in ("Succeeded", "Failed")
+
+
 class SimulatedGroupClaims:
-    """Makes the claims of PodGroups from templates, and tells which of them an entry of a pod stands for."""
+    """Makes the claims of PodGroups from templates, tells which of them an entry of a pod stands for, and ends PodGroups."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def check(self, pod: Json) -> None:
+        """No claim of a pod is made before its PodGroup exists: until then nobody knows which of them are the group's.
+
+        Raises:
+            NotFoundError: the pod names a PodGroup that does not exist.
+        """
+        name = group_name(pod)
+        if name and pod["spec"].get("resourceClaims"):
+            self._store.read(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name))
+
+    def unprotect(self, group: Json, pods: dict[str, Json]) -> None:
+        """Let a PodGroup go that is being deleted and has no active pods, as the PodGroup protection controller does."""
+        metadata = group["metadata"]
+        finalizers = metadata.get("finalizers") or []
+        if "deletionTimestamp" not in metadata or PROTECTION_FINALIZER not in finalizers:
+            return
+        own = (metadata["namespace"], metadata["name"])
+        if not any(
+            (each["metadata"]["namespace"], group_name(each)) == own and not is_finished(each) for each in pods.values()
+        ):
+            metadata["finalizers"] = [each for each in finalizers if each != PROTECTION_FINALIZER]
+            self._store.update(StoredKind.POD_GROUP, group)
 
     def generate(self, group: Json) -> None:
         """Make the claims of template entries and record their names in the group's status.

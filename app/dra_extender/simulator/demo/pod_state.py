@@ -1,5 +1,5 @@
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dra_extender.model.allocation import DeviceHolding
@@ -11,25 +11,33 @@ from dra_extender.model.snapshot import holdings_of
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.demo.results import AllocatedDevice, ClaimUse, PodState
-from dra_extender.simulator.scheduler.loop import Outcome, PodWaiting
+from dra_extender.simulator.scheduler.loop import PodWaiting, SchedulingLoop, foreign_scheduler
 
 _EXTENDED: Final = "<extended-resources>"
 _BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes \()")
 
 
-def state_of(cluster: MemoryCluster, pod: Json, outcome: Outcome | None) -> PodState:
-    """The state of the pod now; `outcome` is the last result of the scheduler for it."""
-    metadata = pod["metadata"]
+def state_of(cluster: MemoryCluster, pod: Json, loop: SchedulingLoop) -> PodState:
+    """The state of the pod now, with the last result of the scheduler for it."""
+    metadata, outcome = pod["metadata"], loop.outcome(pod["metadata"]["uid"])
     name = f"{metadata['namespace']}/{metadata['name']}"
     node = pod["spec"].get("nodeName") or None
     claims = tuple(_claims(cluster, pod))
     if node is not None or outcome is None:
-        return PodState(name, node, claims)
+        return PodState(name, node, claims, "" if node is not None else _untried(pod, loop.scheduler_names))
     newest = {event.reason: event.message for event in cluster.events.of(metadata["uid"])}
     details = tuple(line for message in newest.values() for line in _BETWEEN_NODES.split(message))
     reasons = outcome.reasons if isinstance(outcome, PodWaiting) else {}
     message = getattr(outcome, "message", "")
     return PodState(name, None, claims, message, dict(sorted(reasons.items())), details)
+
+
+def _untried(pod: Json, scheduler_names: Sequence[str]) -> str:
+    """Why the scheduler has not tried a pod that is not bound; empty if nothing is in its way."""
+    if pod["spec"]["schedulerName"] not in scheduler_names:
+        return foreign_scheduler(pod["spec"]["schedulerName"], scheduler_names)
+    gates = [str(each.get("name")) for each in pod["spec"].get("schedulingGates") or []]
+    return f"the pod has scheduling gates: {', '.join(gates)}" if gates else ""
 
 
 def _claims(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:

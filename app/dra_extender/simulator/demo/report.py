@@ -77,6 +77,19 @@ class StoryReport:
         for checked in result.at_end:
             self._check(checked)
 
+    def line(self, name: str, subject: str, result: StoryResult) -> None:
+        """A story in one line: whether its expectations hold, its name, and what it is about; and what failed."""
+        text = f"{'FAILED' if result.failures else 'ok':<6} {name:<32} {subject}".rstrip()
+        width = max(self._console.width, 40)
+        cut = text if len(text) < width else f"{text[: width - 2].rstrip()}…"
+        self._console.print(Text(cut, "bold red" if result.failures else "green"), soft_wrap=True)
+        for step in result.steps:
+            if step.refusal:
+                self._line(f"line {step.line}: {step.subject} {step.effect}: {step.refusal}", "red", indent=6)
+        for checked in result.checks:
+            if checked.failure is not None:
+                self._check(checked)
+
     def summary(self, results: list[StoryResult]) -> None:
         """One sentence over all stories."""
         checks = [each for result in results for each in result.checks]

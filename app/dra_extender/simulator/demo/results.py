@@ -61,6 +61,7 @@ class ApplyEffect(StrEnum):
     UPDATED = "updated"
     UNCHANGED = "unchanged"
     DELETED = "deleted"
+    TERMINATING = "is being deleted"
     REFUSED = "refused"
 
 

@@ -1,19 +1,20 @@
-"""Runs a story: one document after the other, with the scheduler at rest in between."""
+"""Runs a story: one step after the other, with the scheduler at rest in between."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Final
+from typing import Final, NamedTuple
 
-from dra_extender.scheduling.ports.cluster import ClusterError
+from dra_extender.scheduling.ports.cluster import ClusterError, NotFoundError, RequestRejectedError
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.apiserver.served_fields import Served
+from dra_extender.simulator.demo.document import Action, Document, Manifests
 from dra_extender.simulator.demo.expectations import PodExpectation
-from dra_extender.simulator.demo.manifests import Action, Document, Manifests
+from dra_extender.simulator.demo.order import Step, steps_of
 from dra_extender.simulator.demo.pod_state import state_of
 from dra_extender.simulator.demo.results import ApplyEffect, CheckedExpectation, PodState, StoryResult, StoryStep
 from dra_extender.simulator.scheduler.extender_client import ExtenderTransport
-from dra_extender.simulator.scheduler.loop import NotAtRestError, SchedulingLoop
+from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME, NotAtRestError, SchedulingLoop
 
 EXIT_OK: Final = 0
 EXIT_EXPECTATION: Final = 1
@@ -30,31 +31,33 @@ async def run_story(
     factory: ServiceFactory,
     *,
     served: Served | None = None,
+    scheduler_names: Sequence[str] = (SCHEDULER_NAME,),
     observe: Callable[[StoryStep], None] = lambda _: None,
 ) -> StoryResult:
-    """Apply every document in order and let the scheduler come to rest after each that can move a pod.
+    """Apply the documents of each step and let the scheduler come to rest after it.
 
     Args:
         title: What the result calls the story.
         manifests: The documents.
         factory: Starts the service; it is up before the first document.
         served: Which fields the API server keeps; everything that 1.37 can keep by default.
-        observe: Called with each step as soon as it is over.
+        scheduler_names: Whose pods are scheduled.
+        observe: Called with what came of each document as soon as its step is over.
 
     Returns:
         What happened.  A document that the cluster refuses is part of the story, not an error.
     """
     cluster = MemoryCluster(served=served)
     async with factory(cluster) as transport:
-        story = _Story(cluster, SchedulingLoop(cluster, transport))
-        steps = []
-        for document in manifests.documents:
-            step = await story.apply(document)
-            observe(step)
-            steps.append(step)
+        story = _Story(cluster, SchedulingLoop(cluster, transport, scheduler_names=scheduler_names))
+        reported = []
+        for step in steps_of(manifests.documents):
+            for each in await story.play(step):
+                observe(each)
+                reported.append(each)
         return StoryResult(
             title=title,
-            steps=tuple(steps),
+            steps=tuple(reported),
             pods=tuple(story.states().values()),
             at_end=tuple(story.check_end(manifests)),
             warnings=tuple(str(problem) for problem in manifests.warnings),
@@ -66,6 +69,13 @@ def exit_code(results: list[StoryResult]) -> int:
     return EXIT_EXPECTATION if any(result.failures for result in results) else EXIT_OK
 
 
+class _Applied(NamedTuple):
+    """What applying a document did, and why the cluster refused it, if it did."""
+
+    effect: ApplyEffect
+    refusal: str = ""
+
+
 class _Story:
     """One cluster while its documents are applied."""
 
@@ -74,15 +84,14 @@ class _Story:
         self._loop = loop
         self._known: dict[str, PodState] = {}
         self._reported: set[str] = set()
+        self._applied: dict[int, _Applied] = {}
+        self._made: dict[str, frozenset[Key]] = {}
 
-    async def apply(self, document: Document) -> StoryStep:
-        """Apply one document and report what followed."""
-        refusal, problems = "", []
-        try:
-            effects = [self._apply(document, key) for key in document.keys]
-            effect = effects[0]
-        except ClusterError as problem:
-            effect, refusal = ApplyEffect.REFUSED, str(problem)
+    async def play(self, step: Step) -> list[StoryStep]:
+        """Apply the documents of a step together, and report what came of each that is reported now."""
+        for document in step.applied:
+            self._applied[id(document)] = self._guarded(document)
+        problems = []
         try:
             await self._loop.rest()
         except NotAtRestError as problem:
@@ -93,22 +102,50 @@ class _Story:
         problems.extend(self._cluster.watch.unreadable)
         self._cluster.watch.unreadable.clear()
         before, self._known = self._known, self.states()
-        checked = self._check(document, document.expect, at_end=False)
+        changed = {uid: state for uid, state in self._known.items() if not state.same_as(before.get(uid))}
+        return [
+            self._report(document, changed, () if document is not step.reported[-1] else tuple(problems), step)
+            for document in step.reported
+        ]
+
+    def _guarded(self, document: Document) -> _Applied:
+        try:
+            if document.workload:
+                return _Applied(self._apply_workload(document))
+            effects = [self._apply(document, key) for key in document.keys]
+        except ClusterError as problem:
+            return _Applied(ApplyEffect.REFUSED, str(problem))
+        return _Applied(effects[0])
+
+    def _report(
+        self, document: Document, changed: dict[str, PodState], problems: tuple[str, ...], step: Step
+    ) -> StoryStep:
+        """What came of a document; changes of pods that are no document of the step are reported with the last one."""
+        own = self._uids(document.keys)
+        others = self._uids(tuple(key for each in step.reported for key in each.keys))
+        last = document is step.reported[-1]
+        effect, refusal = self._applied[id(document)]
+        if effect is ApplyEffect.DELETED and any(self._cluster.store.find(key) is not None for key in document.keys):
+            effect = ApplyEffect.TERMINATING
         return StoryStep(
             line=document.position.line,
             subject=document.subject,
             effect=effect,
             narration=document.narration,
             refusal=refusal,
-            pods=tuple(state for uid, state in self._known.items() if not state.same_as(before.get(uid))),
-            problems=tuple(problems),
-            checked=checked,
+            pods=tuple(state for uid, state in changed.items() if uid in own or (last and uid not in others)),
+            problems=problems,
+            checked=self._check(document, document.expect, at_end=False),
         )
+
+    def _uids(self, keys: Sequence[Key]) -> frozenset[str]:
+        found = (self._cluster.store.find(key) for key in keys if key.kind is StoredKind.POD)
+        return frozenset(each["metadata"]["uid"] for each in found if each is not None)
 
     def states(self) -> dict[str, PodState]:
         """Every pod by UID, in the order of creation."""
         return {
-            pod["metadata"]["uid"]: state_of(self._cluster, pod, self._loop.outcome(pod["metadata"]["uid"]))
+            pod["metadata"]["uid"]: state_of(self._cluster, pod, self._loop)
             for pod in self._cluster.store.all(StoredKind.POD)
         }
 
@@ -124,11 +161,11 @@ class _Story:
         """Whether the expectation holds, for every copy; the first for which it does not is named."""
         if expectation is None:
             return None
-        name = document.subject.removeprefix(f"{StoredKind.POD.singular} ")
+        name = document.pods
         for key in document.keys:
             failure = self._failure(key, expectation)
             if failure is not None:
-                which = f"{key.name}: " if document.copies else ""
+                which = f"{key.name}: " if document.copies is not None else ""
                 return CheckedExpectation(name, expectation.text, which + failure, at_end)
         return CheckedExpectation(name, expectation.text, None, at_end)
 
@@ -159,6 +196,33 @@ class _Story:
         if self._apply_status(document, stored) and effect is ApplyEffect.UNCHANGED:
             effect = ApplyEffect.UPDATED
         return effect
+
+    def _apply_workload(self, document: Document) -> ApplyEffect:
+        """As its controller: pods that it has not any more are deleted, and those of another template replaced."""
+        store, name = self._cluster.store, document.workload
+        before = {key for key in self._made.get(name, ()) if store.find(key) is not None}
+        wanted = frozenset(() if document.action is Action.DELETE else document.keys)
+        if document.action is Action.DELETE and name not in self._made:
+            raise NotFoundError(f"{name} not found")
+        for key in sorted(before - wanted):
+            store.delete(key)
+        if document.action is Action.DELETE:
+            del self._made[name]
+            return ApplyEffect.DELETED
+        effects = {self._replace(document, key) for key in document.keys}
+        known, self._made[name] = name in self._made, wanted
+        if not known:
+            return ApplyEffect.CREATED
+        same = effects <= {ApplyEffect.UNCHANGED} and before == wanted
+        return ApplyEffect.UNCHANGED if same else ApplyEffect.UPDATED
+
+    def _replace(self, document: Document, key: Key) -> ApplyEffect:
+        try:
+            return self._apply(document, key)
+        except RequestRejectedError:
+            self._cluster.store.delete(key)
+            self._apply(document, key)
+            return ApplyEffect.UPDATED
 
     def _apply_status(self, document: Document, stored: Json) -> bool:
         """A status in the document is written as the component would that owns it; returns whether it changed anything."""

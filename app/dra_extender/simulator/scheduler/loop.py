@@ -1,7 +1,8 @@
 """A small kube-scheduler: one pod at a time, in-tree rules first, then the extender, until nothing moves any more."""
 
 import asyncio
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -10,7 +11,8 @@ from dra_extender.model.device_class import device_class_from
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, WatchEventType
-from dra_extender.simulator.controllers.claims import ClaimController, is_finished
+from dra_extender.simulator.controllers.claims import ClaimController
+from dra_extender.simulator.controllers.generated_claims import is_finished
 from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure, ExtenderTransport
 from dra_extender.simulator.scheduler.gang_queue import Unit, units, with_mates
 from dra_extender.simulator.scheduler.node_fit import aggregated, misfit
@@ -18,7 +20,8 @@ from dra_extender.simulator.scheduler.node_fit import aggregated, misfit
 STARTED: Final = "PodReadyToStartContainers"
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
 _RETRIES: Final = 5
-_RETRY_ALL: Final = (StoredKind.CLAIM, StoredKind.CLASS, StoredKind.NODE)
+_RETRY_ALL: Final = (StoredKind.CLAIM, StoredKind.CLASS, StoredKind.NODE, StoredKind.POD_GROUP)
+_MISSPELT: Final = 0.7
 _ONLY_WOKEN: Final = (StoredKind.SLICE, StoredKind.TAINT_RULE)
 
 
@@ -66,10 +69,10 @@ class NotAtRestError(Exception):
 
 
 class SchedulingLoop:
-    """Schedules the pods of a cluster through an extender.
+    """Schedules the pods of a cluster through an extender, those that name one of `scheduler_names`.
 
     A rejected pod is parked and retried when something happens that wakes pods rejected by an extender in kube-scheduler: a
-    claim, class or node changes, a bound pod comes, changes or goes, the pod itself changes, or the service calls `wake`.
+    claim, class, node or PodGroup changes, a bound pod comes, changes or goes, the pod itself changes, or the service calls `wake`.
     A change of a slice wakes no pod, so the loop waits `wake_timeout` for the service to call after one.  `backoff`,
     `bind_timeout` and `wake_timeout` are seconds; a bind that takes longer than its time fails and is tried again.
     """
@@ -79,6 +82,7 @@ class SchedulingLoop:
         cluster: MemoryCluster,
         transport: ExtenderTransport,
         *,
+        scheduler_names: Sequence[str] = (SCHEDULER_NAME,),
         backoff: float = 0.05,
         bind_timeout: float = 1.0,
         wake_timeout: float = 1.0,
@@ -88,6 +92,7 @@ class SchedulingLoop:
         self._store = cluster.store
         self._extender = ExtenderClient(transport)
         self._controller = ClaimController(cluster.store)
+        self._scheduler_names = tuple(scheduler_names)
         self._backoff = backoff
         self._bind_timeout = bind_timeout
         self._wake_timeout = wake_timeout
@@ -98,6 +103,11 @@ class SchedulingLoop:
         self._own: dict[str, int] = {}
         self._states: dict[str, bytes] = {}
         cluster.store.subscribe(self._note)
+
+    @property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """Whose pods are scheduled."""
+        return self._scheduler_names
 
     @property
     def controller(self) -> ClaimController:
@@ -143,7 +153,7 @@ class SchedulingLoop:
 
     def _queue(self) -> list[Key]:
         """Pods to try now: highest priority first, then the oldest.  With one member of a gang all that wait are tried."""
-        pending = [pod for pod in self._store.all(StoredKind.POD) if _is_pending(pod)]
+        pending = [pod for pod in self._store.all(StoredKind.POD) if self._is_pending(pod)]
         waiting = with_mates(pending, lambda pod: self._is_due(pod["metadata"]["uid"]))
         waiting.sort(key=lambda pod: -(pod["spec"].get("priority") or 0))
         return [key_of(StoredKind.POD, pod) for pod in waiting]
@@ -159,7 +169,7 @@ class SchedulingLoop:
 
     async def _try(self, key: Key, observe: Callable[[Outcome], None]) -> None:
         pod = self._store.find(key)
-        if pod is None or not _is_pending(pod):
+        if pod is None or not self._is_pending(pod):
             return
         failures = self._failures(pod)
         if 0 < failures < _RETRIES:
@@ -169,7 +179,7 @@ class SchedulingLoop:
 
     async def _try_gang(self, unit: Unit, observe: Callable[[Outcome], None]) -> None:
         """One cycle for all waiting members: each is given a node, and only if enough have one they are bound, all at once."""
-        pods = [pod for key in unit.pods if (pod := self._store.find(key)) is not None and _is_pending(pod)]
+        pods = [pod for key in unit.pods if (pod := self._store.find(key)) is not None and self._is_pending(pod)]
         failures = max((each for each in map(self._failures, pods) if each < _RETRIES), default=0)
         await asyncio.sleep(self._backoff * failures)
         before = [self._seen(pod) for pod in pods]
@@ -180,6 +190,16 @@ class SchedulingLoop:
             outcomes = [_held_back(each) for each in choices]
         for pod, seen, outcome in zip(pods, before, outcomes, strict=True):
             self._record(pod, seen, outcome, observe)
+
+    def _is_pending(self, pod: Json) -> bool:
+        spec = pod["spec"]
+        ours = spec.get("schedulerName") in self._scheduler_names and not spec.get("nodeName")
+        return (
+            ours
+            and not spec.get("schedulingGates")
+            and not is_finished(pod)
+            and "deletionTimestamp" not in pod["metadata"]
+        )
 
     def _failures(self, pod: Json) -> int:
         before = self._parked.get(pod["metadata"]["uid"])
@@ -322,11 +342,13 @@ def _held_back(choice: Outcome) -> Outcome:
     return PodWaiting(choice.pod, "not enough members of the PodGroup fit") if isinstance(choice, PodBound) else choice
 
 
-def _is_pending(pod: Json) -> bool:
-    spec = pod["spec"]
-    ours = spec.get("schedulerName") == SCHEDULER_NAME and not spec.get("nodeName")
+def foreign_scheduler(name: str, scheduler_names: Sequence[str]) -> str:
+    """Why a pod of this scheduler is not scheduled where only those of `scheduler_names` are, and what to do."""
+    close = difflib.get_close_matches(name, scheduler_names, n=1, cutoff=_MISSPELT)
+    other = f"write schedulerName: {scheduler_names[0]}, or use --scheduler-name {name}"
+    hint = f"did you mean {close[0]!r}?" if close else other
     return (
-        ours and not spec.get("schedulingGates") and not is_finished(pod) and "deletionTimestamp" not in pod["metadata"]
+        f"the pod is for scheduler {name!r}, and only pods for {', '.join(scheduler_names)} are scheduled here; {hint}"
     )
 
 

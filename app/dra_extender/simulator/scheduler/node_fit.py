@@ -10,7 +10,7 @@ from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.pod import is_extended
 from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
 from dra_extender.simulator.apiserver.objects import Json, part
-from dra_extender.simulator.controllers.claims import is_finished
+from dra_extender.simulator.controllers.generated_claims import is_finished
 
 NO_NODES = "no nodes available to schedule pods"
 _CHECKED = ("cpu", "memory", "ephemeral-storage")

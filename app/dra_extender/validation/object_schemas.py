@@ -1,20 +1,21 @@
-"""What each kind of manifest looks like in resource.k8s.io/v1 and v1 of Kubernetes 1.37 (limits of the API server included)."""
+"""What each kind of manifest looks like in Kubernetes 1.37 (limits of the API server included)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from dra_extender.manifests.documents import FieldPath
-from dra_extender.manifests.problems import YAML_TYPES, sentence_of, unknown_field
-from dra_extender.simulator.apiserver.objects import StoredKind
-from dra_extender.simulator.demo.claim_schemas import ClaimSpecFields, OpaqueFields, Selectors
-from dra_extender.simulator.demo.field_types import (
+from dra_extender.manifests.problems import YAML_TYPES, sentence_of, shown, unknown_field
+from dra_extender.validation.claim_schemas import ClaimSpecFields, OpaqueFields, Selectors
+from dra_extender.validation.field_types import (
     EXPECTED,
     INVALID_EXPRESSION,
     Count,
     DnsLabel,
     DriverName,
+    LabelKey,
+    LabelValue,
     ObjectFields,
     OpenFields,
     PoolName,
@@ -22,7 +23,13 @@ from dra_extender.simulator.demo.field_types import (
     Subdomain,
     each_once,
 )
-from dra_extender.simulator.demo.slice_schemas import SliceSpecFields, TaintFields
+from dra_extender.validation.known_fields import unknown_fields
+from dra_extender.validation.names import is_extended_resource
+from dra_extender.validation.pool_schemas import SliceSpecFields
+from dra_extender.validation.slice_schemas import TaintFields
+
+_KEY: Final = "[key]"
+"""What pydantic puts behind the name of an entry whose name is wrong."""
 
 
 class SchemaProblem(NamedTuple):
@@ -30,7 +37,7 @@ class SchemaProblem(NamedTuple):
 
     path: FieldPath
     sentence: str
-    is_expression: bool
+    is_expression: bool = False
 
 
 class OwnerFields(OpenFields):
@@ -42,23 +49,32 @@ class OwnerFields(OpenFields):
     uid: str
 
 
-class MetadataFields(OpenFields):
+Labels = dict[LabelKey, LabelValue]
+Replicas = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class TemplateMetadataFields(OpenFields):
+    """`metadata` of a template."""
+
+    labels: Labels | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[OwnerFields] | None = None
+
+
+class MetadataFields(TemplateMetadataFields):
     """`metadata` of every kind."""
 
     name: Subdomain
     generate_name: str | None = None
     namespace: DnsLabel | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    finalizers: list[str] | None = None
     uid: str | None = None
-    owner_references: list[OwnerFields] | None = None
 
 
 class TemplateSpecFields(ObjectFields):
     """`spec` of a ResourceClaimTemplate."""
 
-    metadata: Any = None
+    metadata: TemplateMetadataFields | None = None
     spec: ClaimSpecFields
 
 
@@ -68,12 +84,18 @@ class ClassConfigurationFields(ObjectFields):
     opaque: OpaqueFields
 
 
+def _check_resource(value: str) -> str:
+    if not is_extended_resource(value):
+        raise ValueError(f"expected the name of an extended resource, such as example.com/gpu, got {shown(value)}")
+    return value
+
+
 class ClassSpecFields(ObjectFields):
     """`spec` of a DeviceClass."""
 
     selectors: Selectors | None = None
     config: Annotated[list[ClassConfigurationFields], Field(max_length=32)] | None = None
-    extended_resource_name: str | None = None
+    extended_resource_name: Annotated[str, AfterValidator(_check_resource)] | None = None
 
 
 class DeviceTaintSelectorFields(ObjectFields):
@@ -159,11 +181,58 @@ class SchedulingPolicyFields(ObjectFields):
     gang: GangFields | None = None
 
 
+GroupClaims = Annotated[list[GroupClaimFields], Field(max_length=4), each_once("name")]
+
+
 class PodGroupSpecFields(OpenFields):
     """`spec` of a PodGroup."""
 
     scheduling_policy: SchedulingPolicyFields | None = None
-    resource_claims: Annotated[list[GroupClaimFields], Field(max_length=4), each_once("name")] | None = None
+    resource_claims: GroupClaims | None = None
+
+
+class GroupTemplateFields(OpenFields):
+    """A template of a Workload for PodGroups; drafts and 1.35 have `policy`."""
+
+    name: DnsLabel
+    scheduling_policy: SchedulingPolicyFields | None = None
+    policy: SchedulingPolicyFields | None = None
+    resource_claims: GroupClaims | None = None
+
+
+GroupTemplates = Annotated[list[GroupTemplateFields], Field(min_length=1, max_length=8), each_once("name")]
+
+
+class WorkloadSpecFields(OpenFields):
+    """`spec` of a Workload; 1.35 has `podGroups`."""
+
+    exactly_one_of: ClassVar[tuple[str, ...]] = ("podGroupTemplates", "podGroups")
+
+    pod_group_templates: GroupTemplates | None = None
+    pod_groups: GroupTemplates | None = None
+
+
+class PodTemplateFields(OpenFields):
+    """The template of a workload for its pods."""
+
+    metadata: TemplateMetadataFields | None = None
+    spec: PodSpecFields
+
+
+class ReplicasSpecFields(OpenFields):
+    """`spec` of a Deployment, ReplicaSet or StatefulSet."""
+
+    replicas: Replicas | None = None
+    template: PodTemplateFields
+
+
+class JobSpecFields(OpenFields):
+    """`spec` of a Job."""
+
+    parallelism: Replicas | None = None
+    completions: Replicas | None = None
+    suspend: bool | None = None
+    template: PodTemplateFields
 
 
 class NodeSpecFields(OpenFields):
@@ -240,26 +309,56 @@ class PodManifest(WholeObjectFields):
     status: Any = None
 
 
-_MANIFESTS: Final[Mapping[StoredKind, type[WholeObjectFields]]] = {
-    StoredKind.NODE: NodeManifest,
-    StoredKind.SLICE: SliceManifest,
-    StoredKind.CLASS: ClassManifest,
-    StoredKind.TAINT_RULE: TaintRuleManifest,
-    StoredKind.TEMPLATE: TemplateManifest,
-    StoredKind.CLAIM: ClaimManifest,
-    StoredKind.POD_GROUP: PodGroupManifest,
-    StoredKind.POD: PodManifest,
+class WorkloadManifest(WholeObjectFields):
+    """A Workload."""
+
+    spec: WorkloadSpecFields
+    status: Any = None
+
+
+class ReplicasManifest(WholeObjectFields):
+    """A Deployment, ReplicaSet or StatefulSet."""
+
+    spec: ReplicasSpecFields
+    status: Any = None
+
+
+class JobManifest(WholeObjectFields):
+    """A Job."""
+
+    spec: JobSpecFields
+    status: Any = None
+
+
+_MANIFESTS: Final[Mapping[str, type[WholeObjectFields]]] = {
+    "Node": NodeManifest,
+    "ResourceSlice": SliceManifest,
+    "DeviceClass": ClassManifest,
+    "DeviceTaintRule": TaintRuleManifest,
+    "ResourceClaimTemplate": TemplateManifest,
+    "ResourceClaim": ClaimManifest,
+    "PodGroup": PodGroupManifest,
+    "Pod": PodManifest,
+    "Deployment": ReplicasManifest,
+    "ReplicaSet": ReplicasManifest,
+    "StatefulSet": ReplicasManifest,
+    "Job": JobManifest,
+    "Workload": WorkloadManifest,
 }
 
 
-def schema_problems(kind: StoredKind, value: Mapping[str, Any]) -> Iterator[SchemaProblem]:
+def schema_problems(kind: str, value: Mapping[str, Any]) -> Iterator[SchemaProblem]:
     """What is wrong with the fields of a manifest.  Rules between fields are checked once each of the fields is right."""
-    model = _MANIFESTS[kind]
+    model, found = _MANIFESTS[kind], set()
     try:
         model.model_validate(value)
     except ValidationError as invalid:
         for error in invalid.errors():
-            path = error["loc"]
+            path = error["loc"][:-1] if error["loc"][-1:] == (_KEY,) else error["loc"]
             unknown = error["type"] == "extra_forbidden"
             sentence = unknown_field(model, path) if unknown else sentence_of(error, {**YAML_TYPES, **EXPECTED})
+            found.add(path)
             yield SchemaProblem(path, sentence, error["type"] == INVALID_EXPRESSION)
+    for path, sentence in unknown_fields(kind, value):
+        if path not in found:
+            yield SchemaProblem(path, sentence)

@@ -1,0 +1,96 @@
+"""Which fields the objects of Kubernetes 1.37 have, at any depth: whatever else a manifest says has no effect.
+
+`known_fields.json` is written from the Kubernetes client (`python -m tests.support.known_fields`).  It has the types by name, and
+of each type the fields: the type of its value, `[]` before it for a list, `{}` for a mapping, nothing for a plain value.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from dra_extender.manifests.documents import FieldPath
+
+KINDS: Final[Mapping[str, str]] = {
+    "Node": "V1Node",
+    "ResourceSlice": "V1ResourceSlice",
+    "DeviceClass": "V1DeviceClass",
+    "DeviceTaintRule": "V1DeviceTaintRule",
+    "ResourceClaimTemplate": "V1ResourceClaimTemplate",
+    "ResourceClaim": "ResourceV1ResourceClaim",
+    "PodGroup": "V1beta1PodGroup",
+    "Workload": "V1beta1Workload",
+    "Pod": "V1Pod",
+    "Deployment": "V1Deployment",
+    "ReplicaSet": "V1ReplicaSet",
+    "StatefulSet": "V1StatefulSet",
+    "Job": "V1Job",
+}
+"""The type of each kind of manifest."""
+LIST: Final = "[]"
+MAP: Final = "{}"
+_DRAFTED: Final[Mapping[str, tuple[str, ...]]] = {
+    # Drafts of KEP-5729 and releases before 1.37.
+    "V1PodSpec": ("workloadRef",),
+    "V1PodResourceClaim": ("podGroupResourceClaim",),
+    "V1beta1PodGroupSpec": ("podGroupTemplateRef",),
+    "V1beta1WorkloadReference": ("name",),
+    "V1beta1WorkloadSpec": ("podGroups",),
+    "V1beta1PodGroupTemplate": ("policy",),
+    # See docs/policy.md.
+    "V1Device": ("compatibleOnlyWith",),
+    # KEP-5963; no release has it.
+    "V1DeviceRequestAllocationResult": ("compatibilityGroups",),
+}
+Fields = Mapping[str, str]
+
+
+class UnknownField(NamedTuple):
+    """A field that the API does not have, and what was meant, or which fields there are."""
+
+    path: FieldPath
+    sentence: str
+
+
+def unknown_fields(kind: str, value: Any) -> Iterator[UnknownField]:
+    """The fields of a manifest that no API server knows."""
+    yield from _below(KINDS[kind], value, ())
+
+
+def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[UnknownField]:
+    if type_name.startswith(LIST):
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _below(type_name.removeprefix(LIST), item, (*path, index))
+        return
+    if type_name.startswith(MAP):
+        for name, item in value.items() if isinstance(value, dict) else ():
+            yield from _below(type_name.removeprefix(MAP), item, (*path, name))
+        return
+    if not type_name or not isinstance(value, dict):
+        return
+    fields = _fields()[type_name]
+    for name, item in value.items():
+        if name in fields:
+            yield from _below(fields[name], item, (*path, name))
+        else:
+            yield UnknownField((*path, name), _sentence(name, fields))
+
+
+def _sentence(name: str, fields: Fields) -> str:
+    close = difflib.get_close_matches(name, fields, n=1)
+    if close:
+        return f"unknown field; did you mean {close[0]!r}?"
+    return f"unknown field; expected one of {', '.join(fields)}"
+
+
+@cache
+def _fields() -> Mapping[str, Fields]:
+    """The fields of each type, with those of drafts."""
+    data = (resources.files("dra_extender.validation") / "known_fields.json").read_bytes()
+    found: dict[str, dict[str, str]] = msgspec.json.decode(data, type=dict[str, dict[str, str]])
+    for type_name, names in _DRAFTED.items():
+        found[type_name].update(dict.fromkeys(names, ""))
+    return found
