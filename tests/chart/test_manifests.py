@@ -112,7 +112,8 @@ def test_scheduler_starts_when_the_caches_of_the_extender_are_complete(manifests
 
 def rules(objects: list[Object]) -> list[Object]:
     """Rules of the extender's ClusterRole."""
-    found: list[Object] = only(objects, "ClusterRole")["rules"]
+    roles = [each for each in of_kind(objects, "ClusterRole") if each["metadata"]["name"] != "dra-viewer"]
+    found: list[Object] = only(roles, "ClusterRole")["rules"]
     return found
 
 
@@ -160,9 +161,15 @@ def test_admission_policy_guards_the_finalizer_that_the_service_writes(objects: 
 
 def test_every_rule_of_the_extender_says_why_it_is_there() -> None:
     chart = MANIFESTS.parent / "helm/dra-extender/templates"
-    manifests = (MANIFESTS / "rbac.yaml", MANIFESTS / "group-claims" / "rbac.yaml")
-    for path in (*manifests, chart / "rbac.yaml", chart / "rbac-group-claims.yaml"):
+    manifests = (MANIFESTS / "rbac.yaml", MANIFESTS / "viewer-role.yaml", MANIFESTS / "group-claims" / "rbac.yaml")
+    for path in (*manifests, chart / "rbac.yaml", chart / "rbac-viewer.yaml", chart / "rbac-group-claims.yaml"):
         assert unexplained_rules(path) == []
+
+
+def test_role_of_viewers_writes_nothing(objects: list[Object]) -> None:
+    (role,) = (each for each in objects if each["metadata"]["name"] == "dra-viewer")
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    assert not any("secrets" in rule.get("resources", ()) for rule in role["rules"])
 
 
 def unexplained_rules(path: Path) -> list[str]:
