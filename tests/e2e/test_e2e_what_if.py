@@ -1,0 +1,215 @@
+"""What `what-if` predicts happens: each change is made for real afterwards, and pods are bound or wait as it said.
+
+Compared are verdicts (bound or waiting, and why), and nodes where one node alone is possible or preferred.
+"""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+import yaml
+
+from tests.controlplane import objects
+from tests.controlplane.objects import device
+from tests.controlplane.resources import NODES, PODS
+from tests.support.e2e.gpus import gpu, mig_or_vgpu
+from tests.support.e2e.scene import PROMPT_SECONDS, Scene
+from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+SECONDS = 60.0
+
+
+async def what_if(scene: Scene, *arguments: str) -> dict[str, Any]:
+    """The answer of the command line, in a process of its own, as JSON."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dra_extender", "what-if", "-n", scene.name, "-o", "json"),
+        *("--kubeconfig", str(scene.world.cluster.admin_kubeconfig), *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(SECONDS):
+        out, err = await process.communicate()
+    assert (process.returncode, err.decode()) == (0, "")
+    found: dict[str, Any] = msgspec.json.decode(out)
+    return found
+
+
+def after(scene: Scene, report: Mapping[str, Any]) -> dict[str, str]:
+    """The node of each pod of the scene that lands, else `waits` or `ended`."""
+    own = f"{scene.name}/"
+    return {
+        each["pod"].removeprefix(own): each["after"].get("node") or each["after"]["kind"]
+        for each in report["pods"]
+        if each["pod"].startswith(own)
+    }
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def grouped(scene: Scene) -> AsyncIterator[Scene]:
+    yield scene
+    await clear_groups(scene)
+
+
+async def test_pod_lands_where_it_was_said_once_the_pod_in_its_way_has_ended(scene: Scene) -> None:
+    for kind in ("mig", "vgpu"):
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+    node = await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
+    await scene.pod("vgpu", template="vgpu")
+    assert await scene.wait_until_bound("vgpu") == node
+    await scene.pod("mig", template="mig")
+    await scene.wait_until_unschedulable("mig", "compatibility groups in conflict")
+
+    next_up = await what_if(scene)
+    assert after(scene, next_up) == {"mig": "waits"}
+    (reason,) = next_up["pods"][0]["after"]["reasons"]
+    assert "compatibility groups in conflict" in reason["text"]
+    changed = await what_if(scene, "--without", "vgpu")
+    assert after(scene, changed) == {"mig": node, "vgpu": "ended"}
+
+    await scene.delete_pod("vgpu")
+    assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == node
+    (lands,) = (each for each in changed["pods"] if each["pod"].endswith("/mig"))
+    assert [each.split("/", 1)[1] for each in lands["after"]["devices"]] == [await scene.device_of("mig")]
+
+
+async def test_as_many_copies_fit_as_were_counted_and_the_next_one_waits(scene: Scene) -> None:
+    await scene.template("one")
+    await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)))
+    await scene.node_with_devices("b", *(device(f"gpu-{index}") for index in range(2)))
+    small = await scene.node_with_devices("c", *(device(f"gpu-{index}") for index in range(4)), cpu="250m")
+    await scene.pod("copy-0", template="one")
+    await scene.wait_until_bound("copy-0")
+
+    fill = (await what_if(scene, "--fill", "copy-0"))["fill"]
+
+    for index in range(fill["copies"]):
+        await scene.pod(f"copy-{index + 1}", template="one")
+        await scene.wait_until_bound(f"copy-{index + 1}")
+    await scene.pod("too-many", template="one")
+    message = await scene.wait_until_unschedulable("too-many")
+    assert fill["copies"] == 6
+    (left,) = fill["stranded"]
+    assert (left["node"], left["code"], len(left["devices"])) == (small, "NODE_FIT", 2)
+    assert [f"{each['nodes']} {each['text']}" in message for each in fill["reasons"]] == [True, True]
+    assert "1 Insufficient cpu" in message
+    used = Counter((await bound_members(scene)).values())
+    assert used[small] == 2
+
+
+async def test_pods_of_a_drained_node_move_or_wait_as_was_said(scene: Scene) -> None:
+    await scene.template("one")
+    first = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    for name in ("p-0", "p-1"):
+        await scene.pod(name, template="one")
+        assert await scene.wait_until_bound(name) == first
+    second = await scene.node_with_devices("b", device("gpu-0"))
+
+    report = await what_if(scene, "--drain", first)
+
+    assert after(scene, report) == {"p-0": second, "p-1": "waits"}
+    assert {claim["fate"] for each in report["pods"] for claim in each["claims"]} == {"generated"}
+    await scene.api.patch(NODES, first, {"spec": {"unschedulable": True}})
+    for name in ("p-0", "p-1"):
+        await scene.delete_pod(name)
+    await scene.wait_until_free()
+    await scene.pod("p-0", template="one")
+    assert await scene.wait_until_bound("p-0") == second
+    await scene.pod("p-1", template="one")
+    await scene.wait_until_unschedulable("p-1")
+
+
+async def test_waiting_pods_land_on_nodes_that_are_added_as_was_said(scene: Scene) -> None:
+    await scene.template("two", count=2)
+    node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    for name in ("p-0", "p-1", "p-2"):
+        await scene.pod(name, template="two")
+    assert await scene.wait_until_bound("p-0") == node
+    await scene.wait_until_unschedulable("p-2")
+
+    report = await what_if(scene, "--add-nodes", f"{node}=1")
+
+    assert after(scene, report) == {"p-1": f"{node}-added-1", "p-2": "waits"}
+    added = await scene.node_with_devices("a-added-1", device("gpu-0"), device("gpu-1"))
+
+    async def one_of_them() -> str:
+        """kube-scheduler tries equal pods in the order of their last attempts."""
+        return (await scene.node_of("p-1")) or (await scene.node_of("p-2"))
+
+    assert await scene.api.wait_for(one_of_them, PROMPT_SECONDS, "one of the pods that waited is bound") == added
+    assert len(await bound_members(scene)) == 2
+
+
+async def test_objects_of_a_file_land_and_wait_as_they_do_when_they_are_created(scene: Scene, tmp_path: Path) -> None:
+    await scene.node_with_devices("a", *(device(f"gpu-{index}", attributes={"type": "x"}) for index in range(2)))
+    await scene.node_with_devices(
+        "b", device("gpu-0", attributes={"type": "y"}), device("gpu-1", attributes={"type": "x"})
+    )
+    wanted = {"p-0": "y", "p-1": "x", "p-2": "x", "p-3": "y", "p-4": "x", "p-5": "x"}
+    templates = [
+        objects.resource_claim_template(kind, scene.name, scene.request(f'{scene.attribute("type")} == "{kind}"'))
+        for kind in ("x", "y")
+    ]
+    pods = [objects.pod(name, scene.name, templates={"gpu": kind}) for name, kind in wanted.items()]
+    file = tmp_path / "wave.yaml"
+    file.write_text(yaml.safe_dump_all([*pods, *templates]))
+
+    said = after(scene, await what_if(scene, "-f", str(file)))
+
+    for kind in ("x", "y"):
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+    for name, kind in wanted.items():
+        await scene.pod(name, template=kind)
+        if said[name] == "waits":
+            await scene.wait_until_unschedulable(name)
+        else:
+            await scene.wait_until_bound(name)
+    assert [name for name, place in said.items() if place == "waits"] == ["p-3", "p-5"]
+    assert (await scene.node_of("p-0")) == said["p-0"]
+
+
+async def test_gang_waits_as_a_whole_and_lands_as_a_whole_as_was_said(grouped: Scene) -> None:
+    scene = grouped
+    await scene.template("one")
+    node = await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)))
+    await scene.pod("holder", template="one")
+    await scene.wait_until_bound("holder")
+    await create_group(scene, "band", min_count=3)
+    names = [f"band-{index}" for index in range(3)]
+    for name in names:
+        await member(scene, "band", name, template="one")
+    for name in names:
+        await scene.wait_until_unschedulable(name)
+
+    assert after(scene, await what_if(scene)) == dict.fromkeys(names, "waits")
+    said = after(scene, await what_if(scene, "--without", "holder"))
+    assert said == {**dict.fromkeys(names, node), "holder": "ended"}
+
+    await scene.delete_pod("holder")
+    for name in names:
+        assert await scene.wait_until_bound(name) == node
+
+
+async def test_nothing_is_written_to_the_cluster(scene: Scene) -> None:
+    await scene.template("one")
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.pod("p-0", template="one")
+    await scene.wait_until_bound("p-0")
+    await scene.pod("p-1", template="one")
+    await scene.wait_until_unschedulable("p-1")
+
+    async def state() -> list[tuple[str, Any]]:
+        pods = await scene.api.list(PODS, scene.name)
+        nodes = [each for each in await scene.api.list(NODES) if each["metadata"]["name"].startswith(scene.name)]
+        return [(each["metadata"]["name"], each["spec"]) for each in (*pods, *nodes)]
+
+    before = await state()
+    await what_if(scene, "--drain", node, "--without", "p-0", "--add-nodes", f"{node}=2", "--fill", "p-1")
+    assert await state() == before
