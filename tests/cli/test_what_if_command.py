@@ -36,8 +36,9 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_table_shows_where_pods_stand_before_and_after(snapshot: str) -> None:
     status, text = run("--snapshot", snapshot, "-n", NAMESPACE, "--without", "old", "--fill", "ml/one")
     assert status == 0
-    assert text.splitlines()[:6] == [
-        "pod ml/old ended",
+    assert text.splitlines()[:7] == [
+        "with the changes 2 pods land and 0 wait; without them 1 pod lands and 1 waits",
+        "  pod ml/old ended",
         "",
         "POD       BEFORE                      AFTER",
         "ml/old    on n1 (gpu-0)               ended",
@@ -69,7 +70,7 @@ def test_manifest_is_applied(snapshot: str, tmp_path: Path) -> None:
     )
     status, text = run("--snapshot", snapshot, "-f", str(file))
     assert status == 0
-    assert "Node n3 created\nResourceSlice s3 created\n" in text
+    assert "  Node n3 created\n  ResourceSlice s3 created\n" in text
     assert "lands on n3 (gpu-0, gpu-1)" in text
 
 

@@ -40,7 +40,7 @@ class World(NamedTuple):
     cpus: list[int]
     totals: list[int]
     devices: list[list[Part]]
-    count: int
+    wanted: int
     model: str
     cpu: int
 
@@ -62,7 +62,7 @@ def random_world(chance: random.Random) -> World:
         cpus=[chance.randint(1, 6) for _ in nodes],
         totals=[chance.randint(0, 6) for _ in nodes],
         devices=devices,
-        count=chance.randint(1, 2),
+        wanted=chance.randint(1, 2),
         model=chance.choice((*_MODELS, "any")),
         cpu=chance.randint(1, 2),
     )
@@ -89,7 +89,7 @@ def made_of(world: World) -> MadeCluster:
             ],
         )
     expressions = [] if world.model == "any" else [f'device.attributes["gpu.example.com"].model == "{world.model}"']
-    wanted: dict[str, Any] = request("gpu", "gpu", *expressions, count=world.count, allocationMode="ExactCount")
+    wanted: dict[str, Any] = request("gpu", "gpu", *expressions, count=world.wanted, allocationMode="ExactCount")
     made.add(resource_claim_template("some", NAMESPACE, wanted))
     made.add(pod("train", NAMESPACE, templates={"gpu": "some"}, cpu=str(world.cpu)))
     # It is the pattern of the copies and takes part in nothing itself.
@@ -117,7 +117,7 @@ def filled_by_hand(world: World, index: int) -> tuple[int, list[int]]:
         chosen = next(
             (
                 each
-                for each in combinations(free, world.count)
+                for each in combinations(free, world.wanted)
                 if fits_together([parts[place] for place in (*taken, *each)], world.totals[index])
             ),
             None,

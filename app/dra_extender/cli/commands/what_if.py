@@ -60,7 +60,7 @@ def command(
         report = run(what_if(objects, changes, subject))
     except ChangeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
-    print_answer(report, report.origin, output, lambda _: table(report))
+    print_answer(report, report.origin, output, lambda columns: table(report, columns))
 
 
 def _key(text: str, namespace: str) -> tuple[str, str]:

@@ -126,7 +126,9 @@ class AppliedChanges:
             names.append(name)
         if names:
             which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            self.sentences.append(f"{which} added, like {wanted.node} with {len(slices)} slices")
+            self.sentences.append(
+                f"{which} added, like {wanted.node} with {len(slices)} {'slice' if len(slices) == 1 else 'slices'}"
+            )
 
     def _end(self, key: Key) -> None:
         pod = self._copy.find(_PODS, *key)

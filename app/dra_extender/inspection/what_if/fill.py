@@ -40,8 +40,12 @@ def find_subject(trial: Trial, key: Key) -> FillSubject:
     pod = trial.copy.find(_PODS, namespace, name)
     if pod is not None:
         grouped = any((pod.get("spec") or {}).get(each) for each in _OF_GROUPS)
-        notes = (f"copies of {namespace}/{name} are no members of its PodGroup",) if grouped else ()
-        return FillSubject(pod, f"pod {namespace}/{name}", notes)
+        notes = [f"copies of {namespace}/{name} are no members of its PodGroup"] if grouped else []
+        entries = (pod.get("spec") or {}).get("resourceClaims") or ()
+        shared = ", ".join(sorted(each["resourceClaimName"] for each in entries if each.get("resourceClaimName")))
+        if shared:
+            notes.append(f"all copies of {namespace}/{name} share what it has by name: {shared}")
+        return FillSubject(pod, f"pod {namespace}/{name}", tuple(notes))
     if not trial.copy.has(_TEMPLATES, namespace, name):
         source = trial.copy.origin.source
         raise ChangeError(f"--fill: expected a pod or a ResourceClaimTemplate {namespace}/{name}; {source} has neither")

@@ -1,6 +1,6 @@
 """The answer to `what-if` as a table for a terminal of 80 columns; lines are wrapped and never cut."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
@@ -26,12 +26,13 @@ WIDTH: Final = 80
 _INDENT: Final = "  "
 _MOST_NODES: Final = 8
 _MOST_DEVICES: Final = 3
+_MOST_PODS: Final = 5
 _WIDEST: Final = 30
 _FATES: Final = {
-    Fate.KEPT: "keeps its allocation, which others use",
-    Fate.RELEASED: "is released, and allocated anew where the pod lands",
-    Fate.DELETED: "is deleted with the pod",
-    Fate.GENERATED: "is made anew from its template",
+    Fate.KEPT: "by name: keeps its allocation, which others use",
+    Fate.RELEASED: "by name: released, and allocated anew where the pod lands",
+    Fate.DELETED: "deleted with the pod",
+    Fate.GENERATED: "from a template: made anew",
 }
 
 
@@ -41,25 +42,39 @@ def table(report: WhatIfReport, width: int = WIDTH) -> str:
 
 
 def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
+    yield from _wrapped(_summary(report), "", width)
     for sentence in report.changes:
-        yield from _wrapped(sentence, "", width)
-    if report.changes:
-        yield ""
+        yield from _wrapped(sentence, _INDENT, width)
     shown = [each for each in report.pods if not report.changes or _differs(each)]
     if shown:
+        yield ""
         header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
         yield from _columns([header, *(_cells(each) for each in shown)], width)
     same = len(report.pods) - len(shown)
     if same:
-        yield f"{same} {'pod that waits stands' if same == 1 else 'pods that wait stand'} as without the changes"
-    if not report.pods:
-        yield "no pod waits for devices"
-    for row in shown:
-        yield from _details(row, width)
+        yield f"{same} {'pod stands' if same == 1 else 'pods stand'} as without the changes"
+    yield from _waiting([each for each in shown if each.after.kind is OutcomeKind.WAITS], width)
+    yield from _conditions(shown, width)
+    yield from _fates([each for each in shown if each.evicted], width)
     if report.fill is not None:
         yield ""
         yield from _fill(report.fill, width)
-    yield from _about(report, width)
+    yield from _notes(report, width)
+
+
+def _summary(report: WhatIfReport) -> str:
+    after = _counts(each.after for each in report.pods)
+    if not report.changes:
+        return f"next {after}" if report.pods else "no pod waits for devices"
+    return f"with the changes {after}; without them {_counts(each.before for each in report.pods)}"
+
+
+def _counts(found: Iterable[PodOutcome]) -> str:
+    kinds = Counter(each.kind for each in found)
+    landing, waiting = kinds[OutcomeKind.LANDS], kinds[OutcomeKind.WAITS]
+    return (
+        f"{landing} {'pod lands' if landing == 1 else 'pods land'} and {waiting} {'waits' if waiting == 1 else 'wait'}"
+    )
 
 
 def _differs(row: PodRow) -> bool:
@@ -102,20 +117,43 @@ def _columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:
             yield _INDENT.join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip()
 
 
-def _details(row: PodRow, width: int) -> Iterator[str]:
-    after = row.after
-    if after.kind is OutcomeKind.WAITS and after.reasons:
+def _waiting(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+    """Why pods wait, once for all pods with the same reasons."""
+    by_reasons: dict[tuple[ReasonCount, ...], list[str]] = defaultdict(list)
+    for row in rows:
+        if row.after.reasons:
+            by_reasons[row.after.reasons].append(row.pod)
+    for reasons, pods in by_reasons.items():
+        more = len(pods) - _MOST_PODS
+        others = f" and {more} more" if more > 0 else ""
         yield ""
-        yield from _wrapped(f"{row.pod} waits", "", width)
-        yield from _reasons(after.reasons, width)
-    if after.conditions:
-        yield ""
-        yield from _wrapped(f"{row.pod} is bound once {', '.join(after.conditions)} is reported", "", width)
-    if row.evicted and row.claims:
-        yield ""
-        yield from _wrapped(f"{row.pod} is evicted", "", width)
+        yield from _wrapped(
+            f"{', '.join(pods[:_MOST_PODS])}{others} {'waits' if len(pods) == 1 else 'wait'}", "", width
+        )
+        yield from _reasons(reasons, width)
+
+
+def _conditions(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+    for row in rows:
+        if row.after.conditions:
+            yield ""
+            yield from _wrapped(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported", "", width)
+
+
+def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+    """What becomes of the claims of evicted pods, once for all of one fate."""
+    by_fate: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
         for each in row.claims:
-            yield from _wrapped(f"claim {each.claim} {_fate(each)}", _INDENT, width)
+            by_fate[_fate(each)].append(f"{row.pod.partition('/')[0]}/{each.claim}")
+    for fate, claims in by_fate.items():
+        more = len(claims) - _MOST_PODS
+        others = f" and {more} more" if more > 0 else ""
+        yield ""
+        yield from _wrapped(
+            f"{'claim' if len(claims) == 1 else 'claims'} {', '.join(claims[:_MOST_PODS])}{others}", "", width
+        )
+        yield from _wrapped(fate, _INDENT, width)
 
 
 def _fate(claim: ClaimFate) -> str:
@@ -195,12 +233,11 @@ def _amounts(places: Iterable[Stranded]) -> str:
     return "; ".join(parts)
 
 
-def _about(report: WhatIfReport, width: int) -> Iterator[str]:
-    if report.verified or report.notes:
+def _notes(report: WhatIfReport, width: int) -> Iterator[str]:
+    notes = [f"{report.verified}: node fit was not judged", *report.notes] if report.verified else report.notes
+    if notes:
         yield ""
-    if report.verified:
-        yield from _wrapped(f"note: {report.verified}", "", width)
-    for note in report.notes:
+    for note in notes:
         yield from _wrapped(f"note: {note}", "", width)
 
 
