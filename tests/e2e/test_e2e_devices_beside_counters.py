@@ -80,7 +80,7 @@ async def test_what_is_left_of_them_after_an_upgrade_counts_for_its_counters_alo
     """As in upstream's scheduler of that release; the driver's slices of today's shape are used."""
     await publish(scene)
     await scene.pod("mig", template="mig")
-    await scene.wait_until_unschedulable("mig", "no devices on this node")
+    await scene.wait_until_unschedulable("mig", "no devices on the node")
     await scene.api.delete(RESOURCE_SLICES, f"{scene.name}-both")
     pool = {"node": f"{scene.name}-a", "generation": 2, "slice_count": 2}
     await scene.publish(

@@ -42,7 +42,7 @@ async def test_mig_pod_waits_for_the_only_gpu_and_is_bound_soon_after_the_vgpu_p
     await scene.wait_until_bound("vgpu")
     await scene.pod("mig", template="mig")
     message = await scene.wait_until_unschedulable("mig", CONFLICT)
-    assert message.startswith(f"0/1 nodes are available: 1 claim gpu: request gpu: {CONFLICT}.")
+    assert message.startswith(f'0/1 nodes are available: 1 node(s): claim "gpu", request "gpu": {CONFLICT}.')
     note = await scene.wait_for_event("mig", CONFLICT)
     assert "declares [mig] on counter set gpu-0" in note
     assert "gpu-0-vgpu-0 (allocated) has [vgpu]" in note

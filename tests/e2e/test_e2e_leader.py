@@ -84,7 +84,7 @@ async def test_a_pod_that_waits_is_woken_by_the_next_leader_for_what_happened_wh
     node = await scene.node("a")
     await scene.template("one")
     await scene.pod("waiting", template="one")
-    await scene.wait_until_unschedulable("waiting", "no devices on this node")
+    await scene.wait_until_unschedulable("waiting", "no devices on the node")
     leader.process.kill()
     await scene.publish(scene.slice_of("a", node=node, devices=[device("gpu-0")]))
     assert await scene.wait_until_bound("waiting") == node

@@ -44,7 +44,7 @@ async def test_waiting_pod_is_bound_soon_after_only_a_slice_appeared(scene: Scen
     node = await scene.node("a")
     await scene.template("one")
     await scene.pod("waiting", template="one")
-    await scene.wait_until_unschedulable("waiting", "no devices on this node")
+    await scene.wait_until_unschedulable("waiting", "no devices on the node")
     await settled(world)
     await scene.publish(scene.slice_of("a", node=node, devices=[device("gpu-0")]))
     assert await scene.wait_until_bound("waiting", PROMPT_SECONDS) == node

@@ -46,6 +46,6 @@ async def test_pod_257_is_refused_in_words_and_takes_the_place_of_one_that_goes(
     assert sorted(each["name"] for each in reserved) == sorted(names)
     assert {each["resource"] for each in reserved} == {"pods"}
     await member(groups, "workers", "one-more", claim="domain", cpu="1m")
-    await groups.wait_until_unschedulable("one-more", "claim is reserved by 256 pods already")
+    await groups.wait_until_unschedulable("one-more", "is reserved by 256 pods already")
     await groups.delete_pod(names[0])
     await groups.wait_until_bound("one-more")

@@ -27,16 +27,17 @@ async def test_each_wrong_pod_is_told_why_and_the_right_one_beside_them_is_bound
         await scene.pod(name, claim=name)
     assert await scene.wait_until_bound("right") == node
     expected = {
-        "absent": ("claim gpu: claim does not exist", f"{scene.name}/absent"),
-        "no-class": ("claim gpu: request gpu: device class does not exist", f"{scene.name}-absent"),
-        "suffix": ("claim gpu: request gpu: selector failed on a device", ".string"),
-        "elsewhere": ("claim gpu: request gpu: no device matches the selectors", f"class {scene.name}"),
+        "absent": ('claim "gpu" does not exist', f"{scene.name}/absent"),
+        "no-class": ('claim "gpu", request "gpu": device class does not exist', f"{scene.name}-absent"),
+        "suffix": ('claim "gpu", request "gpu": selector failed on a device', ".string"),
+        "elsewhere": ('claim "gpu", request "gpu": no device matches the selectors', f"class {scene.name}"),
     }
     for name, (short, detail) in expected.items():
         message = await scene.wait_until_unschedulable(name, short)
-        assert message.startswith(f"0/1 nodes are available: 1 {short}.")
+        assert message.startswith(f"0/1 nodes are available: 1 node(s): {short}.")
         assert detail not in message or name == "no-class"
-        await scene.wait_for_event(name, short, detail)
+        note = await scene.wait_for_event(name, short, detail)
+        assert note.endswith(f". More: kubectl dra why {name} -n {scene.name}")
 
 
 async def test_selector_that_does_not_compile_is_not_even_stored(scene: Scene) -> None:
@@ -51,7 +52,7 @@ async def test_missing_claim_and_class_get_their_pods_bound_when_they_appear(sce
     await scene.pod("claimless", claim="late")
     await scene.claim("classless", device_class=f"{scene.name}-late")
     await scene.pod("classless", claim="classless")
-    await scene.wait_until_unschedulable("claimless", "claim does not exist")
+    await scene.wait_until_unschedulable("claimless", 'claim "gpu" does not exist')
     await scene.wait_until_unschedulable("classless", "device class does not exist")
     await scene.claim("late")
     assert await scene.wait_until_bound("claimless", PROMPT_SECONDS) == node

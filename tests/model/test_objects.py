@@ -145,9 +145,10 @@ def test_a_class_backs_its_explicit_and_its_implicit_resource() -> None:
 
 def test_the_summary_of_a_rejection_is_constant_and_the_text_has_the_details() -> None:
     rejection = Rejection(code=Code.GROUPS, claim="gpu", request="req", device="d", detail="[mig] against [vgpu]")
+    reason = 'claim "gpu", request "req": compatibility groups in conflict'
 
-    assert rejection.summary == "claim gpu: request req: compatibility groups in conflict"
-    assert rejection.text == "claim gpu: request req: compatibility groups in conflict (d): [mig] against [vgpu]"
+    assert rejection.summary == f"node(s): {reason}"
+    assert rejection.text == f"{reason} (d): [mig] against [vgpu]"
 
 
 def test_resource_versions_compare_as_numbers() -> None:

@@ -53,7 +53,7 @@ async def test_what_is_held_for_one_pod_is_not_given_to_another() -> None:
 
     assert set(first.fitting) == {"n0", "n1"}
     assert list(second.fitting) == []
-    assert set(second.unresolvable.values()) == {"devices are held for pods that are being bound"}
+    assert set(second.unresolvable.values()) == {"node(s): devices are held for pods that are being bound"}
 
 
 async def test_a_later_pod_waits_a_moment_for_the_bind_before() -> None:
@@ -114,7 +114,7 @@ async def test_a_joined_hold_offers_only_its_nodes() -> None:
     answer = await world.filter("p2", *names(3))
 
     assert list(answer.fitting) == ["n1"]
-    assert set(answer.unresolvable.values()) == {"claim shared: claim is being allocated on another node"}
+    assert set(answer.unresolvable.values()) == {'node(s): claim "shared" is being allocated on another node'}
 
 
 async def test_a_nomination_settles_the_hold_and_its_end_releases_it() -> None:
@@ -162,9 +162,9 @@ async def test_a_nominated_pod_with_one_offered_node_gets_it() -> None:
 @pytest.mark.parametrize(
     ("claims", "text"),
     [
-        (("missing",), "claim missing: claim does not exist"),
-        (("no-class",), "claim no-class: request req: device class does not exist"),
-        (("bad-selector",), "claim bad-selector: request req: selector does not compile"),
+        (("missing",), 'claim "missing" does not exist'),
+        (("no-class",), 'claim "no-class", request "req": device class does not exist'),
+        (("bad-selector",), 'claim "bad-selector", request "req": selector does not compile'),
     ],
 )
 async def test_what_is_wrong_with_a_claim_is_said_for_every_node(claims: tuple[str, ...], text: str) -> None:
@@ -178,7 +178,7 @@ async def test_what_is_wrong_with_a_claim_is_said_for_every_node(claims: tuple[s
     answer = await world.filter("p1", "n0", "n1")
 
     assert list(answer.fitting) == []
-    assert set(answer.unresolvable.values()) == {text}
+    assert set(answer.unresolvable.values()) == {f"node(s): {text}"}
     assert text in world.messages("p1")[0]
     assert set((await world.filter("p2", "n0", "n1")).fitting) == {"n0", "n1"}
 
@@ -190,7 +190,7 @@ async def test_a_generated_claim_must_exist_and_belong_to_the_pod() -> None:
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "template"}],
     }
     world.create(StoredKind.POD, {"metadata": {"name": "p1"}, "spec": spec})
-    assert set((await world.filter("p1", "n0")).unresolvable.values()) == {"claim gpu: claim is not created yet"}
+    assert set((await world.filter("p1", "n0")).unresolvable.values()) == {'node(s): claim "gpu" is not created yet'}
 
     world.add_claim("p1-gpu-x")
 
@@ -199,7 +199,9 @@ async def test_a_generated_claim_must_exist_and_belong_to_the_pod() -> None:
 
     world.cluster.store.replace(Key(StoredKind.POD, "default", "p1"), record)
     world.sync()
-    assert set((await world.filter("p1", "n0")).unresolvable.values()) == {"claim gpu: claim belongs to another object"}
+    assert set((await world.filter("p1", "n0")).unresolvable.values()) == {
+        'node(s): claim "gpu" belongs to another object'
+    }
 
 
 async def test_an_extended_resource_of_a_device_class_is_refused_unless_the_node_lists_it() -> None:
@@ -256,7 +258,7 @@ async def test_groups_in_conflict_are_named_in_the_event() -> None:
 
     answer = await world.filter("pod-mig", "n0")
 
-    assert answer.unresolvable == {"n0": "claim mig: request req: compatibility groups in conflict"}
+    assert answer.unresolvable == {"n0": 'node(s): claim "mig", request "req": compatibility groups in conflict'}
     assert "mig" in world.messages("pod-mig")[0]
     assert "vgpu" in world.messages("pod-mig")[0]
 

@@ -34,6 +34,7 @@ from dra_extender.api.protocol import (
     WireHostPriority,
     WireMetaVictims,
     encode,
+    encode_texts,
 )
 from dra_extender.api.receive import disconnection
 from dra_extender.model.api_json import ModelError
@@ -95,7 +96,7 @@ class FilterHandler:
             self._any_args(body)
             raise MalformedRequestError(_explained("filter", problem)) from problem
         if nodes.items is None:
-            return _answered(answer, None, fitting)
+            return _answered(answer, None, fitting, plain=isinstance(nodes.names, NodeNames))
         kept = set(fitting)
         items = [item for name, item in zip(nodes.names, nodes.items, strict=True) if name in kept]
         return _answered(answer, FeasibleNodes(items), None)
@@ -164,12 +165,12 @@ class PreemptHandler:
         return encode(ExtenderPreemptionResult(answer))
 
 
-def _answered(answer: FilterResponse, nodes: FeasibleNodes | None, names: list[str] | None) -> bytes:
-    return encode(WireFilterResult(nodes, names, _reasons(answer.failed), _reasons(answer.unresolvable)))
-
-
-def _reasons(given: Mapping[str, str]) -> dict[str, str] | None:
-    return (given if isinstance(given, dict) else dict(given)) or None
+def _answered(
+    answer: FilterResponse, nodes: FeasibleNodes | None, names: list[str] | None, *, plain: bool = False
+) -> bytes:
+    """`plain`: the names of the nodes need no escapes in JSON."""
+    failed, unresolvable = (encode_texts(each, plain=plain) for each in (answer.failed, answer.unresolvable))
+    return encode(WireFilterResult(nodes, names, failed, unresolvable))
 
 
 class _Nodes(NamedTuple):

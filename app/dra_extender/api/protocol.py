@@ -4,6 +4,7 @@ The Go structs there have no JSON tags, so keys are capitalised Go names, all pr
 keys; requests are read with other capitalisation too, as Go does.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from dra_extender.api.decoding import NULL, Name, Namespace, Uid
 
 EXTENDER_MIN_SCORE: Final = 0
 EXTENDER_MAX_SCORE: Final = 10
+_SAMPLES: Final = 16
 
 
 class NodeList(Struct, frozen=True, gc=False):
@@ -44,8 +46,10 @@ class WireFilterResult(Struct, frozen=True, gc=False, omit_defaults=True):
 
     nodes: FeasibleNodes | None = field(name="Nodes", default=None)
     node_names: list[str] | tuple[str, ...] | None = field(name="NodeNames", default=None)
-    failed_nodes: dict[str, str] | None = field(name="FailedNodes", default=None)
-    failed_and_unresolvable_nodes: dict[str, str] | None = field(name="FailedAndUnresolvableNodes", default=None)
+    failed_nodes: Raw | Mapping[str, str] | None = field(name="FailedNodes", default=None)
+    failed_and_unresolvable_nodes: Raw | Mapping[str, str] | None = field(
+        name="FailedAndUnresolvableNodes", default=None
+    )
 
 
 class ErrorResult(Struct, frozen=True, gc=False):
@@ -123,3 +127,22 @@ class NamedNode(Struct, frozen=True, gc=False):
 
 
 encode: Final = msgspec.json.Encoder().encode
+
+
+def encode_texts(by_node: Mapping[str, str], *, plain: bool) -> Raw | Mapping[str, str] | None:
+    """The texts by name of node as JSON, None if there are none.
+
+    One text for all nodes, as in a full cluster, is encoded once: it has quotes, which have to be escaped.  `plain`: the names
+    need no escapes.
+    """
+    if not plain or not by_node:
+        return by_node or None
+    texts = list(by_node.values())
+    first = texts[0]
+    # A few of them tell quickly that they differ.
+    if any(each != first for each in texts[:: 1 + len(texts) // _SAMPLES]) or texts.count(first) < len(texts):
+        return by_node
+    text, names = encode(first).decode(), list(by_node)
+    names[0] = f'{{"{names[0]}'
+    names[-1] = f'{names[-1]}":{text}}}'
+    return Raw(f'":{text},"'.join(names).encode())

@@ -117,7 +117,7 @@ class Filter:
             self._unschedulable.forget(pod.uid)
         if pod.uid in self._fairness.shares.waiting:
             self._fairness.shares.end_waiting(pod.uid)
-        return FilterResponse(self._offers.hold(pod, result), {}, result.texts)
+        return FilterResponse(self._offers.hold(pod, result), {}, result.texts and result.node_texts())
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """What `run` finds out, and the reasons with their details; nothing is held but what the plan of a gang takes.
@@ -365,7 +365,7 @@ class Filter:
         began = self._slices.clock.monotonic()
         self._unschedulable.record(pod, result, budget)
         self._slices.charge(pod, self._slices.clock.monotonic() - began)
-        return FilterResponse((), {}, result.texts)
+        return FilterResponse((), {}, result.node_texts())
 
 
 def _without(nodes: Sequence[str], in_backoff: frozenset[str]) -> Sequence[str]:

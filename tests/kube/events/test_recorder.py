@@ -18,10 +18,8 @@ from dra_extender.kube.events.recorder import (
     QUEUE,
     KubeEvents,
 )
-from dra_extender.kube.events.series import NOTE_LIMIT, RecentSeries, shorten
+from dra_extender.kube.events.series import RecentSeries
 from dra_extender.model.pod import Pod
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.kube.fake_api_server import FakeApiServer, Seen, status_answer
 from tests.support.kube.recording import CountingObserver, ManualClock
@@ -279,15 +277,3 @@ async def test_an_odd_pod_or_text_raises_nothing(desk: Desk) -> None:
         desk.say()
         await desk.written()
         assert desk.outcomes() == ["written", "failed", "written"]
-
-
-@given(st.text(max_size=3000))
-def test_a_note_is_a_beginning_of_the_text_and_fits(text: str) -> None:
-    note = shorten(text)
-    assert len(note.encode()) <= NOTE_LIMIT
-    if len(text.encode(errors="replace")) <= NOTE_LIMIT:
-        assert note == text.encode(errors="replace").decode()
-    else:
-        assert note.endswith("…")
-        assert text.encode(errors="replace").decode().startswith(note[:-1])
-        assert len(note.encode()) > NOTE_LIMIT - 8

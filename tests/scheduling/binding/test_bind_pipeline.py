@@ -171,7 +171,7 @@ async def test_a_bind_to_another_node_stops_the_first_one(world: World) -> None:
         claims.go.set()
         with pytest.raises(RetryableError, match="is to be bound to node n2 now, no more to n1"):
             await first
-        with pytest.raises(RetryableError, match="claim is allocated for another node"):
+        with pytest.raises(RetryableError, match="is allocated for another node"):
             await second
 
     assert not world.pod("p1")["spec"].get("nodeName")

@@ -212,4 +212,4 @@ async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_mo
 
     answer = await world.filter("p0", "n1")
 
-    assert answer.unresolvable == {"n1": "claim c0: request req: capacity is exhausted"}
+    assert answer.unresolvable == {"n1": 'node(s): claim "c0", request "req": capacity is exhausted'}

@@ -48,4 +48,4 @@ async def test_trouble_on_one_node_leaves_the_others(trouble: str, body: Json, w
     answer = await world.filter("p", "n0", "n1")
 
     assert list(answer.fitting) == ["n1"]
-    assert answer.unresolvable == {"n0": f"claim c: request req: {why}"}
+    assert answer.unresolvable == {"n0": f'node(s): claim "c", request "req": {why}'}

@@ -8,8 +8,8 @@ from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, World
 
 FEATURE = "DRAOptionalNodeOperations"
-LACKS_FEATURE = "claim shared: node does not support the devices of the claim"
-NOT_COUNTED = "request req: nodeAllocatableResources of devices are not supported"
+LACKS_FEATURE = 'node(s): claim "shared": node does not support the devices of the claim'
+NOT_COUNTED = 'request "req": nodeAllocatableResources of devices are not supported'
 
 
 def declare(world: World, node: str, *features: str) -> None:
@@ -97,7 +97,7 @@ async def test_device_that_counts_against_its_node_is_never_chosen(field: str) -
         world.add_pod(f"p-{name}", name)
     async with world.watching():
         answer = await world.filter("p-two", "n0")
-        assert answer.unresolvable == {"n0": f"claim two: {NOT_COUNTED}"}
+        assert answer.unresolvable == {"n0": f'node(s): claim "two", {NOT_COUNTED}'}
         assert "a counts against cpu, memory of its node (nodeAllocatableResources)" in world.messages("p-two")[0]
         with pytest.raises(RetryableError, match=NOT_COUNTED):
             await world.bind("p-two", "n0")
@@ -128,7 +128,7 @@ async def test_allocated_device_that_counts_against_its_node_is_shared_with_no_f
 
     answer = await world.filter("p2", "n0", "n1")
 
-    assert set(answer.unresolvable.values()) == {f"claim shared: {NOT_COUNTED}"}
+    assert set(answer.unresolvable.values()) == {f'node(s): claim "shared", {NOT_COUNTED}'}
     assert "d counts against cpu, memory of its node" in world.messages("p2")[0]
     async with world.watching():
         with pytest.raises(RetryableError, match=NOT_COUNTED):

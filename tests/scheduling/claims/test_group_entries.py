@@ -14,9 +14,9 @@ from dra_extender.simulator.apiserver.objects import StoredKind
 from tests.support.scheduling.crowds import GROUP, TRIAL, CrowdWorld, crowded, names
 from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
 
-CROWDED = "claim is reserved by 200 pods already, and the node is not known to start pods reserved by PodGroup"
-ON_TRIAL = "claim is reserved by 200 pods already, and the node is just being tried for pods reserved by PodGroup"
-FULL = "claim is reserved by 256 pods already"
+CROWDED = "is reserved by 200 pods already, and the node is not known to start pods reserved by PodGroup"
+ON_TRIAL = "is reserved by 200 pods already, and the node is just being tried for pods reserved by PodGroup"
+FULL = "is reserved by 256 pods already"
 
 
 async def test_300_pods_share_a_claim_where_the_kubelets_have_the_gate() -> None:

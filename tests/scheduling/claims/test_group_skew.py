@@ -22,7 +22,7 @@ TEAM = f"podgroups/{GROUP}"
 PODS = ["pods/a", "pods/b"]
 BY_GROUP, BY_POD, ITS_OWN, NOTHING, REFUSED = "group", "pod", "own claims", "nothing", "refused"
 WHY = {
-    NOTHING: "claim is not created yet",
+    NOTHING: "is not created yet",
     REFUSED: "was generated for a PodGroup, with which kubelets here start no pod",
 }
 
@@ -243,7 +243,7 @@ async def test_256_pods_and_no_room_for_the_group_are_refused_in_words() -> None
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
     world.set_up("always")
     answer = await world.filter("b", "n1")
-    assert "claim is reserved by 256 pods already" in answer.unresolvable["n1"]
+    assert "is reserved by 256 pods already" in answer.unresolvable["n1"]
     async with world.watching():
         with pytest.raises(RetryableError, match="256"):
             await world.bind("b", "n1")

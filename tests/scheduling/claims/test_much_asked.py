@@ -114,9 +114,9 @@ async def test_claims_with_more_alternatives_than_are_looked_at_are_refused_unse
 
     answer = await world.filter("p", "n1")
 
-    assert answer.unresolvable == {"n1": TOO_MUCH}
+    assert answer.unresolvable == {"n1": f"node(s): {TOO_MUCH}"}
     told = f"claims have {256 * len(names)} requests and alternatives, {MAX_OPTIONS} are looked at"
-    assert world.messages("p") == [f"1 of 1 nodes: {TOO_MUCH}: {told} (on n1)"]
+    assert world.messages("p") == [f"1 of 1 nodes: {TOO_MUCH}: {told} (on n1). More: kubectl dra why p -n default"]
     assert not prepared
 
 
@@ -130,7 +130,7 @@ async def test_claims_with_more_bytes_than_are_looked_at_are_refused_unseen(
 
     answer = await world.filter("p", "n1")
 
-    assert answer.unresolvable == {"n1": TOO_MUCH}
+    assert answer.unresolvable == {"n1": f"node(s): {TOO_MUCH}"}
     assert not prepared
 
 
@@ -144,7 +144,7 @@ async def test_a_pod_with_more_claims_than_are_looked_at_is_refused(entries: int
 
     answer = await world.filter("p", "n1")
 
-    assert answer.unresolvable == ({"n1": TOO_MUCH} if refused else {})
+    assert answer.unresolvable == ({"n1": f"node(s): {TOO_MUCH}"} if refused else {})
 
 
 async def test_a_gang_of_which_more_waits_than_is_looked_at_is_refused_and_served_once_it_is_less() -> None:
@@ -163,5 +163,5 @@ async def test_a_gang_of_which_more_waits_than_is_looked_at_is_refused_and_serve
         world.delete(StoredKind.POD, name)
     after = await world.filter("first", "n1")
 
-    assert before.unresolvable == {"n1": TOO_MUCH}
+    assert before.unresolvable == {"n1": f"node(s): {TOO_MUCH}"}
     assert list(after.fitting) == ["n1"]

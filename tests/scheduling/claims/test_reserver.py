@@ -60,7 +60,7 @@ async def test_those_for_whom_there_is_no_room_are_refused_in_words() -> None:
     assert all(isinstance(each, RetryableError) for each in refused)
     assert {str(each).partition(":")[0] for each in refused} <= {
         "claim is reserved by 256 pods already",
-        "claim shared",
+        'claim "shared" is reserved by 256 pods already',
     }
     assert len(world.claim("shared")["status"]["reservedFor"]) == 256
 

@@ -65,8 +65,10 @@ async def test_pod_that_has_no_other_device_is_told_so_until_the_end(world: Worl
         await fails(world, "gpu-0")
         await fails(world, "gpu-1")
         answer = await world.filter("p1", "n1", "n2")
-        assert answer.unresolvable["n1"] == "devices have just failed for this pod and are left alone for a while"
-        assert "no devices on this node" in answer.unresolvable["n2"]
+        assert answer.unresolvable["n1"] == (
+            "node(s): devices have just failed for this pod and are left alone for a while"
+        )
+        assert "no devices on the node" in answer.unresolvable["n2"]
         world.clock.seconds += COOL_DOWN
         assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
 

@@ -4,6 +4,8 @@ import pytest
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
 from dra_extender.cel.runtime.budget import EXPLANATION_COST
 from dra_extender.cel.runtime.cost import EvaluationFrame
+from dra_extender.scheduling.evaluation.result import MOST_REASONS
+from dra_extender.scheduling.ports.event_notes import NOTE_BYTES
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
@@ -27,10 +29,11 @@ async def test_the_values_a_selector_compared_are_said() -> None:
     world.add_pod("p1", "c1")
     await world.filter("p1", "n1")
     (message,) = world.messages("p1")
-    refusal = "claim c1: request req: no device matches the selectors"
+    refusal = 'claim "c1", request "req": no device matches the selectors'
     why = "none of 2 devices match class gpu and the selectors of the request"
     values = f'2 devices: device.attributes["{DRIVER}"].type is "A100", wanted "H100"'
-    assert message == f"1 of 1 nodes: {refusal}: {why}: {values} (on n1)"
+    more = "More: kubectl dra why p1 -n default"
+    assert message == f"1 of 1 nodes: {refusal}: {why}: {values} (on n1). {more}"
 
 
 async def test_the_same_state_gives_the_same_message() -> None:
@@ -128,3 +131,74 @@ async def test_only_the_request_that_was_refused_is_explained_and_on_a_bounded_n
     (message,) = world.messages("p1")
     assert [each[-7:] for each in explained] == ['"first"']
     assert "72 devices were not looked at" in message
+
+
+def _many_reasons(nodes: int, claim: str = "c1", prefix: str = "r") -> World:
+    """Each node lacks the device for another request of the claim; the pod is p1."""
+    world = World()
+    world.device_class()
+    names = [f"{prefix}{number}" for number in range(nodes)]
+    for lacking in range(nodes):
+        world.node(f"n{lacking}")
+        kinds = [kind for kind in range(nodes) if kind != lacking]
+        world.slice(f"n{lacking}", [{"name": f"gpu-{kind}", "attributes": {"kind": {"int": kind}}} for kind in kinds])
+    requests = [
+        {
+            "name": name,
+            "exactly": {
+                "deviceClassName": "gpu",
+                "selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].kind == {kind}'}}],
+            },
+        }
+        for kind, name in enumerate(names)
+    ]
+    world.create(StoredKind.CLAIM, {"metadata": {"name": claim}, "spec": {"devices": {"requests": requests}}})
+    world.add_pod("p1", claim)
+    return world
+
+
+async def test_one_answer_names_a_bounded_number_of_reasons_and_so_does_the_note() -> None:
+    nodes = [f"n{number}" for number in range(MOST_REASONS + 4)]
+    world = _many_reasons(len(nodes))
+
+    answer = await world.filter("p1", *nodes)
+
+    assert set(answer.unresolvable) == set(nodes)
+    texts = list(answer.unresolvable.values())
+    assert len(set(texts)) == MOST_REASONS + 1
+    assert texts.count("node(s): further reasons") == 4
+    (note,) = world.messages("p1")
+    assert note.count(" nodes: claim ") == MOST_REASONS
+    assert f"; 4 of {len(nodes)} nodes: further reasons. More: " in note
+
+
+async def test_as_many_reasons_as_an_answer_names_are_all_named() -> None:
+    nodes = [f"n{number}" for number in range(MOST_REASONS)]
+    answer = await _many_reasons(len(nodes)).filter("p1", *nodes)
+    assert len(set(answer.unresolvable.values())) == MOST_REASONS
+    assert not any("further" in text for text in answer.unresolvable.values())
+
+
+async def test_the_longest_names_leave_answer_and_note_bounded_and_the_command_whole() -> None:
+    nodes = [f"n{number}" for number in range(MOST_REASONS + 4)]
+    world = _many_reasons(len(nodes), claim="c" * 63, prefix="r" * 61)
+
+    answer = await world.filter("p1", *nodes)
+
+    assert sum(map(len, set(answer.unresolvable.values()))) < 3000
+    (note,) = world.messages("p1")
+    assert len(note.encode()) <= NOTE_BYTES
+    assert note.count(" of 12 nodes: ") == MOST_REASONS + 1
+    assert note.endswith(". More: kubectl dra why p1 -n default")
+
+
+async def test_the_texts_for_nodes_do_not_depend_on_the_node() -> None:
+    world = World()
+    world.device_class()
+    for size, node in enumerate(("n1", "n2", "n3"), 1):
+        world.node(node)
+        world.slice(node, [{"name": f"{node}-{n}", "attributes": {"type": {"int": size}}} for n in range(size)])
+    world.add_claim("c1", selector=f'device.attributes["{DRIVER}"].type == 9')
+    world.add_pod("p1", "c1")
+    answer = await world.filter("p1", "n1", "n2", "n3")
+    assert len(set(answer.unresolvable.values())) == 1

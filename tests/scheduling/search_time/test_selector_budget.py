@@ -51,7 +51,7 @@ async def test_many_devices_times_a_dear_selector_end_as_a_search_limit_and_go_o
 
     assert evaluated == [4, 4, 0], "each call adds to what is known until its budget is spent"
     assert "search was stopped at its limit" in answers[0]
-    assert answers[2] == "claim c1: request req: no device matches the selectors"
+    assert answers[2] == 'node(s): claim "c1", request "req": no device matches the selectors'
 
 
 @pytest.mark.parametrize(("release", "fits"), [(Release.V1_34, False), (Release.V1_36, True), (Release.V1_37, True)])

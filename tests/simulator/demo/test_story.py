@@ -297,9 +297,9 @@ async def test_the_report_tells_what_happened_and_why() -> None:
         "default/a -> node-1",
         "gpu: gpu-0",
         "ok: default/a bound",
-        "default/b waits: 0/1 nodes are available: 1 claim gpu: request gpu: matching devices are in use.",
-        "node-1: claim gpu: request gpu: matching devices are in use",
-        "details: 1 of 1 nodes: claim gpu",
+        'default/b waits: 0/1 nodes are available: 1 node(s): claim "gpu", request "gpu": matching devices are in use.',
+        'node-1: node(s): claim "gpu", request "gpu": matching devices are in use',
+        'details: 1 of 1 nodes: claim "gpu"',
         "FAILED: default/b expected bound: it is waiting: 0/1 nodes are available",
         "1 story, 1 of 2 expectations hold, 1 failed",
     ):
@@ -321,7 +321,7 @@ async def test_the_json_form_has_everything_the_report_tells() -> None:
         "details": [],
     }
     assert second["node"] is None
-    assert second["reasons"] == {"node-1": "claim gpu: request gpu: matching devices are in use"}
+    assert second["reasons"] == {"node-1": 'node(s): claim "gpu", request "gpu": matching devices are in use'}
     assert [step["effect"] for step in story["steps"]] == ["created"] * 7
 
 

@@ -98,7 +98,7 @@ async def test_expectation_in_the_template_is_about_every_pod() -> None:
     assert failed(result) == [
         (
             "default/w-0 to -3 bound: w-3: it is waiting: 0/1 nodes are available: "
-            "1 claim gpu: request gpu: matching devices are in use."
+            '1 node(s): claim "gpu", request "gpu": matching devices are in use.'
         )
     ]
 

@@ -129,13 +129,13 @@ async def test_in_tree_rules_come_first_and_every_reason_is_counted(bench: Bench
         Key(StoredKind.NODE, "", "cordoned"), lambda thing: thing.update(spec={"unschedulable": True})
     )
     bench.add(pod("p", requests={"cpu": "2", "memory": "10Mi"}, nodeSelector={"zone": "a"}))
-    bench.extender.filter = refuse("claim gpu: no")
+    bench.extender.filter = refuse('node(s): claim "gpu" is none')
     (outcome, _) = await bench.rest()
     assert isinstance(outcome, PodWaiting)
     assert bench.extender.calls[0][1]["NodeNames"] == ["asked"]
     assert outcome.message == (
-        "0/6 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, 1 claim gpu: no, "
-        "1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."
+        "0/6 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, 1 node(s) didn't match Pod's node "
+        'affinity/selector, 1 node(s) were unschedulable, 1 node(s): claim "gpu" is none.'
     )
     (condition,) = bench.pod("p")["status"]["conditions"]
     assert (condition["reason"], condition["message"]) == ("Unschedulable", outcome.message)

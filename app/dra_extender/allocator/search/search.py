@@ -269,4 +269,6 @@ class Search:
         deadline = self.node_view.deadline
         # The first step asks too: a deadline that has passed before ends the shortest search.
         if deadline is not None and not (self.steps - 1) & self._poll and deadline():
-            raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=f"time was up after {self.steps} steps"))
+            raise SearchEndedError(
+                Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end")
+            )

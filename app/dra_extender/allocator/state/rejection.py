@@ -9,7 +9,7 @@ from dra_extender.model.api_json import Value
 class Code(StrEnum):
     """Why a pod does not fit a node, or cannot be placed at all.
 
-    The value is the text that kube-scheduler shows and aggregates; the name is a label of metrics.
+    The value is a text that kube-scheduler shows after a number of nodes; the name is a label of metrics.
     """
 
     CLAIM_NOT_CREATED = "claim is not created yet"
@@ -35,9 +35,9 @@ class Code(StrEnum):
     REQUEST_UNSUPPORTED = "request uses a feature that is off"
     TOO_MANY_DEVICES = "more devices than one claim may have"
     NODE_UNKNOWN = "node is not known yet"
-    NO_DEVICES = "no devices on this node"
+    NO_DEVICES = "no devices on the node"
     NO_MATCH = "no device matches the selectors"
-    OTHER_NODE = "devices are not reachable from this node"
+    OTHER_NODE = "devices are not reachable from the node"
     IN_USE = "matching devices are in use"
     TAINTED = "matching devices are tainted"
     COUNTERS = "shared counters are exhausted"
@@ -57,7 +57,7 @@ class Code(StrEnum):
     COMBINATION = "no combination of devices fits"
     UNSETTLED = "devices are held for pods that are being bound"
     COOLING_DOWN = "devices have just failed for this pod and are left alone for a while"
-    NODE_BACKED_OFF = "allocations on this node were undone twice for this pod; it is left alone for a while"
+    NODE_BACKED_OFF = "allocations for the pod were undone there twice; left alone for a while"
     CLAIM_NOT_READY = "devices of the claim are not ready in time, and other pods use it"
     EXTENDED_RESOURCE = "cannot fit resource"
     EXTENDED_CLAIM = "pod is told to use a claim for its extended resources"
@@ -87,31 +87,42 @@ NEAREST_MISS_FIRST: Final = (
 """The codes of devices that cannot be picked, the nearest miss first; rejections of a request come in this order."""
 
 
+_CLAIM: Final = "claim"
+
+
 class Rejection(Value, frozen=True, rename=None):
     """One reason: code, where it applies, and details for people.
 
-    `claim` is the pod's name of the claim (`spec.resourceClaims[].name`), `request` as in the claim.  `summary` is constant per
-    code, claim and request, so that kube-scheduler can aggregate it; amounts, groups and devices belong in `detail`.
+    `claim` is the pod's name of the claim (`spec.resourceClaims[].name`), `request` as in the claim, `resource` the extended
+    resource that is short.  `reason` and `summary` are constant per code, claim, request and resource; amounts, groups, devices
+    and nodes belong in `detail`.
     """
 
     code: Code
     claim: str = ""
     request: str = ""
+    resource: str = ""
     device: str = ""
     detail: str = ""
 
     @property
+    def reason(self) -> str:
+        """E.g. `claim "gpu", request "gpu": compatibility groups in conflict`, or `claim "gpu" does not exist`."""
+        said = f'{self.code.value} "{self.resource}"' if self.resource else self.code.value
+        if self.request:
+            return f'claim "{self.claim}", request "{self.request}": {said}'
+        if not self.claim:
+            return said
+        named = f'claim "{self.claim}"'
+        return named + said.removeprefix(_CLAIM) if said.startswith(f"{_CLAIM} ") else f"{named}: {said}"
+
+    @property
     def summary(self) -> str:
-        """The short constant text, e.g. `claim gpu: request gpu: compatibility groups in conflict`."""
-        parts = (
-            f"claim {self.claim}: " if self.claim else "",
-            f"request {self.request}: " if self.request else "",
-            self.code.value,
-        )
-        return "".join(parts)
+        """The reason as the text for a node: kube-scheduler puts the number of nodes with an equal text before it."""
+        return f"node(s): {self.reason}"
 
     @property
     def text(self) -> str:
-        """Summary with the details that people need."""
+        """The reason with the details that people need."""
         where = f" ({self.device})" if self.device and self.device not in self.detail else ""
-        return f"{self.summary}{where}: {self.detail}" if self.detail else f"{self.summary}{where}"
+        return f"{self.reason}{where}: {self.detail}" if self.detail else f"{self.reason}{where}"

@@ -4,10 +4,9 @@ from typing import NamedTuple
 from dra_extender.kube.client.resources import micro_time
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.ports.event_notes import shorten
 
-NOTE_LIMIT = 1024
 _REASON_LIMIT = 128
-_ELLIPSIS = "…".encode()
 
 
 class RegardingPod(NamedTuple):
@@ -127,11 +126,3 @@ class RecentSeries:
         self._size -= 1
         if not self._namespaces[namespace]:
             del self._namespaces[namespace]
-
-
-def shorten(message: str) -> str:
-    """The text, at most 1024 bytes long in UTF-8, which is what the API accepts; never cut inside a character."""
-    data = message.encode(errors="replace")
-    if len(data) <= NOTE_LIMIT:
-        return data.decode()
-    return data[: NOTE_LIMIT - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS.decode()

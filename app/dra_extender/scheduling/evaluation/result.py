@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -11,6 +11,11 @@ from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
+
+MOST_REASONS: Final = 8
+"""How many different reasons one answer names: kube-scheduler writes all of them into the pod."""
+FURTHER_REASONS: Final = "further reasons"
+_FEW: Final = 3
 
 
 class NodeResult:
@@ -128,10 +133,9 @@ class FilterResult:
         nodes, texts = batch.nodes, batch.texts
         if not nodes:
             return
-        uniform = texts.count(texts[0]) == len(texts)
-        by_node = dict.fromkeys(nodes, texts[0]) if uniform else dict(zip(nodes, texts, strict=True))
+        counts = _counted(texts)
+        by_node = dict(zip(nodes, texts, strict=True)) if len(counts) > 1 else dict.fromkeys(nodes, texts[0])
         self.texts = {**self.texts, **by_node} if self.texts else by_node
-        counts = {texts[0]: len(texts)} if uniform else Counter(texts)
         for text, count in counts.items():
             self._counts[text] = self._counts.get(text, 0) + count
             if text not in self.reasons:
@@ -147,10 +151,35 @@ class FilterResult:
         counts = sorted(self._counts.items(), key=lambda entry: (-entry[1], entry[0]))
         return [RejectionGroup(count, *self.reasons[text]) for text, count in counts if count]
 
+    def node_texts(self) -> dict[str, str]:
+        """The text for each node that does not fit.
+
+        At most MOST_REASONS of them differ, those of most nodes; the other nodes have one text.
+        """
+        if len(self._counts) <= MOST_REASONS or len(groups := self.why()) <= MOST_REASONS:
+            return self.texts
+        named = {each.rejection.summary for each in groups[:MOST_REASONS]}
+        further = f"node(s): {FURTHER_REASONS}"
+        return {node: text if text in named else further for node, text in self.texts.items()}
+
     @property
     def codes(self) -> set[Code]:
         """The codes of all reasons."""
         return {each.rejection.code for each in self.why()}
+
+
+def _counted(texts: Sequence[str]) -> Mapping[str, int]:
+    """How often each text occurs: most answers have one or few, and counting one of them is quick."""
+    first = texts.count(texts[0])
+    if first == len(texts):
+        return {texts[0]: first}
+    others = set(texts) - {texts[0]}
+    if len(others) > _FEW:
+        return Counter(texts)
+    counts, last = {texts[0]: first}, others.pop()
+    counts.update((text, texts.count(text)) for text in others)
+    counts[last] = len(texts) - sum(counts.values())
+    return counts
 
 
 def rejected_everywhere(nodes: Sequence[str], rejection: Rejection) -> FilterResult:

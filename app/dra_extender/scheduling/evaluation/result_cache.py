@@ -7,6 +7,7 @@ holds and one under holds; the end of a hold does not invalidate the former.
 
 from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from dra_extender.allocator.demand.demand import Reads
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -105,7 +106,8 @@ class ResultTable:
     def texts_of(self, names: Sequence[str]) -> Sequence[str] | None:
         """The summaries if all these nodes are rejected, else None: one pass in C for a full cluster."""
         try:
-            return list(map(self.rejected.__getitem__, names))
+            # Faster than a map, and a tuple from two names on.
+            return itemgetter(*names)(self.rejected) if len(names) > 1 else [self.rejected[name] for name in names]
         except KeyError:
             return None
 

@@ -82,10 +82,10 @@ class ExtendedNeed:
         missing = sorted(self._wanted - own)
         for name in missing:
             if name not in backing:
-                return Rejection(code=Code.EXTENDED_RESOURCE, detail=name)
+                return Rejection(code=Code.EXTENDED_RESOURCE, resource=name)
             if not self._ledger.serves_extended_resources:
-                detail = f"{name} is backed by device class {backing[name]}, but DRAExtendedResource is off"
-                return Rejection(code=Code.EXTENDED_RESOURCE, detail=detail)
+                detail = f"it is backed by device class {backing[name]}, but DRAExtendedResource is off"
+                return Rejection(code=Code.EXTENDED_RESOURCE, resource=name, detail=detail)
         if missing:
             return self._special({name: backing[name] for name in missing})
         if self._pod.extended_claim:
@@ -98,8 +98,8 @@ class ExtendedNeed:
         for container in self._pod.extended_requests:
             for each in container.requests:
                 if each.amount == NO_COUNT and each.resource in classes:
-                    detail = f"container {container.name} asks for no whole number of {each.resource}"
-                    return Rejection(code=Code.EXTENDED_RESOURCE, detail=detail)
+                    detail = f"container {container.name} asks for no whole number"
+                    return Rejection(code=Code.EXTENDED_RESOURCE, resource=each.resource, detail=detail)
         too_much = why_too_much(self._pod.extended_requests, classes)
         if too_much:
             return Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much)

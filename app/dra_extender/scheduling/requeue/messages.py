@@ -1,4 +1,4 @@
-"""The message of the Event about a rejected pod: per reason the number of nodes, and all details of one of them."""
+"""The note of the Event about a rejected pod: per reason the number of nodes, with the details of one; and what tells more."""
 
 from typing import Final
 
@@ -7,9 +7,11 @@ from dra_extender.allocator.explain.selector_reasons import CUT
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
+from dra_extender.scheduling.evaluation.result import FURTHER_REASONS, MOST_REASONS, FilterResult, RejectionGroup
+from dra_extender.scheduling.ports.event_notes import NOTE_BYTES, joined
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _MOST_CACHED: Final = 200
@@ -20,7 +22,7 @@ _OVERDRAWN_DIVISOR: Final = 10
 
 
 class RejectionMessages:
-    """Renders the message of a rejection; the same state gives the same message.
+    """Renders the note about a rejection, at most NOTE_BYTES long; the same state gives the same note.
 
     Where no device matches, the message says what the selectors compared: searches do not find that out.  All reasons of a
     rejection together cost at most EXPLANATION_COST, and a tenth of it for a namespace whose share of time is overdrawn; the
@@ -32,13 +34,13 @@ class RejectionMessages:
         self._allocator = allocator
         self._unmet: LruCache[tuple[bytes, str, int, str, str, int], str] = LruCache(_MOST_CACHED)
 
-    def render(self, result: FilterResult, budget: CallBudget | None = None) -> str:
-        """E.g. `3 of 3 nodes: claim gpu: request gpu: matching devices are in use: gpu-0 (on node-1)`.
+    def render(self, pod: Pod, result: FilterResult, budget: CallBudget | None = None) -> str:
+        """E.g. `3 of 3 nodes: claim "gpu", request "gpu": matching devices are in use: gpu-0 (on node-1). More: COMMAND`.
 
-        The cost is charged to `budget`.
+        It names as many reasons as the answer to kube-scheduler.  The cost is charged to `budget`.
         """
-        reasons = result.why()
-        total = sum(each.nodes for each in reasons)
+        groups = result.why()
+        total, reasons = sum(each.nodes for each in groups), groups[:MOST_REASONS]
         allowed = EXPLANATION_COST // (_OVERDRAWN_DIVISOR if budget is not None and budget.overdrawn else 1)
         share = allowed // max(1, min(_MOST_EXPLAINED, sum(map(_has_no_match, reasons))))
         parts = []
@@ -47,7 +49,10 @@ class RejectionMessages:
             demand = result.demand if explained < _MOST_EXPLAINED else None
             explained += _has_no_match(each)
             parts.append(f"{each.nodes} of {total} nodes: {self._reason(each, demand, share, budget)}")
-        return "; ".join(parts)
+        if further := sum(each.nodes for each in groups[MOST_REASONS:]):
+            parts.append(f"{further} of {total} nodes: {FURTHER_REASONS}")
+        more = f". More: {why_command(pod)}"
+        return joined(parts, "; ", NOTE_BYTES - len(more)) + more
 
     def _reason(self, reason: RejectionGroup, demand: Demand | None, share: int, budget: Budget | None) -> str:
         rejection = reason.rejection
@@ -85,6 +90,11 @@ class RejectionMessages:
         skipped = sum(request.skipped for request in surveyed)
         parts = [*unmet[:_MOST_SELECTORS], *([f"{skipped} devices were not looked at"] if skipped else [])]
         return ", ".join(parts) or (CUT if allowance.left <= 0 else "")
+
+
+def why_command(pod: Pod) -> str:
+    """The command that explains at length why the pod waits."""
+    return f"kubectl dra why {pod.name} -n {pod.namespace}"
 
 
 def _has_no_match(reason: RejectionGroup) -> bool:

@@ -150,7 +150,7 @@ class UnschedulablePods:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
         self._metrics.waiting(len(self._rejected))
         if codes - {Code.CLAIM_NOT_CREATED}:
-            self._events.about_pod(pod, warning=True, reason=REASON, message=self._messages.render(result, budget))
+            self._events.about_pod(pod, warning=True, reason=REASON, message=self._messages.render(pod, result, budget))
 
     def forget(self, pod_uid: str) -> None:
         """The pod was offered a node, was bound, or is gone."""
