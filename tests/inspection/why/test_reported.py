@@ -1,8 +1,10 @@
 """The reasons in the condition PodScheduled, as kube-scheduler writes it."""
 
 import pytest
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.why.report import ReasonKind
 from dra_extender.inspection.why.reported import reported_reasons
+from dra_extender.scheduling.evaluation.result import FURTHER_REASONS
 
 
 def read(message: str) -> list[tuple[int, str, ReasonKind]]:
@@ -33,7 +35,9 @@ def test_each_reason_has_its_number_of_nodes_and_what_it_is_about() -> None:
         ("node(s) didn't have free ports for the requested pod ports", ReasonKind.PORTS),
         ("node(s) had volume node affinity conflict", ReasonKind.VOLUMES),
         ("cannot allocate all claims", ReasonKind.DEVICES),
-        ("claim gpu: request gpu: compatibility groups in conflict", ReasonKind.DEVICES),
+        *((Rejection(code=code, claim="gpu", request="gpu").summary, ReasonKind.DEVICES) for code in Code),
+        ('node(s): claim "insufficient" does not exist', ReasonKind.DEVICES),
+        (f"node(s): {FURTHER_REASONS}", ReasonKind.DEVICES),
         ("something new", ReasonKind.OTHER),
     ],
 )

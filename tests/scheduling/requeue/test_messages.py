@@ -5,7 +5,7 @@ from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpressio
 from dra_extender.cel.runtime.budget import EXPLANATION_COST
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.scheduling.evaluation.result import MOST_REASONS
-from dra_extender.scheduling.ports.event_notes import NOTE_BYTES
+from dra_extender.scheduling.ports.cluster import NOTE_BYTES
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.world import DRIVER, World

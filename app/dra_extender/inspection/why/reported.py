@@ -6,6 +6,7 @@ from typing import Final
 
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.why.report import ReasonKind, ReportedReason
+from dra_extender.scheduling.evaluation.result import FURTHER_REASONS
 
 _HEAD: Final = re.compile(r"\d+/\d+ nodes are available: ?")
 _TAIL: Final = re.compile(r"\.? *preemption: ")
@@ -33,7 +34,7 @@ _KINDS: Final = (
     ("device class", ReasonKind.DEVICES),
     ("cannot allocate all claims", ReasonKind.DEVICES),
 )
-_OF_DEVICES: Final = tuple(each.value for each in Code)
+_OF_DEVICES: Final = (*(each.value.removeprefix("claim ") for each in Code), FURTHER_REASONS)
 
 
 def reported_reasons(message: str) -> tuple[ReportedReason, ...]:

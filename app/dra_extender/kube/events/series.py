@@ -4,7 +4,7 @@ from typing import NamedTuple
 from dra_extender.kube.client.resources import micro_time
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.ports.event_notes import shorten
+from dra_extender.scheduling.ports.cluster import shorten
 
 _REASON_LIMIT = 128
 

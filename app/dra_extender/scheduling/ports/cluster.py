@@ -10,11 +10,16 @@ Errors are shaped by what the caller can do about them:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
+
+NOTE_BYTES: Final = 1024
+"""The longest note of an Event (events.k8s.io/v1) that the API server accepts, in UTF-8."""
+
+_ELLIPSIS: Final = "…".encode()
 
 
 class ClusterError(Exception):
@@ -252,3 +257,29 @@ class Cluster(Protocol):
     def notes(self) -> Mapping[str, str]:
         """Named facts for `/readyz?verbose` that do not make the service unready, e.g. that a field is not served."""
         ...
+
+
+def shorten(text: str, most: int = NOTE_BYTES) -> str:
+    """The text of a note, at most this many bytes long in UTF-8; never cut inside a character."""
+    data = text.encode(errors="replace")
+    if len(data) <= most:
+        return data.decode()
+    return data[: max(0, most - len(_ELLIPSIS))].decode(errors="ignore") + _ELLIPSIS.decode()
+
+
+def joined_note(parts: Sequence[str], separator: str, most: int = NOTE_BYTES) -> str:
+    """The parts of a note with the separator between them, at most this many bytes long in UTF-8.
+
+    Where they are too long together, the longest parts are cut to an equal length, so that each is seen.
+    """
+    whole = separator.join(parts)
+    if len(whole.encode(errors="replace")) <= most:
+        return whole
+    sizes = sorted(len(part.encode(errors="replace")) for part in parts)
+    room, share = most - len(separator.encode()) * (len(parts) - 1), 0
+    for index, size in enumerate(sizes):
+        share = room // (len(sizes) - index)
+        if size > share:
+            break
+        room -= size
+    return shorten(separator.join(shorten(part, share) for part in parts), most)

@@ -11,7 +11,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.result import FURTHER_REASONS, MOST_REASONS, FilterResult, RejectionGroup
-from dra_extender.scheduling.ports.event_notes import NOTE_BYTES, joined
+from dra_extender.scheduling.ports.cluster import NOTE_BYTES, joined_note
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _MOST_CACHED: Final = 200
@@ -52,7 +52,7 @@ class RejectionMessages:
         if further := sum(each.nodes for each in groups[MOST_REASONS:]):
             parts.append(f"{further} of {total} nodes: {FURTHER_REASONS}")
         more = f". More: {why_command(pod)}"
-        return joined(parts, "; ", NOTE_BYTES - len(more)) + more
+        return joined_note(parts, "; ", NOTE_BYTES - len(more)) + more
 
     def _reason(self, reason: RejectionGroup, demand: Demand | None, share: int, budget: Budget | None) -> str:
         rejection = reason.rejection

@@ -1,4 +1,4 @@
-from dra_extender.scheduling.ports.event_notes import NOTE_BYTES, joined, shorten
+from dra_extender.scheduling.ports.cluster import NOTE_BYTES, joined_note, shorten
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ def test_a_note_is_a_beginning_of_the_text_and_fits(text: str) -> None:
 def test_joined_parts_fit_and_only_the_longest_are_cut(parts: list[str], most: int) -> None:
     sizes = [len(part.encode(errors="replace")) for part in parts]
 
-    text = joined(parts, "; ", most)
+    text = joined_note(parts, "; ", most)
 
     assert len(text.encode(errors="replace")) <= most
     if sum(sizes) + 2 * (len(parts) - 1) <= most:
