@@ -137,8 +137,10 @@ class Trial:
         """Why the pod does not fit, on each node where it does not; nothing is bound."""
         result = self.view.evaluate(pod)
         own = self._fit.of(pod).refused
-        codes = {node: result.reasons[text][1].code.name for node, text in result.texts.items()}
-        return Refusals(result.demand, {**result.texts, **own}, {**codes, **dict.fromkeys(own, NODE_FIT)})
+        rejections = {node: result.reasons[text][1] for node, text in result.texts.items()}
+        codes = {node: each.code.name for node, each in rejections.items()}
+        texts = {node: each.reason for node, each in rejections.items()}
+        return Refusals(result.demand, {**texts, **own}, {**codes, **dict.fromkeys(own, NODE_FIT)})
 
     def put_pod(self, data: bytes) -> Pod:
         """Let the ledger know of a pod of the copy, which is returned as decisions read it."""
