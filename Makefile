@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 REPORTS := .test-reports
+UI := .ui
+UI_READY := $(UI)/.ready
 export PYTHONHASHSEED ?= random
 
 ##@ Use
@@ -36,7 +38,7 @@ lint: $(READY) ## Format, lint, spelling, complexity, types, layers, workflows
 
 .PHONY: unit
 unit: $(READY) ## Unit and property tests with coverage
-	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
+	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench --ignore tests/ui -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
 	  --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 .PHONY: parity
@@ -50,7 +52,20 @@ chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, valida
 .PHONY: e2e
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(BIN)/python tests/controlplane/build.py
-	$(PYTEST) tests -m e2e --ignore tests/bench -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+	$(PYTEST) tests -m e2e --ignore tests/bench --ignore tests/ui -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+
+.PHONY: ui-test
+ui-test: ui-needs $(READY) $(UI_READY) ## The page in a real Chromium, with axe-core and a real control plane (SCREENSHOTS=1 renews docs/images); no part of `test`
+	$(BIN)/python tests/controlplane/build.py
+	PYTHONPATH=$(UI)/python $(PYTEST) tests/ui -n 1 --junitxml $(REPORTS)/$@.xml $(if $(SCREENSHOTS),--screenshots docs/images) $(if $(K),-k "$(K)")
+
+.PHONY: ui-needs
+ui-needs:
+	@$(PYTHON) tests/ui/needs.py
+
+.PHONY: ui-test-setup
+ui-test-setup: ## Install the browser for ui-test on Debian, as root
+	apt-get install --yes --no-install-recommends chromium chromium-driver
 
 .PHONY: bench
 bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n)
@@ -87,7 +102,7 @@ lock: $(READY) ## Resolve the lock files anew from pyproject.toml
 
 .PHONY: clean
 clean: ## Remove the environment and everything generated
-	rm -rf $(VENV) $(REPORTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage bench/latest.json
+	rm -rf $(VENV) $(REPORTS) $(UI) tests/ui/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage bench/latest.json
 
 .PHONY: help
 help: ## List the targets
@@ -103,6 +118,13 @@ PARITY_all = tests/parity
 PARITY_cel = tests/parity/test_parity_cel.py
 PARITY_one = tests/parity/test_parity_allocator.py::test_family_agrees_with_upstream[$(FAMILY)]
 COMPILE := -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+# What drives the browser is installed into a folder here; the browser itself is not.
+$(UI_READY): requirements-ui.lock tests/ui/package-lock.json
+	rm -rf $(UI)
+	$(BIN)/uv pip install -q --require-hashes --target $(UI)/python -r requirements-ui.lock
+	npm ci --prefix tests/ui --ignore-scripts --no-audit --no-fund --loglevel error
+	touch $@
 
 $(READY): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "dra-extender needs Python 3.11 or newer, found " + sys.version.split()[0])'

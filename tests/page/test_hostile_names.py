@@ -7,7 +7,15 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_slice
+from tests.controlplane.objects import (
+    consumption,
+    counter_set,
+    device,
+    device_class,
+    pod_group,
+    request,
+    resource_slice,
+)
 from tests.page.conftest import Open
 from tests.support.inspection.made_cluster import MadeCluster
 
@@ -18,7 +26,7 @@ CONTROL: Final = "a\x00b\x07c\x1b[31md\x7fe\x85f\u2028g"
 DIRECTION: Final = "\u202emoc.elpmaxe\u202c\u2066x\u2069\u200f\u200b\ufeff"
 TEMPLATE: Final = "{{ 7 * 7 }}{% raw %}"
 HOSTILE: Final = (TAG, ATTRIBUTE, ENTITY, CONTROL, DIRECTION, TEMPLATE)
-VIEWS: Final = ("pending", "map", "node", "node?name=n1", "health")
+VIEWS: Final = ("pending", "map", "node", "node?name=n1", "waiting", "health")
 _NOT_SHOWN: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
@@ -59,7 +67,24 @@ def cluster(text: str) -> MadeCluster:
     made.pod(f"late{text}", request("gpu", f"gpu{text}"))
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"said {text}"}
     made.objects["pods"][-1]["status"] = {"phase": "Pending", "conditions": [condition]}
+    _awaited(made, text)
+    made.add(pod_group(f"band{text}", "ml", min_count=1))
+    made.pod(f"member{text}", request("gpu", f"gpu{text}"), schedulingGroup={"podGroupName": f"band{text}"})
     return made
+
+
+def _awaited(made: MadeCluster, text: str) -> None:
+    """A pod whose device is not ready, and says why."""
+    made.gpus("n1", device(f"fabric{text}", bindingConditions=["Attached"]), driver="fabric.example.com")
+    made.running(f"soon{text}", "n1", f"fabric{text}", request("gpu", "gpu"), driver="fabric.example.com")
+    made.objects["pods"][-1]["spec"]["nodeName"] = ""
+    status = made.objects["resourceclaims"][-1]["status"]
+    status["allocation"]["devices"]["results"][0]["bindingConditions"] = ["Attached"]
+    status["allocation"]["devices"]["results"][0]["bindingFailureConditions"] = [f"Failed{text}"]
+    status["allocation"]["allocationTimestamp"] = "2026-11-25T09:46:00Z"
+    failed = {"type": f"Failed{text}", "status": "True", "reason": "x", "message": f"said {text}"}
+    result = {"driver": "fabric.example.com", "pool": "n1", "device": f"fabric{text}"}
+    status["devices"] = [{**result, "conditions": [failed]}]
 
 
 @pytest.mark.parametrize("view", VIEWS)

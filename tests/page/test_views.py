@@ -10,11 +10,11 @@ from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
 
-from tests.controlplane.objects import device, request
+from tests.controlplane.objects import device, pod_group, request
 from tests.page.conftest import TOKEN, Open
-from tests.support.inspection.made_cluster import MadeCluster
+from tests.support.inspection.made_cluster import NOW, MadeCluster
 
-VIEWS = ("pending", "pending?pod=ml/late", "map", "node", "node?name=n1", "health")
+VIEWS = ("pending", "pending?pod=ml/late", "map", "node", "node?name=n1", "waiting", "health")
 
 
 class Text(HTMLParser):
@@ -67,6 +67,28 @@ async def test_row_opens_the_tree_that_the_command_prints(open_page: Open, made:
 
 async def test_pod_that_does_not_wait_has_its_tree_all_the_same(open_page: Open, made: MadeCluster) -> None:
     assert "is bound to node n1" in (await shown(open_page(made), "pending?pod=ml/train")).text
+
+
+async def test_waiting_has_the_conditions_of_allocated_devices_with_clocks(open_page: Open, made: MadeCluster) -> None:
+    made.gpus("n2", device("gpu-7", bindingConditions=["Attached"], bindingFailureConditions=["Failed"]))
+    made.running("soon", "n2", "gpu-7", request("gpu", "gpu"))
+    made.objects["pods"][-1]["spec"]["nodeName"] = ""
+    allocation = made.objects["resourceclaims"][-1]["status"]["allocation"]
+    allocation["devices"]["results"][0]["bindingConditions"] = ["Attached"]
+    allocation["allocationTimestamp"] = "2026-11-25T09:46:00Z"
+    page = await shown(open_page(made), "waiting")
+    assert "ml/soon gpu gpu.example.com/n2/gpu-7 Attached pending 40s 9m" in page.text
+    clocks = [attrs for tag, attrs in page.tags if tag == "time" and attrs.get("class") == "clock"]
+    assert [float(each.get("data-since") or each["data-until"] or 0) - NOW for each in clocks] == [-40, 560]
+
+
+async def test_waiting_has_gangs_with_their_members(open_page: Open, made: MadeCluster) -> None:
+    made.add(pod_group("band", "ml", min_count=3))
+    for number in range(3):
+        made.pod(f"band-{number}", request("gpu", "gpu"), schedulingGroup={"podGroupName": "band"})
+    made.objects["pods"][-1]["spec"]["nodeName"] = "n1"
+    page = await shown(open_page(made), "waiting")
+    assert "ml/band 3 1 2 pods, the first is ml/band-0 ml/band-0 ml/band-1" in page.text
 
 
 async def test_health_has_the_findings_of_the_audit_and_who_allocates(open_page: Open, made: MadeCluster) -> None:

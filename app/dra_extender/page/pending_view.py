@@ -9,7 +9,7 @@ from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
 from dra_extender.page.reports import Reports
 
-STEP_SECONDS: Final = 0.4
+STEP_SECONDS: Final = 0.15
 """CPU time after which one answer looks for no further steps; the next answer goes on where it ended."""
 _STEPS: Final = 2
 _WIDTH: Final = 100
@@ -38,6 +38,11 @@ class PendingPods(NamedTuple):
     command: str
     alone: bool
     more: int
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the next answer will say more."""
+        return any(each.next is None for each in self.rows)
 
 
 def pending_pods(

@@ -77,6 +77,10 @@ class Reports:
             self._waiting = (round_number, found)
         return self._waiting[1]
 
+    def prepare(self) -> None:
+        """Find out what the first view shows, before it is asked for."""
+        self.waiting(1)
+
     def knows_why(self, namespace: str, name: str) -> bool:
         """Whether `why` has the answer for this pod already."""
         return (namespace, name) in self._answers

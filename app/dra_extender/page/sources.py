@@ -1,7 +1,7 @@
 """Where the page gets states of a cluster from: one from a snapshot, or a new one after each change of a running cluster."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Final, Protocol
 
@@ -37,6 +37,7 @@ class FixedState:
 
     def __init__(self, objects: ClusterObjects) -> None:
         self._reports = Reports(ClusterView(objects))
+        self._reports.prepare()
 
     def latest(self) -> Reports:
         """See StateSource."""
@@ -98,9 +99,14 @@ class FollowedState:
 
     async def _renew(self, generation: int) -> None:
         objects, problems = self._cluster.objects(), self._cluster.problems()
-        view = await asyncio.to_thread(ClusterView, objects)
+        reports = await asyncio.to_thread(self._made, objects, generation, problems)
         async with self._renewed:
-            self._reports = Reports(
-                view, generation, live=True, problems=problems, contact_ages=self._cluster.contact_ages
-            )
+            self._reports = reports
             self._renewed.notify_all()
+
+    def _made(self, objects: ClusterObjects, generation: int, problems: Sequence[str]) -> Reports:
+        """A state, in a thread of its own."""
+        ages = self._cluster.contact_ages
+        reports = Reports(ClusterView(objects), generation, live=True, problems=problems, contact_ages=ages)
+        reports.prepare()
+        return reports

@@ -15,6 +15,7 @@ from dra_extender.page.pending_view import pending_pods
 from dra_extender.page.query import Query, QueryError, number, part_of, pod_key
 from dra_extender.page.rendering import Renderer
 from dra_extender.page.reports import Reports
+from dra_extender.page.waiting_view import pods_under_way
 
 PROGRAM: Final = ("kubectl", "dra")
 _DEFAULT_NAMESPACE: Final = "default"
@@ -66,7 +67,13 @@ class View(NamedTuple):
     title: str
 
 
-VIEWS: Final = (View("pending", "Pending"), View("map", "Map"), View("node", "Node"), View("health", "Health"))
+VIEWS: Final = (
+    View("pending", "Pending"),
+    View("map", "Map"),
+    View("node", "Node"),
+    View("waiting", "Waiting"),
+    View("health", "Health"),
+)
 
 
 class Facts(NamedTuple):
@@ -99,6 +106,7 @@ class Views:
             "pending": self._pending,
             "map": self._map,
             "node": self._node,
+            "waiting": self._waiting,
             "health": self._health,
         }
 
@@ -116,7 +124,20 @@ class Views:
 
     def _pending(self, reports: Reports, query: Query) -> str:
         shown = pending_pods(reports, pod_key(query), number(query, "round"), self._commands.why)
-        return self._page("pending", "Pods that wait", reports, self._commands.waiting(), pending=shown)
+        return self._page(
+            "pending", "Pods that wait", reports, self._commands.waiting(), unfinished=shown.unfinished, pending=shown
+        )
+
+    def _waiting(self, reports: Reports, query: Query) -> str:
+        shown = pods_under_way(reports, number(query, "page"))
+        return self._page(
+            "waiting",
+            "Waiting for others",
+            reports,
+            self._commands.waiting(),
+            unfinished=shown.unfinished,
+            waiting=shown,
+        )
 
     def _health(self, reports: Reports, _: Query) -> str:
         return self._page("health", "Health", reports, self._commands.audit(), health=health(reports))
@@ -145,9 +166,18 @@ class Views:
     def _problem(self, reports: Reports, problem: str, status: int) -> Answer:
         return Answer(self._page("problem", "Nothing to show", reports, "", problem=problem), status)
 
-    def _page(self, view: str, title: str, reports: Reports, command: str, **values: object) -> str:
+    def _page(
+        self, view: str, title: str, reports: Reports, command: str, unfinished: bool = False, **values: object
+    ) -> str:
         return self._renderer.page(
-            f"{view}.html", view=view, views=VIEWS, title=title, command=command, facts=_facts(reports), **values
+            f"{view}.html",
+            view=view,
+            views=VIEWS,
+            title=title,
+            command=command,
+            facts=_facts(reports),
+            unfinished=unfinished,
+            **values,
         )
 
 

@@ -67,13 +67,18 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts) -> PodCause:
         summary = "asks for no devices that Dynamic Resource Allocation serves"
         return PodCause(Cause.NO_DEVICES, summary, usable=usable, beside=beside)
     claims = find_claims(pod, view.ledger)
-    allocated = () if isinstance(claims, Rejection) else tuple(each for each in claims if _is_allocated(each))
+    allocated = _allocated(claims)
     awaited = tuple(_awaited(view, allocated))
     result = view.evaluate(pod)
     usable, beside = _judged(view, pod, tuple(result.fits))
     done = not isinstance(claims, Rejection) and bool(claims) and len(allocated) == len(claims)
     cause, summary = _with_devices(view, result, usable, awaited, allocated if done else ())
     return PodCause(cause, summary, result, awaited, usable, beside)
+
+
+def awaited_devices(view: ClusterView, pod: Pod) -> tuple[AwaitedDevice, ...]:
+    """The devices that are allocated to the pod and not ready; no node is looked at."""
+    return tuple(_awaited(view, _allocated(find_claims(pod, view.ledger))))
 
 
 def _own_state(pod: Pod, facts: PodFacts) -> PodCause | None:
@@ -120,6 +125,10 @@ def _allocation_text(view: ClusterView, result: FilterResult, allocated: Sequenc
     nodes = sorted(result.fits)
     where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= EXAMPLES else ""
     return f"allocated{ago}{where}"
+
+
+def _allocated(claims: Sequence[FoundClaim] | Rejection) -> tuple[FoundClaim, ...]:
+    return () if isinstance(claims, Rejection) else tuple(each for each in claims if _is_allocated(each))
 
 
 def _is_allocated(claim: FoundClaim) -> bool:

@@ -62,7 +62,7 @@
       document.title = next.title;
       Object.assign(body.dataset, { ...next.body.dataset });
       offset = Number(body.dataset.now) - Date.now() / 1000;
-      status.textContent = "Updated.";
+      if (body.dataset.unfinished !== "yes") status.textContent = "Updated.";
     } catch {
       status.textContent = "The page cannot be renewed: has the command ended?";
     } finally {
@@ -70,10 +70,18 @@
       if (missed) {
         missed = false;
         renew();
+      } else {
+        goOn();
       }
     }
   }
 
+  // Answers that take long are given in parts.
+  function goOn() {
+    if (body.dataset.unfinished === "yes") setTimeout(renew, 500);
+  }
+
+  goOn();
   if (body.dataset.live === "yes") {
     const events = new EventSource(body.dataset.events);
     events.addEventListener("generation", (event) => {
