@@ -3,14 +3,18 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from dra_extender.inspection.what_if.changes import ChangeError, read_changes
+
+from tests.controlplane.objects import device, device_class, request
+from tests.support.inspection.made_cluster import MadeCluster
 
 POD = """
 apiVersion: v1
 kind: Pod
 metadata: {name: train}
 spec:
-  containers: [{name: main, resources: {limits: {example.com/gpu: 1}}}]
+  containers: [{name: main, image: pause, resources: {limits: {example.com/gpu: 1}}}]
 """
 CLAIM = """
 apiVersion: resource.k8s.io/v1
@@ -38,6 +42,18 @@ def test_objects_of_several_documents_and_lists_are_read_with_the_defaults_of_an
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {"example.com/gpu": "1"}
 
 
+def test_objects_as_kubectl_prints_them_are_read(tmp_path: Path) -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", device("gpu-0"))
+    made.running("train", "n1", "gpu-0", request("gpu", "gpu"))
+    found = [each for items in made.objects.values() for each in items]
+    for each in found:
+        each["metadata"] |= {"managedFields": [{"manager": "kubectl", "operation": "Update"}], "generation": 1}
+    assert len(read(tmp_path, yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": found}))) == len(found)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -51,10 +67,20 @@ def test_objects_of_several_documents_and_lists_are_read_with_the_defaults_of_an
             CLAIM.replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1"),
             "changes.yaml:2: ResourceClaim: expected apiVersion resource.k8s.io/v1, got 'resource.k8s.io/v1beta1'",
         ),
-        (POD.replace("{name: train}", "{}"), "changes.yaml:4: Pod: expected metadata.name"),
-        (POD.split("spec:", maxsplit=1)[0], "Pod train: expected a mapping of fields in spec, got nothing"),
-        (CLAIM.replace("[{name", "[7, {name"), "changes.yaml:2: ResourceClaim gpu: "),
-        (CLAIM.replace("exactly: {deviceClassName: gpu}", "exactly: 3"), "changes.yaml:2: ResourceClaim gpu: "),
+        (POD.replace("{name: train}", "{}"), "changes.yaml:4: Pod: metadata.name: expected a value"),
+        (POD.split("spec:", maxsplit=1)[0], "changes.yaml:2: Pod train: spec: expected a value"),
+        (
+            CLAIM.replace("[{name", "[7, {name"),
+            "changes.yaml:5: ResourceClaim gpu: spec.devices.requests[0]: expected a mapping of fields, got 7",
+        ),
+        (
+            CLAIM.replace("exactly: {deviceClassName: gpu}", "exactly: {deviceClass: gpu}"),
+            "changes.yaml:5: ResourceClaim gpu: spec.devices.requests[0].exactly.deviceClassName: expected a value",
+        ),
+        (
+            POD.replace("spec:", "spec:\n  resourceClaim: [{name: gpu}]"),
+            "changes.yaml:6: Pod train: spec.resourceClaim: unknown field; did you mean 'resourceClaims'?",
+        ),
         (f"{POD}---{POD}", "changes.yaml:8: Pod dev/train is in "),
     ],
 )

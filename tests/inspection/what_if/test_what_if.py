@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, WrittenObject
 from dra_extender.inspection.what_if.report import Fate, OutcomeKind, PodOutcome, WhatIfReport
-from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.inspection.what_if.table import table
+from dra_extender.inspection.what_if.what_if import UnansweredError, what_if
 
 from tests.controlplane.objects import device, device_class, pod_group, request, resource_claim, resource_slice
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
@@ -206,6 +208,72 @@ async def test_gang_lands_as_a_whole_or_waits_as_a_whole(made: MadeCluster, free
     found = after(report)
     assert {found["band-0"].kind.name, found["band-1"].kind.name} == landed
     assert (found["alone"].kind is LANDS) == (free == 1)
+
+
+async def test_member_of_a_gang_that_asks_for_no_devices_counts_as_one(made: MadeCluster) -> None:
+    made.add(pod_group("band", NAMESPACE, min_count=2))
+    made.pod("band-0", request("gpu", "gpu"), schedulingGroup={"podGroupName": "band"})
+    made.pod("band-1", request("gpu", "gpu"), schedulingGroup={"podGroupName": "band"})
+    del made.objects["pods"][-1]["spec"]["resourceClaims"]
+    assert landing(await what_if(made.cluster())) == {"band-0": "n2", "band-1": "n1"}
+
+
+async def test_template_of_a_pod_group_makes_one_claim_for_all_members(made: MadeCluster) -> None:
+    made.add(template("one", request("gpu", "gpu")))
+    made.add(pod_group("band", NAMESPACE, min_count=2, templates={"gpu": "one"}))
+    for name in ("band-0", "band-1"):
+        made.pod(name, request("gpu", "gpu"), schedulingGroup={"podGroupName": "band"})
+        made.objects["pods"][-1]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    found = after(await what_if(made.cluster()))
+    assert {each.devices for each in found.values()} == {("gpu.example.com/n2/gpu-0",)}
+
+
+async def test_extended_resource_gets_the_claim_that_a_bind_makes(made: MadeCluster) -> None:
+    made.add(device_class("backing", extendedResourceName="example.com/gpu"))
+    made.pod("train", request("gpu", "gpu"), extended={"example.com/gpu": "1"})
+    del made.objects["pods"][-1]["spec"]["resourceClaims"]
+    made.pod("other", request("gpu", "gpu"), priority=-1)
+    found = after(await what_if(made.cluster()))
+    assert (found["train"].node, found["train"].devices) == ("n2", ("gpu.example.com/n2/gpu-0",))
+    assert found["other"].kind is WAITS
+
+
+async def test_kind_without_which_nothing_can_be_said_is_named(made: MadeCluster) -> None:
+    made.missing = (MissingKind(kind="nodes", reason="list nodes: 403 Forbidden"),)
+    with pytest.raises(UnansweredError, match="nodes could not be read with a test: list nodes: 403 Forbidden"):
+        await what_if(made.cluster())
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_objects_of_any_shape_are_answered_or_refused_with_a_sentence(made: MadeCluster, seed: int) -> None:
+    """A snapshot may have been made by anybody."""
+    made.add(template("one", request("gpu", "gpu")))
+    made.add(pod_group("band", NAMESPACE, min_count=1, templates={"gpu": "one"}))
+    made.pod("band-0", request("gpu", "gpu"), schedulingGroup={"podGroupName": "band"})
+    chance = random.Random(seed)
+    for _ in range(2):
+        kind = chance.choice([kind for kind, found in made.objects.items() if found])
+        damage(chance.choice(made.objects[kind]), chance)
+    everything = Changes(drained=["n1"], added=[NodeCopies("n1", 1)], without=[(NAMESPACE, "band-0")])
+    for changes, subject in ((everything, None), (None, (NAMESPACE, "one")), (None, (NAMESPACE, "old"))):
+        with suppress(ChangeError):
+            assert table(await what_if(made.cluster(), changes, subject, most=2)).endswith("\n")
+
+
+def damage(item: Any, chance: random.Random) -> None:
+    """Replace or delete one value, somewhere below."""
+    while True:
+        key = chance.choice(list(item) if isinstance(item, dict) else range(len(item)))
+        below = item[key]
+        if isinstance(below, dict | list) and below and chance.random() < 0.8:
+            item = below
+            continue
+        junk: Any = chance.choice([None, 0, -1, "", [], {}, [None], True, 1e308, "\x1b[2J", "x" * 300])
+        if chance.random() < 0.2:
+            del item[key]
+        else:
+            item[key] = junk
+        return
 
 
 async def test_binding_conditions_are_taken_as_reported_and_said(made: MadeCluster) -> None:

@@ -44,7 +44,7 @@ def command(
     """
     from dra_extender.inspection.what_if.changes import ChangeError, Changes, read_changes
     from dra_extender.inspection.what_if.table import table
-    from dra_extender.inspection.what_if.what_if import what_if
+    from dra_extender.inspection.what_if.what_if import UnansweredError, what_if
     from dra_extender.runtime.installation import run
 
     objects = source.read(namespace)
@@ -60,6 +60,8 @@ def command(
         report = run(what_if(objects, changes, subject))
     except ChangeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
+    except UnansweredError as problem:
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
     print_answer(report, report.origin, output, lambda columns: table(report, columns))
 
 

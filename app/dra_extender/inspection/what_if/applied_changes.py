@@ -114,7 +114,7 @@ class AppliedChanges:
         template = self._copy.find(_NODES, "", wanted.node)
         if template is None:
             raise ChangeError(f"--add-nodes: node {wanted.node} does not exist in {self._copy.origin.source}")
-        slices = [each for each in self._copy.all(_SLICES) if (each.get("spec") or {}).get("nodeName") == wanted.node]
+        slices = [each for each in self._copy.all(_SLICES) if _is_local(each["spec"], wanted.node)]
         names = []
         for number in range(1, wanted.copies + 1):
             name = f"{wanted.node}-added-{number}"
@@ -182,6 +182,11 @@ def _node_called(template: Json, name: str, created: str) -> Json:
         "metadata": {"name": name, "labels": labels, "creationTimestamp": created},
         "spec": {**{field: value for field, value in spec.items() if field != "unschedulable"}, "taints": taints},
     }
+
+
+def _is_local(spec: Json, node: str) -> bool:
+    """Whether this is the spec of a slice that names the node."""
+    return spec.get("nodeName") == node and bool((spec.get("pool") or {}).get("name"))
 
 
 def _slice_of(template: Json, node: str, number: int) -> Json:

@@ -1,5 +1,6 @@
 """The changes that a trial begins with: objects that people write, pods that end, nodes that are drained or added."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -9,8 +10,8 @@ import msgspec
 
 from dra_extender.inspection.what_if.working_copy import KIND_NAMES, NAMESPACED, Json, Key
 from dra_extender.manifests.api_defaults import fill_in
-from dra_extender.manifests.documents import MOST_BYTES, Position, YamlDocument, YamlError, read_documents
-from dra_extender.manifests.problems import shown
+from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.problems import path_text, shown
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import read_device_class
 from dra_extender.model.device_taint_rule import read_device_taint_rule
@@ -20,6 +21,7 @@ from dra_extender.model.pod_group import read_pod_group
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.model.templated_claim import read_template
+from dra_extender.validation.object_schemas import schema_problems
 
 _READERS: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -38,7 +40,6 @@ _GROUPS: Final[Mapping[str, str]] = MappingProxyType({"nodes": "", "pods": "", "
 _DRA: Final = "resource.k8s.io"
 _ANY_VERSION: Final = frozenset({"devicetaintrules", "podgroups"})
 """Kinds whose fields that are read are the same in all versions that are served."""
-_NEEDS_SPEC: Final = frozenset(KIND_NAMES) - {"nodes"}
 
 
 class ChangeError(ValueError):
@@ -134,16 +135,16 @@ class _Document:
         if not isinstance(value, dict):
             raise self._problem(f"expected a Kubernetes object, got {shown(value)}")
         kind = self._kind(value)
-        metadata = value.get("metadata")
-        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
-            raise self._problem(f"{KIND_NAMES[kind]}: expected metadata.name", "metadata")
-        item: Json = {**value, "metadata": {each: metadata[each] for each in metadata if each != "namespace"}}
+        self._check_fields(KIND_NAMES[kind], value)
+        metadata = {name: field for name, field in value["metadata"].items() if name != "namespace"}
         if kind in NAMESPACED:
-            item["metadata"]["namespace"] = metadata.get("namespace") or namespace
-        label = f"{KIND_NAMES[kind]} {metadata['name']}"
-        if kind in _NEEDS_SPEC and not isinstance(item.get("spec"), dict):
-            raise self._problem(f"{label}: expected a mapping of fields in spec, got {shown(item.get('spec'))}", "spec")
-        self._check(kind, item, label)
+            metadata["namespace"] = value["metadata"].get("namespace") or namespace
+        item: Json = copy.deepcopy({**value, "metadata": metadata})
+        try:
+            fill_in(kind, item)
+            _READERS[kind](msgspec.json.encode(item))
+        except ModelError as problem:
+            raise self._problem(str(problem), (), item) from problem
         return WrittenObject(kind, item, self._place(()))
 
     def _kind(self, value: Json) -> str:
@@ -151,36 +152,38 @@ class _Document:
         plural = _PLURALS.get(kind) if isinstance(kind, str) else None
         if plural is None:
             known = ", ".join(sorted(_PLURALS))
-            raise self._problem(f"expected an object of kind {known}; got {shown(kind)}", "kind")
+            raise self._problem(f"expected an object of kind {known}; got {shown(kind)}", ("kind",))
         group, _, named = version.rpartition("/")
         wanted = _GROUPS.get(plural, _DRA)
         if group != wanted or (plural not in _ANY_VERSION and named != "v1"):
             spelled = f"{wanted}/v1" if wanted else "v1"
             raise self._problem(
-                f"{kind}: expected apiVersion {spelled}, got {shown(value.get('apiVersion'))}", "apiVersion"
+                f"{kind}: expected apiVersion {spelled}, got {shown(value.get('apiVersion'))}", ("apiVersion",)
             )
         return plural
 
-    def _check(self, kind: str, item: Json, label: str) -> None:
-        """Fill in defaults, and read the object as decisions do."""
-        try:
-            fill_in(kind, item)
-            defaulted = True
-        except (AttributeError, KeyError, TypeError, ValueError):
-            defaulted = False
-        try:
-            _READERS[kind](msgspec.json.encode(item))
-        except ModelError as problem:
-            raise self._problem(f"{label}: {problem}") from problem
-        if not defaulted:
-            raise self._problem(f"{label}: expected the fields of a {KIND_NAMES[kind]}")
+    def _check_fields(self, kind: str, value: Json) -> None:
+        """Refuse what the API server would: unknown fields, wrong values."""
+        found = list(schema_problems(kind, value))
+        if found:
+            first = found[0]
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            field = f"{path_text(first.path)}: " if first.path else ""
+            raise self._problem(f"{field}{first.sentence}{more}", first.path, value)
 
-    def _problem(self, sentence: str, *field: str) -> ChangeError:
-        return ChangeError(f"{self._place(field)}: {sentence}")
+    def _problem(self, sentence: str, path: FieldPath = (), item: Json | None = None) -> ChangeError:
+        label = "" if item is None else f"{_label(item)}: "
+        return ChangeError(f"{self._place(path)}: {label}{sentence}")
 
-    def _place(self, field: tuple[str, ...]) -> str:
-        position: Position = self._document.position_of(field)
-        return f"{self._file}:{position.line}"
+    def _place(self, path: FieldPath) -> str:
+        return f"{self._file}:{self._document.position_of(path).line}"
+
+
+def _label(item: Json) -> str:
+    """Kind and name, as far as they are there."""
+    metadata = item.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{item['kind']} {name}" if isinstance(name, str) else str(item["kind"])
 
 
 def _name(written: WrittenObject) -> str:

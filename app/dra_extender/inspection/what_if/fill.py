@@ -12,7 +12,8 @@ from dra_extender.inspection.what_if.stranded import stranded
 from dra_extender.inspection.what_if.trial import Trial, counted
 from dra_extender.inspection.what_if.trial_cluster import time_text
 from dra_extender.inspection.what_if.working_copy import Json, Key
-from dra_extender.model.pod import Pod
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.pod import Pod, read_pod
 
 MOST_COPIES: Final = 1_000
 """Copies that are tried; the answer says when the count ends there."""
@@ -39,6 +40,10 @@ def find_subject(trial: Trial, key: Key) -> FillSubject:
     namespace, name = key
     pod = trial.copy.find(_PODS, namespace, name)
     if pod is not None:
+        try:
+            read_pod(msgspec.json.encode(pod))
+        except ModelError as problem:
+            raise ChangeError(f"--fill: pod {namespace}/{name} cannot be read: {problem}") from problem
         grouped = any((pod.get("spec") or {}).get(each) for each in _OF_GROUPS)
         notes = [f"copies of {namespace}/{name} are no members of its PodGroup"] if grouped else []
         entries = (pod.get("spec") or {}).get("resourceClaims") or ()
@@ -85,6 +90,8 @@ def _copy(trial: Trial, subject: FillSubject, number: int) -> Pod:
     """The copy of this number, which the ledger knows with its claims."""
     given = subject.pod["metadata"]
     name = f"{given['name']}-fill-{number}"
+    while trial.copy.has(_PODS, given["namespace"], name):
+        name += "-copy"
     metadata = {
         "name": name,
         "namespace": given["namespace"],

@@ -8,6 +8,7 @@ from dra_extender.inspection.what_if.working_copy import Json, WorkingCopy
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod_group import POD_GROUP_KIND
+from dra_extender.model.resource_claim import read_claim
 from dra_extender.model.templated_claim import ClaimTemplate, Owner, claim_from, read_template
 
 _TEMPLATES: Final = "resourceclaimtemplates"
@@ -74,14 +75,20 @@ def _generated(copy: WorkingCopy, owner: Owner, entry: str, template: str) -> st
     if found is None:
         return ""
     try:
-        claim = msgspec.json.decode(claim_from(found, owner, entry))
+        data = claim_from(found, owner, entry)
+        read_claim(data)
     except ModelError:
         return ""
+    claim = msgspec.json.decode(data)
     fill_in(_CLAIMS, claim)
-    name: str = claim["metadata"]["name"]
-    if not copy.has(_CLAIMS, owner.namespace, name):
-        copy.put(_CLAIMS, claim)
-    return name
+    metadata, base, number = claim["metadata"], claim["metadata"]["name"], 0
+    while (there := copy.find(_CLAIMS, owner.namespace, metadata["name"])) is not None:
+        if any(each.get("uid") == owner.uid for each in there["metadata"].get("ownerReferences") or ()):
+            return str(metadata["name"])
+        number += 1
+        metadata["name"] = f"{base}-{number}"
+    copy.put(_CLAIMS, claim)
+    return str(metadata["name"])
 
 
 def _readable(data: bytes) -> ClaimTemplate | None:

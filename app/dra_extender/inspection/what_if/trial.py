@@ -2,8 +2,9 @@
 
 import asyncio
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ from dra_extender.inspection.what_if.trial_cluster import ASSUMED, TrialCluster,
 from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -26,6 +28,8 @@ NODE_FIT: Final = "NODE_FIT"
 """The code of nodes that kube-scheduler's own filters refuse."""
 MOST_PODS: Final = 5_000
 """Waiting pods that are placed; those after them in the queue are said to be left out."""
+NAMESPACE_SECONDS: Final = 60.0
+"""Time after which no further pods of a namespace are placed in one trial."""
 _BIND_SECONDS: Final = 60.0
 """A bind of a trial has nothing to wait for; one that waits all the same ends then."""
 _MARK: Final = b"indingConditions"
@@ -68,9 +72,10 @@ class Trial:
         self.copy = copy
         for key in copy.keys(_CLAIMS):
             if _MARK in (copy.data(_CLAIMS, *key) or b""):
-                claim = copy.find(_CLAIMS, *key)
-                if claim is not None and with_reported_conditions(claim) is not claim:
-                    copy.put(_CLAIMS, with_reported_conditions(claim))
+                claim = copy.find(_CLAIMS, *key) or {}
+                with suppress(ModelError):
+                    if (reported := with_reported_conditions(claim)) is not claim:
+                        copy.put(_CLAIMS, reported)
         self._cluster = TrialCluster(copy, devices_beside_counters=has_devices_beside_counters(copy.origin))
         # Nobody else waits for the answer, so that a search may take its time; limits that are counted hold.
         unhurried = replace(
@@ -83,6 +88,7 @@ class Trial:
         self._fit = CandidateNodes(self.view)
         self._sinks = sinks_of(self.view.ledger)
         self._cluster.deliver_to(self._sinks)
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def waiting(self) -> list[WaitingPod]:
         """The pods that wait for a node, in the order in which kube-scheduler tries them."""
@@ -110,7 +116,7 @@ class Trial:
         while pending and landed:
             found: dict[str, PodOutcome] = {}
             for unit in self._units(pending):
-                found.update(await self._place(unit))
+                found.update(await self._place_in_time(unit))
             outcomes.update(found)
             landed = any(each.kind is OutcomeKind.LANDS for each in found.values())
             pending = [pod for pod in pending if found[pod.uid].kind is not OutcomeKind.LANDS]
@@ -143,7 +149,11 @@ class Trial:
         return Refusals(result.demand, {**texts, **own}, {**codes, **dict.fromkeys(own, NODE_FIT)})
 
     def put_pod(self, data: bytes) -> Pod:
-        """Let the ledger know of a pod of the copy, which is returned as decisions read it."""
+        """Let the ledger know of a pod of the copy, which is returned as decisions read it.
+
+        Raises:
+            ModelError: it cannot be read.
+        """
         self._sinks[_PODS].changed(data)
         self._fit.add(data)
         return read_pod(data)
@@ -153,7 +163,9 @@ class Trial:
         for key in keys:
             data = self.copy.data(_CLAIMS, *key)
             if data is not None:
-                self._sinks[_CLAIMS].changed(data)
+                # One that cannot be read is as one that the watch brings: the pod waits, and says why.
+                with suppress(ModelError):
+                    self._sinks[_CLAIMS].changed(data)
 
     def _units(self, pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
         """The queue with the members of each gang at the place of the first of them."""
@@ -178,6 +190,18 @@ class Trial:
         members = self.view.ledger.pods.members(pod.namespace, group.metadata.name)
         bound = sum(bool(each.node_name) and not each.finished for each in members)
         return max(group.min_count - bound, 1)
+
+    async def _place_in_time(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
+        """As `_place`, while the namespace of the unit has not taken its time; what tenants write may take long to search."""
+        namespace, clock = unit[0].namespace, self._cluster.trial_clock
+        if self._seconds[namespace] > NAMESPACE_SECONDS:
+            text = f"not tried: placing pods of namespace {namespace} has taken {NAMESPACE_SECONDS:g} s"
+            return {each.uid: _waits(text) for each in unit}
+        ahead, start = clock.ahead, clock.monotonic()
+        try:
+            return await self._place(unit)
+        finally:
+            self._seconds[namespace] += clock.monotonic() - start - (clock.ahead - ahead)
 
     async def _place(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
         """Bind the pods of a unit, if enough of them have a node."""

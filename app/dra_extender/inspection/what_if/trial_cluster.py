@@ -55,11 +55,11 @@ class _Stored:
 
 
 class TrialClock:
-    """The wall clock stands at the time when the objects were read; the other one goes on, and can be moved ahead."""
+    """The wall clock stands at the time when the objects were read; the other one goes on, and can be moved `ahead` (seconds)."""
 
     def __init__(self, taken_at: float) -> None:
         self._taken_at = taken_at
-        self._ahead = 0.0
+        self.ahead = 0.0
 
     def now(self) -> float:
         """See Clock."""
@@ -67,11 +67,11 @@ class TrialClock:
 
     def monotonic(self) -> float:
         """See Clock."""
-        return monotonic() + self._ahead
+        return monotonic() + self.ahead
 
     def advance(self, seconds: float) -> None:
         """Move the monotonic clock ahead, past the end of holds."""
-        self._ahead += seconds
+        self.ahead += seconds
 
 
 class TrialClaims:

@@ -15,10 +15,15 @@ from dra_extender.inspection.what_if.trial import Trial
 from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy
 from dra_extender.model.pod import Pod
 
+_NEEDED: Final = frozenset({"nodes", "pods", "resourceslices", "resourceclaims", "deviceclasses"})
 DEVICES_ONLY: Final = "devices only"
 _ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)
 _ENDED: Final = PodOutcome(kind=OutcomeKind.ENDED)
 _WAITS: Final = PodOutcome(kind=OutcomeKind.WAITS)
+
+
+class UnansweredError(LookupError):
+    """Objects are missing without which nothing can be said; the message names the kind and why."""
 
 
 async def what_if(
@@ -38,7 +43,11 @@ async def what_if(
 
     Raises:
         ChangeError: a change or the subject names something that is not there.
+        UnansweredError: kinds are missing without which there is no answer.
     """
+    unread = [each for each in objects.origin.missing if each.kind in _NEEDED]
+    if unread:
+        raise UnansweredError(f"{unread[0].kind} could not be read with {objects.origin.source}: {unread[0].reason}")
     changes = changes or Changes()
     before = await _before(objects) if changes else None
     copy = WorkingCopy(objects)

@@ -30,19 +30,50 @@ KIND_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """`kind` as objects spell it, by plural."""
 NAMESPACED: Final = frozenset({"resourceclaims", "resourceclaimtemplates", "podgroups", "pods"})
+_NEED_SPEC: Final = frozenset({"pods", "resourceslices"})
 _MADE_UID: Final = "what-if"
 
 
 class _Reference(Value, frozen=True):
     uid: str = ""
+    name: str = ""
+
+
+class _Entry(Value, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _Group(Value, frozen=True):
+    pod_group_name: str | None = None
+    pod_group: str | None = None
+
+
+class _Pool(Value, frozen=True):
+    name: str = ""
+
+
+class _Spec(Value, frozen=True):
+    node_name: str | None = None
+    resource_claims: tuple[_Entry, ...] | None = None
+    scheduling_group: _Group | None = None
+    workload_ref: _Group | None = None
+    taints: tuple[dict[str, Any], ...] | None = None
+    pool: _Pool | None = None
 
 
 class _Status(Value, frozen=True):
+    phase: str | None = None
     reserved_for: tuple[_Reference, ...] | None = None
+    resource_claim_statuses: tuple[_Entry, ...] | None = None
 
 
 class _Head(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+    """What changes read of an object of any kind; an object of another shape is passed on as it is."""
+
+    metadata: ObjectMeta
+    spec: _Spec | None = None
     status: _Status | None = None
 
 
@@ -135,8 +166,13 @@ class WorkingCopy:
             highest = 0
             for data in self._objects.of(kind):
                 try:
-                    metadata = decode(KIND_NAMES[kind], _DECODER, data).metadata
+                    head = decode(KIND_NAMES[kind], _DECODER, data)
                 except ModelError:
+                    self._unreadable[kind].append(data)
+                    continue
+                metadata = head.metadata
+                placed = bool(metadata.namespace) is (kind in NAMESPACED)
+                if not (metadata.name and metadata.uid and placed) or (head.spec is None and kind in _NEED_SPEC):
                     self._unreadable[kind].append(data)
                     continue
                 known[metadata.key] = data
