@@ -38,6 +38,15 @@ ImpersonateGroups = Annotated[
     typer.Option("--as-group", metavar="GROUP", help="With --as: ask as a member of this group; may be repeated."),
 ]
 
+ExtenderUrl = Annotated[
+    str,
+    typer.Option(
+        "--extender-url",
+        metavar="URL",
+        help="Where the extender answers here, e.g. http://127.0.0.1:8080; default: by port-forward to its pod.",
+    ),
+]
+
 P = ParamSpec("P")
 
 
@@ -50,6 +59,7 @@ class ClusterSource:
     context: str | None = None
     impersonate: str = ""
     groups: tuple[str, ...] = ()
+    extender_url: str = ""
 
     def options(self) -> tuple[str, ...]:
         """The options that name this source on a command line."""
@@ -59,6 +69,7 @@ class ClusterSource:
             ("--context", self.context),
             ("--as", self.impersonate),
             *(("--as-group", each) for each in self.groups),
+            ("--extender-url", self.extender_url),
         )
         return tuple(str(each) for name, value in given if value for each in (name, value))
 
@@ -78,7 +89,6 @@ class ClusterSource:
 
         `namespace` is read alone where the account may not read all of them; None: that of the context.
         """
-        from dra_extender.inspection.objects import read_live
         from dra_extender.inspection.snapshot_file import SnapshotFileError, read_snapshot
         from dra_extender.kube.client.credentials import ConfigurationError
         from dra_extender.runtime.installation import run
@@ -89,9 +99,16 @@ class ClusterSource:
         try:
             if self.snapshot is not None:
                 return read_snapshot(self.snapshot)
-            return run(read_live(self.settings(), namespace))
+            return run(self._live(namespace))
         except (SnapshotFileError, ConfigurationError, ClusterError) as problem:
             raise ended(problem, EXIT_USAGE) from problem
+
+    async def _live(self, namespace: str | None) -> "ClusterObjects":
+        from dra_extender.inspection.extender_view import with_holds
+        from dra_extender.inspection.objects import read_live
+
+        settings = self.settings()
+        return await with_holds(await read_live(settings, namespace), settings, self.extender_url)
 
 
 def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Callable[..., None]:
@@ -115,14 +132,17 @@ def _source(
     context: Context = None,
     impersonate: Impersonate = "",
     groups: ImpersonateGroups = None,
+    extender_url: ExtenderUrl = "",
 ) -> ClusterSource:
-    if snapshot is not None and (kubeconfig is not None or context is not None or impersonate or groups):
+    if snapshot is not None and (kubeconfig or context or impersonate or groups or extender_url):
         raise typer.BadParameter(
-            "--snapshot asks a file: --kubeconfig, --context, --as and --as-group do not go with it"
+            "--snapshot asks a file: --kubeconfig, --context, --as, --as-group and --extender-url do not go with it"
         )
     if groups and not impersonate:
         raise typer.BadParameter("--as-group needs --as")
-    return ClusterSource(snapshot, kubeconfig, context, impersonate, tuple(groups or ()))
+    if extender_url and not extender_url.startswith(("http://", "https://")):
+        raise typer.BadParameter(f"--extender-url: expected http://HOST:PORT, got {extender_url!r}")
+    return ClusterSource(snapshot, kubeconfig, context, impersonate, tuple(groups or ()), extender_url)
 
 
 def read_objects(file: Path | None, kubeconfig: Path | None, context: str | None, impersonate: str) -> "ClusterObjects":

@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.state.features import Features
+from dra_extender.inspection.extender_view import place_holds
+from dra_extender.inspection.holders import Holders
 from dra_extender.inspection.node_fit import NodeFit
 from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
 from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
@@ -19,6 +21,7 @@ from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
+from dra_extender.scheduling.hold_report import HoldReport
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
@@ -67,6 +70,13 @@ class ClusterView:
         self.extender = Extender(self.ledger, cluster, Metrics(), self.options, self.features)
         self._objects = objects
         self.unreadable = tuple(self._fill(objects))
+        self.held = objects.holds or HoldReport(format="", taken_at=objects.origin.taken_at)
+        place_holds(self.ledger, self.held)
+
+    @property
+    def holders(self) -> Holders:
+        """Who holds each device now."""
+        return Holders(self.ledger, {each.claim_uid: each.until for each in self.held.holds})
 
     @property
     def now(self) -> float:

@@ -107,7 +107,7 @@ def devices_report(
     """
     if node is not None and node not in view.ledger.nodes:
         raise UnknownNodeError(f"node {node} does not exist in {view.origin.source}")
-    holders = Holders(view.ledger)
+    holders = view.holders
     found = [
         _pool(view, pool_id, holders, free=free)
         for pool_id in _pool_ids(view)

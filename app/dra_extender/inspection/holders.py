@@ -1,7 +1,9 @@
 """Who holds a device: the claim, the pods or PodGroups for which it is reserved, and since when; and how answers write that."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,11 +20,11 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 class Holder(Value, frozen=True):
-    """A claim (`namespace/name`) that has a device, or that a running bind will give it to (`pending`).
+    """A claim (`namespace/name`) that has a device, or that a running bind will give it to (`pending`), or for which it is held.
 
     `consumers` are `namespace/name` of the pods and `PodGroup namespace/name` of the groups for which it is reserved.
     `since`: when it was allocated, seconds since the epoch, None if that is not recorded.  `orphaned`: the claim is deleted, and a
-    pod still uses it.
+    pod still uses it.  `until`: it has not the device yet, which the extender holds for it until then (seconds since the epoch).
     """
 
     claim: str
@@ -31,6 +33,7 @@ class Holder(Value, frozen=True):
     pending: bool = False
     orphaned: bool = False
     admin: bool = False
+    until: float | None = None
 
 
 class HeldDevice(NamedTuple):
@@ -43,12 +46,25 @@ class HeldDevice(NamedTuple):
 class Holders:
     """The holders of all devices of a cluster."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, held_until: Mapping[str, float] = MappingProxyType({})) -> None:
+        """`held_until`: when the hold of a claim ends, by its UID."""
         self._by_device: dict[DeviceId, list[HeldDevice]] = defaultdict(list)
         for record in ledger.claims.counted():
             pending = record.claim.status.allocation is None and record.pending is not None
             holder = holder_of(record.claim, pending=pending, orphaned=record.orphaned)
             for each in record.counted:
+                device = (each.driver, each.pool, each.device)
+                self._by_device[device].append(HeldDevice(_with_access(holder, each), each))
+
+        for hold in ledger.holds.all():
+            claim = ledger.claims.by_uid(hold.claim_uid)
+            pods = (pod.key for uid in sorted(hold.pods) if (pod := ledger.pods.by_uid(uid)) is not None)
+            holder = Holder(
+                claim=f"{hold.namespace}/" if claim is None else "/".join(claim.claim.metadata.key),
+                consumers=tuple(pods),
+                until=held_until.get(hold.claim_uid, hold.end),
+            )
+            for each in ledger.holds.kept(hold.claim_uid):
                 device = (each.driver, each.pool, each.device)
                 self._by_device[device].append(HeldDevice(_with_access(holder, each), each))
 
@@ -95,9 +111,25 @@ def age_text(seconds: float) -> str:
     return "0s"
 
 
+def clock_text(seconds: float) -> str:
+    """The time of day (UTC) of a time in seconds since the epoch; what no calendar has is far away."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return "further notice"
+
+
 def holder_text(holder: Holder, now: float) -> str:
     """The pods that a claim is reserved for, else the claim; with the time for which it has been allocated."""
     names = ", ".join(holder.consumers) or f"claim {holder.claim}"
-    state = " (being allocated)" if holder.pending else " (claim deleted)" if holder.orphaned else ""
+    state = (
+        " (being allocated)"
+        if holder.pending
+        else " (claim deleted)"
+        if holder.orphaned
+        else f" (held until {clock_text(holder.until)})"
+        if holder.until is not None
+        else ""
+    )
     since = "" if holder.since is None else f" {age_text(max(0.0, now - holder.since))}"
     return names + state + since

@@ -11,6 +11,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, Support
 from dra_extender.kube.reader import read_cluster
 from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.scheduling.hold_report import HoldReport
 
 KINDS: Final = (
     "nodes",
@@ -55,6 +56,7 @@ class AssumedGate(Value, frozen=True, rename=None):
 class Origin(Value, frozen=True, rename=None):
     """Where objects come from: a sentence for people, when they were read (seconds since the epoch), and from which release.
 
+    `holds`: what was found out about the holds of a running extender; empty if none runs there, or a snapshot was asked.
     `release` is the API server's version, e.g. `v1.37.1`; empty if unknown.  `gates`: what was found out about its feature gates;
     empty if nothing was.
     """
@@ -64,6 +66,7 @@ class Origin(Value, frozen=True, rename=None):
     release: str = ""
     missing: tuple[MissingKind, ...] = ()
     gates: tuple[AssumedGate, ...] = ()
+    holds: str = ""
 
     @property
     def partial(self) -> bool:
@@ -86,12 +89,14 @@ _STATES: Final = {Support.KEPT: GateState.ON, Support.DROPPED: GateState.OFF, Su
 class ClusterObjects(NamedTuple):
     """Objects by plural kind, each as JSON bytes, in the order of their keys.
 
-    `namespace` is what a question is about that names none: that of the context.
+    `namespace` is what a question is about that names none: that of the context.  `holds`: what a running extender holds, if that
+    is known.
     """
 
     origin: Origin
     by_kind: Mapping[str, Sequence[bytes]]
     namespace: str = "default"
+    holds: HoldReport | None = None
 
     def of(self, kind: str) -> Sequence[bytes]:
         """The objects of a plural kind."""

@@ -20,6 +20,8 @@ def _lines(origin: Origin, columns: int) -> Iterator[str]:
     release = f", {origin.release}" if origin.release else ", release unknown"
     yield from _labelled("source", f"{origin.source}, read {time_text(origin.taken_at)}{release}", columns)
     yield from _labelled("gates", _gates(origin), columns)
+    if origin.holds:
+        yield from _labelled("holds", origin.holds, columns)
     for each in origin.missing:
         if each.served:
             yield from _labelled("partial", _missing(each), columns)

@@ -35,6 +35,7 @@ from dra_extender.scheduling.gang.coordinator import GangCoordinator, GangDepend
 from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.holds import GangHolds
 from dra_extender.scheduling.gang.planner import GangPlanner
+from dra_extender.scheduling.hold_report import HoldReporter
 from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
@@ -116,6 +117,7 @@ class Extender:
                 on_assigned=self._member_assigned,
             )
         )
+        self.holds = HoldReporter(ledger, gangs.plans, permit, clock)
         return Filter(
             FilterDependencies(
                 ledger=ledger,

@@ -24,6 +24,7 @@ from typing import Final, Protocol
 import structlog
 
 from dra_extender.api.application import create_app
+from dra_extender.api.debug import add_debug
 from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.audit.cluster_audit import AuditedCluster
 from dra_extender.config.settings import Settings
@@ -110,6 +111,7 @@ class Service:
         self._keeping: asyncio.Task[None] | None = None
         self._add_checks(metrics)
         self.app = create_app(self.extender, self.health, metrics, settings.server, self.gate)
+        add_debug(self.app, lambda: self.extender.holds.report(leads=self.gate.reason is None))
 
     async def run(self, stop: asyncio.Event, listener: socket.socket) -> None:
         """Serve on `listener` until `stop` is set.

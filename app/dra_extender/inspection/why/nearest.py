@@ -11,7 +11,7 @@ from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.holders import HeldDevice, Holders
+from dra_extender.inspection.holders import HeldDevice
 from dra_extender.inspection.why.report import CapacityNeed, CounterNeed, DeviceCount, HolderShare, NearestDevice
 from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
@@ -34,7 +34,7 @@ class NearestDevices:
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
-        self._holders = Holders(view.ledger)
+        self._holders = view.holders
 
     def accounts(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeAccount]:
         """The devices of these nodes for a request (claim, request); of many nodes as many as MOST_NODES, spread evenly."""

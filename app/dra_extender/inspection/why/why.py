@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.extender_view import held_notes
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import PodCause, cause_of
@@ -89,7 +90,10 @@ class _Inquiry:
             reported=reported_reasons(facts.message),
             beside=found.beside,
             awaited=found.awaited,
-            notes=tuple(f"{each.kind}: {each.reason}" for each in self._view.unreadable),
+            notes=(
+                *held_notes(self._view.held, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
+                *(f"{each.kind}: {each.reason}" for each in self._view.unreadable),
+            ),
         )
 
 

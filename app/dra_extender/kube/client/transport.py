@@ -14,6 +14,7 @@ from yarl import URL
 from dra_extender.kube.client.credentials import ConfigurationError, Credentials
 from dra_extender.kube.client.errors import (
     ApiCallError,
+    ApiStatus,
     RequestIntent,
     ResponseTooLongError,
     StreamSilentError,
@@ -33,6 +34,7 @@ APPLY = "application/apply-patch+yaml"
 _UNAUTHORIZED = 401
 _FIRST_ERROR = 300
 _IDLE_SECONDS = 60.0
+_OF_WEBSOCKETS: Final = frozenset({"server_hostname", "proxy", "proxy_headers"})
 _NETWORK_PROBLEMS = (aiohttp.ClientError, TimeoutError, OSError)
 _READS: Final = frozenset({"GET", "HEAD"})
 
@@ -186,6 +188,27 @@ class ApiTransport:
             raise no_answer(call.intent, problem, silence) from problem
 
     @asynccontextmanager
+    async def websocket(self, call: ApiCall, protocol: str) -> AsyncIterator["MessageStream"]:
+        """A WebSocket that speaks this protocol.
+
+        Raises:
+            ApiCallError: the server refuses it, or does not answer; also while messages are read and sent.
+        """
+        if self._session is None or self._credentials is None:
+            raise ApiCallError(call.intent, None, "there is no connection to an API server")
+        extra = {name: value for name, value in self._extra.items() if name in _OF_WEBSOCKETS}
+        url = URL(self._host + call.path, encoded=True).update_query(call.query)
+        headers = await self._head(call, self._credentials)
+        try:
+            async with self._session.ws_connect(url, protocols=(protocol,), headers=headers, **extra) as socket:
+                yield MessageStream(socket)
+        except aiohttp.WSServerHandshakeError as problem:
+            status = ApiStatus(code=problem.status, message=f"the server refuses the WebSocket: {problem.message}")
+            raise ApiCallError(call.intent, status) from problem
+        except _NETWORK_PROBLEMS as problem:
+            raise no_answer(call.intent, problem, call.seconds) from problem
+
+    @asynccontextmanager
     async def _answer(self, call: ApiCall, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None or self._credentials is None:
             raise ApiCallError(call.intent, None, "there is no connection to an API server")
@@ -203,9 +226,7 @@ class ApiTransport:
     async def _request(
         self, session: aiohttp.ClientSession, credentials: Credentials, call: ApiCall, limits: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        headers = CIMultiDict({**self._headers, "Accept": call.accept, **await credentials.headers()})
-        for name, value in self._named.headers():
-            headers.add(name, value)
+        headers = await self._head(call, credentials)
         if call.body is not None:
             headers["Content-Type"] = call.content_type
         # Path segments are quoted already, and a second quoting would change names.
@@ -219,6 +240,30 @@ class ApiTransport:
             allow_redirects=False,
             **self._extra,
         )
+
+    async def _head(self, call: ApiCall, credentials: Credentials) -> CIMultiDict[str]:
+        """The headers by which the server knows who asks, and for what."""
+        headers = CIMultiDict({**self._headers, "Accept": call.accept, **await credentials.headers()})
+        for name, value in self._named.headers():
+            headers.add(name, value)
+        return headers
+
+
+class MessageStream:
+    """The binary messages of a WebSocket."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
+        self._socket = socket
+
+    async def send(self, message: bytes) -> None:
+        """Send one message."""
+        await self._socket.send_bytes(message)
+
+    async def messages(self) -> AsyncIterator[bytes]:
+        """The messages that come, until the server closes."""
+        async for message in self._socket:
+            if message.type is aiohttp.WSMsgType.BINARY:
+                yield message.data
 
 
 async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:

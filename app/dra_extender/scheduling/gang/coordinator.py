@@ -6,6 +6,7 @@ plans the whole group at the call for the first member, holds the plan, and answ
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -77,7 +78,10 @@ class GangDependencies:
 
 
 class GangCoordinator:
-    """The plans of all gangs that are being scheduled.  A plan consists of holds only, and may be dropped at any time."""
+    """The plans of all gangs that are being scheduled.  A plan consists of holds only, and may be dropped at any time.
+
+    `plans` shows them to readers.
+    """
 
     def __init__(self, uses: GangDependencies) -> None:
         self._ledger = uses.ledger
@@ -89,6 +93,7 @@ class GangCoordinator:
         self._on_assigned = uses.on_assigned
         self._offers = GangOffers(uses.ledger)
         self._plans: dict[GroupKey, GangPlan] = {}
+        self.plans: Mapping[GroupKey, GangPlan] = MappingProxyType(self._plans)
         uses.fairness.stale.subscribe(self.revoke)
 
     def offer(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:

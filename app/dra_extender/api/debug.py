@@ -1,0 +1,66 @@
+"""What the service has in memory alone, for those who can connect from inside its pod, as `kubectl port-forward` does.
+
+The listener may serve a whole network, so the route looks at the connection: the peer's address must be a loopback address, the
+host that the request names as well (a page in a browser cannot fake that), and no proxy may stand between.
+"""
+
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from time import monotonic
+from typing import Final
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from dra_extender.api.dispatch import JSON, as_response, failure
+from dra_extender.api.protocol import encode
+from dra_extender.runtime.token_bucket import TokenBucket
+from dra_extender.scheduling.hold_report import HoldReport
+
+PATH: Final = "/debug/holds"
+RATE: Final = 1.0
+"""Answers per second that are given in the long run."""
+BURST: Final = 5.0
+_FORBIDDEN: Final = 403
+_TOO_MANY: Final = 429
+_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "via")
+
+
+def add_debug(app: FastAPI, source: Callable[[], HoldReport], clock: Callable[[], float] = monotonic) -> None:
+    """Serve GET /debug/holds."""
+    bucket = TokenBucket(RATE, BURST, clock())
+
+    @app.get(PATH, tags=["operations"], include_in_schema=False)
+    async def holds(request: Request) -> Response:
+        """What is held for pods that wait, and the plans of gangs."""
+        refusal = _refusal(request)
+        if refusal:
+            return as_response(failure(f"{PATH}: {refusal}", _FORBIDDEN))
+        now = clock()
+        if not bucket.take(now):
+            response = as_response(failure(f"{PATH}: at most {RATE:g} answer a second", _TOO_MANY))
+            response.headers["Retry-After"] = str(max(1, round(bucket.wait(now))))
+            return response
+        return Response(encode(source()), media_type=JSON, headers={"Cache-Control": "no-store"})
+
+
+def _refusal(request: Request) -> str:
+    """Why the request is not answered; empty if it is."""
+    if request.client is None or not is_loopback(request.client.host):
+        return "is answered on the loopback address of the pod alone, e.g. through kubectl port-forward"
+    if any(name in request.headers for name in _OF_PROXIES):
+        return "is not answered through a proxy"
+    host = request.headers.get("host", "")
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return "" if name.lower() in _HOSTS else "expected localhost as host"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is one of this machine, IPv4 in the form of IPv6 included."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return (mapped or found).is_loopback

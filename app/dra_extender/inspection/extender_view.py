@@ -1,0 +1,203 @@
+"""The holds and plans of a running extender: read from its pod by port-forward, or from an address; and put into a ledger.
+
+API objects do not show them.  Without the right to open a port-forward, or without an extender, answers do without them and say so.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dra_extender.inspection.holders import clock_text
+from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.kube.client.credentials import find_credentials
+from dra_extender.kube.client.errors import ApiCallError
+from dra_extender.kube.client.observer import NullObserver
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import ApiTransport
+from dra_extender.kube.port_forward import get_at, get_through
+from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement
+from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.runtime.clock import SystemClock
+from dra_extender.scheduling.hold_report import FORMAT, HoldReport
+
+PATH: Final = "/debug/holds"
+SECONDS: Final = 5.0
+MOST_PODS: Final = 4
+"""The most pods of an extender that are asked, one after the other, until one leads."""
+_MARK: Final = b"dra-extender"
+_PORT: Final = 8080
+_MOST_NAMED: Final = 3
+
+
+class ExtenderView(NamedTuple):
+    """What was found out: the report of the replica that leads, and a sentence for the answer; empty where no extender runs."""
+
+    report: HoldReport | None
+    said: str = ""
+
+
+class _Port(Value, frozen=True):
+    name: str = ""
+    container_port: int = 0
+
+
+class _Container(Value, frozen=True):
+    name: str = ""
+    ports: tuple[_Port, ...] | None = None
+
+
+class _Metadata(Value, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Spec(Value, frozen=True):
+    containers: tuple[_Container, ...] | None = None
+    init_containers: tuple[_Container, ...] | None = None
+
+
+class _Status(Value, frozen=True):
+    phase: str = ""
+
+
+class _Pod(Value, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _Place(NamedTuple):
+    namespace: str
+    pod: str
+    port: int
+
+
+_POD: Final = msgspec.json.Decoder(_Pod)
+_REPORT: Final = msgspec.json.Decoder(HoldReport)
+
+
+async def read_view(settings: KubeSettings, pods: Sequence[bytes], url: str = "") -> ExtenderView:
+    """The view of the extender at `url`, else of the one whose pods are among these; raises nothing of the network."""
+    if url:
+        return await _at(url)
+    places = list(_places(pods))[:MOST_PODS]
+    if not places:
+        return ExtenderView(None)
+    clock = SystemClock()
+    transport = ApiTransport(settings, clock, NullObserver())
+    transport.connect(await find_credentials(settings, clock))
+    said: list[str] = []
+    try:
+        for place in places:
+            try:
+                body = await get_through(transport, *place, PATH, seconds=SECONDS)
+                report = read_report(body)
+            except (ApiCallError, ModelError) as problem:
+                said.append(f"not read: {problem}")
+                continue
+            if report.leads:
+                return ExtenderView(report, _counted(report, f"pod {place.namespace}/{place.pod}"))
+            said.append(f"not read: pod {place.namespace}/{place.pod} does not lead")
+    finally:
+        await transport.close()
+    return ExtenderView(None, said[0])
+
+
+async def with_holds(objects: ClusterObjects, settings: KubeSettings, url: str = "") -> ClusterObjects:
+    """The objects with what the extender of this cluster holds, as far as that can be read."""
+    view = await read_view(settings, objects.of("pods"), url)
+    origin = msgspec.structs.replace(objects.origin, holds=view.said)
+    return objects._replace(origin=origin, holds=view.report)
+
+
+def read_report(data: bytes) -> HoldReport:
+    """The report in an answer.
+
+    Raises:
+        ModelError: it is none, or of another format.
+    """
+    report = decode("holds", _REPORT, data)
+    if report.format != FORMAT:
+        raise ModelError(f"holds: has format {report.format!r}; this version reads {FORMAT}")
+    return report
+
+
+def place_holds(ledger: Ledger, report: HoldReport) -> None:
+    """Put the holds into a ledger that has the objects; those of pods that do not wait any more, or of allocated claims, are over.
+
+    They do not expire there: the time of an inspection stands still.
+    """
+    for each in report.holds:
+        record = ledger.claims.by_uid(each.claim_uid)
+        pods = {uid for _, uid in each.pods if (pod := ledger.pods.by_uid(uid)) is not None and not pod.node_name}
+        if not pods or (record is not None and record.claim.status.allocation is not None):
+            continue
+        placements = {
+            held.node: ClaimPlacement(allocation=AllocationResult(), holdings=held.devices) for held in each.nodes
+        }
+        versions = {node: ledger.state.of(node) for node in placements}
+        ledger.hold_book.place(
+            Hold(each.claim_uid, placements, versions, math.inf, pods, namespace=each.namespace, unit=min(pods))
+        )
+
+
+def held_notes(report: HoldReport, pod: str, pod_uid: str, group: str) -> Iterator[str]:
+    """What the extender keeps for a pod (`namespace/name`, UID) and plans for its PodGroup (`namespace/name`), in sentences."""
+    for each in report.holds:
+        if any(uid == pod_uid for _, uid in each.pods):
+            nodes = ", ".join(sorted(held.node for held in each.nodes)[:_MOST_NAMED])
+            more = f" and {len(each.nodes) - _MOST_NAMED} more" if len(each.nodes) > _MOST_NAMED else ""
+            yield f"devices for claim {each.claim} are held on {nodes}{more} until {clock_text(each.until)}"
+    for plan in report.plans:
+        if plan.pod_group == group:
+            node = next((each.node for each in plan.members if each.pod == pod), "")
+            yield (
+                f"the plan of PodGroup {group} has {len(plan.members)} members, {plan.needed} are needed, "
+                f"{plan.waiting} wait for the others; {f'its node for this pod is {node}' if node else 'this pod is not in it'}"
+            )
+
+
+def _places(pods: Sequence[bytes]) -> Iterator[_Place]:
+    """Where extenders run, by the labels of the shipped manifests and the chart."""
+    for data in pods:
+        if _MARK not in data:
+            continue
+        try:
+            pod = decode("Pod", _POD, data)
+        except ModelError:
+            continue
+        labels = pod.metadata.labels or {}
+        ours = ("dra-extender", "extender")
+        found = (labels.get("app.kubernetes.io/name"), labels.get("app.kubernetes.io/component"))
+        if found == ours and pod.status.phase == "Running":
+            yield _Place(pod.metadata.namespace, pod.metadata.name, _port(pod))
+
+
+def _port(pod: _Pod) -> int:
+    for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
+        if container.name == "extender":
+            for port in container.ports or ():
+                if port.name == "http":
+                    return port.container_port
+    return _PORT
+
+
+async def _at(url: str) -> ExtenderView:
+    """The view of an extender that answers at an address of this machine."""
+    try:
+        report = read_report(await get_at(f"{url.rstrip('/')}{PATH}", seconds=SECONDS))
+    except (ApiCallError, ModelError) as problem:
+        return ExtenderView(None, f"not read: {problem}")
+    if not report.leads:
+        return ExtenderView(None, f"not read: the extender at {url} does not lead")
+    return ExtenderView(report, _counted(report, f"the extender at {url}"))
+
+
+def _counted(report: HoldReport, where: str) -> str:
+    more = f", {report.left_out} more not shown" if report.left_out else ""
+    return f"{len(report.holds)} claims, {len(report.plans)} plans of gangs, from {where}{more}"

@@ -1,0 +1,147 @@
+"""What the running extender holds for pods that wait, and the plans of gangs, as bounded values that can leave the process.
+
+Holds are in memory alone: API objects do not show them.  Parameters of drivers, which may be secrets of a tenant, are left out.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.api_json import Value
+from dra_extender.scheduling.gang.plan import GangPlan
+from dra_extender.scheduling.permit.permit import Permit
+from dra_extender.scheduling.ports.cluster import Clock
+
+FORMAT: Final = "dra-extender.io/holds/v1"
+MOST_DEVICES: Final = 4_000
+"""The most devices that a report lists, over all holds and nodes."""
+MOST_MEMBERS: Final = 1_000
+"""The most members of gangs that a report lists."""
+
+
+class HeldNode(Value, frozen=True, rename=None):
+    """What is held on one node."""
+
+    node: str
+    devices: tuple[DeviceHolding, ...]
+
+
+class HeldClaim(Value, frozen=True, rename=None):
+    """A hold: devices kept free for a claim on each node that was offered.
+
+    `pods`: (namespace/name, UID), a name is empty for a pod that the watch has not delivered.  `until`: when the hold ends, seconds
+    since the epoch; `nominated`: kube-scheduler has chosen the node.
+    """
+
+    claim_uid: str
+    claim: str
+    namespace: str
+    pods: tuple[tuple[str, str], ...]
+    until: float
+    nominated: bool
+    nodes: tuple[HeldNode, ...]
+
+
+class PlannedMember(Value, frozen=True, rename=None):
+    """A member of a gang and its node; `announced`: kube-scheduler knows it."""
+
+    pod: str
+    node: str
+    announced: bool
+
+
+class ReportedPlan(Value, frozen=True, rename=None):
+    """The plan of a gang (`namespace/name` of the PodGroup): how many members are needed, and how many wait for the permit."""
+
+    pod_group: str
+    phase: str
+    needed: int
+    waiting: int
+    members: tuple[PlannedMember, ...]
+
+
+class HoldReport(Value, frozen=True, rename=None):
+    """All holds and plans at `taken_at` (seconds since the epoch); `left_out` holds and plans did not fit into the limits.
+
+    A replica that does not lead has none.
+    """
+
+    format: str
+    taken_at: float
+    leads: bool = True
+    holds: tuple[HeldClaim, ...] = ()
+    plans: tuple[ReportedPlan, ...] = ()
+    left_out: int = 0
+
+
+class HoldReporter:
+    """Makes reports from the memory of the service."""
+
+    def __init__(self, ledger: Ledger, plans: Mapping[tuple[str, str], GangPlan], permit: Permit, clock: Clock) -> None:
+        self._ledger = ledger
+        self._plans = plans
+        self._permit = permit
+        self._clock = clock
+
+    def report(self, *, leads: bool) -> HoldReport:
+        """What is held now; the work is bounded by the limits of a report."""
+        holds, left_out = self._held()
+        plans = tuple(self._planned())
+        return HoldReport(
+            format=FORMAT,
+            taken_at=self._clock.now(),
+            leads=leads,
+            holds=holds,
+            plans=plans,
+            left_out=left_out + len(self._plans) - len(plans),
+        )
+
+    def _held(self) -> tuple[tuple[HeldClaim, ...], int]:
+        """The holds that fit into the limit, and how many do not."""
+        found: list[HeldClaim] = []
+        left = MOST_DEVICES
+        holds = self._ledger.holds
+        for hold in holds.all():
+            left -= sum(len(each.holdings) for each in hold.placements.values())
+            if left < 0:
+                break
+            found.append(self._held_claim(hold))
+        return tuple(found), len(holds) - len(found)
+
+    def _held_claim(self, hold: Hold) -> HeldClaim:
+        record = self._ledger.claims.by_uid(hold.claim_uid)
+        return HeldClaim(
+            claim_uid=hold.claim_uid,
+            claim="" if record is None else record.claim.metadata.name,
+            namespace=hold.namespace,
+            pods=tuple((self._pod(uid), uid) for uid in sorted(hold.pods)),
+            until=self._clock.now() + hold.end - self._clock.monotonic(),
+            nominated=hold.nominated,
+            nodes=tuple(HeldNode(node=node, devices=each.holdings) for node, each in hold.placements.items()),
+        )
+
+    def _planned(self) -> Iterator[ReportedPlan]:
+        left = MOST_MEMBERS
+        for (namespace, name), plan in islice(self._plans.items(), MOST_MEMBERS):
+            left -= len(plan.assignments)
+            if left < 0:
+                return
+            group = self._ledger.pod_groups.get(namespace, name)
+            waiting = self._permit.waiting_gang(plan.group_uid)
+            yield ReportedPlan(
+                pod_group=f"{namespace}/{name}",
+                phase=plan.phase,
+                needed=0 if group is None else group.min_count or 0,
+                waiting=0 if waiting is None else len(waiting.members),
+                members=tuple(
+                    PlannedMember(pod=self._pod(uid), node=each.node, announced=uid in plan.announced)
+                    for uid, each in plan.assignments.items()
+                ),
+            )
+
+    def _pod(self, uid: str) -> str:
+        pod = self._ledger.pods.by_uid(uid)
+        return "" if pod is None else pod.key
