@@ -47,11 +47,44 @@ def test_why_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
 def test_devices_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
     status, tree = run("devices", "n1", "--snapshot", snapshot)
     assert status == 0
-    assert tree.startswith("n1\n  gpu.example.com/n1  generation 1\n    gpu-0  ml/old\n")
+    assert tree.startswith("n1\n  gpu.example.com/n1  generation 1\n    gpu-0  ml/old (claim claim-old)\n")
     status, text = run("devices", "--snapshot", snapshot, "--free", "-o", "json")
     report = json.loads(text)
     assert (status, report["format"]) == (0, "dra-extender.io/devices/v1")
     assert [each.get("devices", []) for each in report["pools"]] == [[]]
+
+
+def test_devices_prints_a_table_for_people_or_for_spreadsheets(snapshot: str) -> None:
+    status, wide = run("devices", "--snapshot", snapshot, "-o", "wide")
+    assert (status, wide.split()[:4]) == (0, ["NODE", "DRIVER", "POOL", "DEVICE"])
+    status, rows = run("devices", "--snapshot", snapshot, "-o", "csv")
+    assert status == 0
+    assert '"n1","gpu.example.com","n1","gpu-0","allocated","ml/claim-old","ml/old"' in rows
+
+
+def test_devices_has_the_policy_of_the_service_on_it(snapshot: str, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules:\n- name: one\n  physicalDevice: \"'card-0'\"\n")
+    status, tree = run("devices", "--snapshot", snapshot, "--policy", str(policy))
+    assert (status, "physical device card-0" in tree) == (0, True)
+    policy.write_text("rules: 5")
+    status, said = run("devices", "--snapshot", snapshot, "--policy", str(policy))
+    assert (status, "policy.yaml" in said, "Traceback" in said) == (2, True, False)
+
+
+def test_usage_prints_a_tree_json_or_csv(snapshot: str) -> None:
+    status, tree = run("usage", "--snapshot", snapshot)
+    assert status == 0
+    assert tree.startswith(
+        "ml  1 device\n  gpu (gpu.example.com)  1 device; 1 claim of 1 pod\ngpu.example.com  1 of 1 devices in use\n"
+    )
+    status, wide = run("usage", "--snapshot", snapshot, "-o", "wide")
+    assert (status, wide.split()[:3]) == (0, ["NAMESPACE", "CLASS", "DRIVER"])
+    status, text = run("usage", "--snapshot", snapshot, "-o", "json")
+    report = json.loads(text)
+    assert (status, report["format"], report["rows"][0]["deviceClass"]) == (0, "dra-extender.io/usage/v1", "gpu")
+    status, rows = run("usage", "--snapshot", snapshot, "-o", "csv")
+    assert (status, '"ml","gpu","gpu.example.com","1"' in rows) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ _OF_RULES: Final[Mapping[str, tuple[Check, str]]] = MappingProxyType(
 """Rule -> the check, and the kind of object that `about` names."""
 
 
-class AuditFinding(Value, frozen=True, rename=None):
+class AuditFinding(Value, frozen=True):
     """One thing that is wrong: the check that found it, how grave it is, the object (`claim ml/train`), and a sentence.
 
     `detail` has no ages, so that one and the same problem is equal in every audit.

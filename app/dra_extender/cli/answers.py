@@ -47,7 +47,19 @@ class AnswerFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+class TableFormat(StrEnum):
+    """As AnswerFormat, and tables: wide for people, CSV for spreadsheets."""
+
+    TREE = "tree"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+
+
 Output = Annotated[AnswerFormat, typer.Option("--output", "-o", help="Format of the answer.")]
+TableOutput = Annotated[TableFormat, typer.Option("--output", "-o", help="Format of the answer.")]
 
 
 def width() -> int:

@@ -24,14 +24,14 @@ class Soundness(StrEnum):
     UNKNOWN = "unknown"
 
 
-class UnjudgedCheck(Value, frozen=True, rename=None):
+class UnjudgedCheck(Value, frozen=True):
     """Checks that could not be made, wholly or for some objects, and why."""
 
     checks: tuple[Check, ...]
     reason: str
 
 
-class AuditReport(Value, frozen=True, rename=None):
+class AuditReport(Value, frozen=True):
     """What was looked at (objects by plural kind), what was found, and what could not be judged."""
 
     format: str

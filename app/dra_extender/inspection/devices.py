@@ -7,15 +7,17 @@ from typing import Final
 from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.compatibility import GroupState, folded
-from dra_extender.allocator.rules.held_consumption import held_consumption
+from dra_extender.allocator.rules.held_consumption import FrozenView, frozen_view, held_consumption
 from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.audit.inventory import slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import HeldDevice, Holder, Holders
 from dra_extender.inspection.objects import Origin
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
-from dra_extender.model.device import CounterConsumption, Device, PoolId
+from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
 from dra_extender.model.node import Node
+from dra_extender.scheduling.claims.conditions import conditional_devices, evaluate_conditions
 
 FORMAT: Final = "dra-extender.io/devices/v1"
 NO_NODE: Final = ""
@@ -50,20 +52,45 @@ class CapacityUse(Value, frozen=True):
     taken: int
 
 
+class ShareUse(Value, frozen=True):
+    """What a claim (`namespace/name`) takes of the capacity of a shared device, in nano-units."""
+
+    claim: str
+    share_id: str
+    capacity: tuple[tuple[str, int], ...] = ()
+
+
+class ConditionState(Value, frozen=True):
+    """Binding conditions that a device still waits for, or the one that reports its failure, for one claim (`namespace/name`).
+
+    `state` is pending, failed or timed out; `limit` is when the wait ends, seconds since the epoch.
+    """
+
+    claim: str
+    conditions: tuple[str, ...]
+    state: str
+    limit: float
+    message: str = ""
+
+
 class DeviceUse(Value, frozen=True):
     """A published device: `groups` by counter set, taints as `key=value:effect`, what is awaited before a pod is bound.
 
-    `drift` names the counter sets on which an allocation froze other groups or amounts than the slice has now.
+    `draws` has the amounts that it draws, or would draw, by counter set, in nano-units: as frozen with its allocation, else as
+    published.  `drift` names the counter sets on which an allocation froze other groups or amounts than the slice has now.
     """
 
     name: str
     counter_sets: tuple[str, ...] = ()
+    draws: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
     groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
     taints: tuple[str, ...] = ()
     binding_conditions: tuple[str, ...] = ()
     shared: bool = False
     capacity: tuple[CapacityUse, ...] = ()
     holders: tuple[Holder, ...] = ()
+    shares: tuple[ShareUse, ...] = ()
+    conditions: tuple[ConditionState, ...] = ()
     drift: tuple[str, ...] = ()
 
     @property
@@ -73,13 +100,17 @@ class DeviceUse(Value, frozen=True):
 
 
 class PoolUse(Value, frozen=True):
-    """A pool: its newest generation, complete or not, with the holders of devices that it does not publish any more (`gone`)."""
+    """A pool: its newest generation, with the holders of devices that it does not publish any more (`gone`).
+
+    `problem` says why the allocator offers none of its devices; it is empty if the pool is complete and its slices agree.
+    """
 
     driver: str
     pool: str
     node: str
     generation: int
     complete: bool
+    problem: str = ""
     counter_sets: tuple[CounterSetUse, ...] = ()
     devices: tuple[DeviceUse, ...] = ()
     gone: tuple[DeviceUse, ...] = ()
@@ -141,8 +172,11 @@ def _pool(view: ClusterView, pool_id: PoolId, holders: Holders, *, free: bool) -
     members = list(held_consumption(pool.published, usage))
     nodes = {each.node_name for each in pool.published}
     names = {each.name for part in pool.published for each in part.devices}
+    found = slice_finding(pool_id, published)
     devices = [
-        _device(pool_id, each, holders, usage.get(each.name, ())) for part in pool.published for each in part.devices
+        _device(view, pool_id, each, holders, usage.get(each.name, ()))
+        for part in pool.published
+        for each in part.devices
     ]
     gone = [
         DeviceUse(name=name, holders=tuple(each.holder for each in holders.of((*pool_id, name))))
@@ -153,7 +187,8 @@ def _pool(view: ClusterView, pool_id: PoolId, holders: Holders, *, free: bool) -
         pool=pool_id[1],
         node=(nodes.pop() or NO_NODE) if len(nodes) == 1 else NO_NODE,
         generation=max((each.generation for each in pool.published), default=0),
-        complete=all(len(pool.published) == each.slice_count for each in pool.published),
+        complete=found is None,
+        problem="" if found is None else found.detail,
         counter_sets=tuple(_counter_sets(pool, members)),
         devices=tuple(each for each in devices if each.is_free or not free),
         gone=() if free else tuple(gone),
@@ -169,7 +204,14 @@ def _counter_sets(pool: Pool, members: Sequence[tuple[str, CounterConsumption]])
         drawing.setdefault(entry.counter_set, []).append(device)
         for name, amount in entry.counters:
             drawn[entry.counter_set, name] += amount
-    for set_name in sorted({*pool.totals, *states}):
+    physical = (
+        entry.counter_set
+        for part in pool.published
+        for device in part.devices
+        for entry in device.consumes_counters
+        if entry.synthetic
+    )
+    for set_name in sorted({*pool.totals, *states, *physical}):
         totals = pool.totals.get(set_name, {})
         state = states.get(set_name)
         yield CounterSetUse(
@@ -183,11 +225,15 @@ def _counter_sets(pool: Pool, members: Sequence[tuple[str, CounterConsumption]])
         )
 
 
-def _device(pool_id: PoolId, device: Device, holders: Holders, held: Sequence[DeviceHolding]) -> DeviceUse:
+def _device(
+    view: ClusterView, pool_id: PoolId, device: Device, holders: Holders, held: Sequence[DeviceHolding]
+) -> DeviceUse:
     found = holders.of((*pool_id, device.name))
+    frozen = frozen_view(held, device) or FrozenView.of(device)
     return DeviceUse(
         name=device.name,
         counter_sets=tuple(each.counter_set for each in device.consumes_counters),
+        draws=tuple((each.counter_set, each.counters) for each in frozen.consumption),
         groups=tuple(
             (each.counter_set, each.compatibility_groups)
             for each in device.consumes_counters
@@ -198,8 +244,33 @@ def _device(pool_id: PoolId, device: Device, holders: Holders, held: Sequence[De
         shared=device.allow_multiple_allocations,
         capacity=tuple(_capacity(device, held)) if device.allow_multiple_allocations else (),
         holders=tuple(each.holder for each in found),
+        shares=tuple(
+            ShareUse(claim=each.holder.claim, share_id=each.holding.share_id, capacity=each.holding.consumed_capacity)
+            for each in found
+            if each.holding.share_id is not None
+        ),
+        conditions=tuple(_conditions(view, (*pool_id, device.name), found)),
         drift=tuple(sorted(_drift(device, found))),
     )
+
+
+def _conditions(view: ClusterView, device: DeviceId, found: Sequence[HeldDevice]) -> Iterator[ConditionState]:
+    """What is not true yet of the conditions that were frozen with each allocation of the device."""
+    for each in found:
+        record = view.ledger.claims.by_key(*each.holder.claim.split("/", 1))
+        if record is None or each.holding.admin or not conditional_devices(record.claim):
+            continue
+        timeout = view.options.binding_timeout_seconds
+        verdict = evaluate_conditions(record.claim, now=view.now, waiting_since=view.now, timeout=timeout)
+        for problem in verdict.problems:
+            if problem.device == device:
+                yield ConditionState(
+                    claim=each.holder.claim,
+                    conditions=problem.conditions,
+                    state=verdict.readiness.value,
+                    limit=verdict.deadline,
+                    message=problem.message,
+                )
 
 
 def _capacity(device: Device, held: Sequence[DeviceHolding]) -> Iterator[CapacityUse]:

@@ -119,9 +119,13 @@ def clock_text(seconds: float) -> str:
         return "further notice"
 
 
-def holder_text(holder: Holder, now: float) -> str:
-    """The pods that a claim is reserved for, else the claim; with the time for which it has been allocated."""
+def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:
+    """The pods that a claim is reserved for, else the claim; with the time for which it has been allocated.
+
+    `with_claim`: the claim stands behind the pods, without their namespace.
+    """
     names = ", ".join(holder.consumers) or f"claim {holder.claim}"
+    claim = f" (claim {holder.claim.partition('/')[2]})" if with_claim and holder.consumers else ""
     state = (
         " (being allocated)"
         if holder.pending
@@ -132,4 +136,4 @@ def holder_text(holder: Holder, now: float) -> str:
         else ""
     )
     since = "" if holder.since is None else f" {age_text(max(0.0, now - holder.since))}"
-    return names + state + since
+    return names + claim + state + since

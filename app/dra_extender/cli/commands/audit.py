@@ -51,7 +51,7 @@ def command(
             report = lasting(report, look())
     except InvalidPolicyError as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
-    print_answer(report, report.origin, output, lambda _: audit_tree(report))
+    print_answer(report, report.origin, output, lambda columns: audit_tree(report, columns))
     if report.verdict is Soundness.UNSOUND:
         raise typer.Exit(ExitStatus.NEGATIVE)
     if report.verdict is Soundness.UNKNOWN:

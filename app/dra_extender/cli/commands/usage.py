@@ -1,0 +1,23 @@
+import sys
+
+from dra_extender.cli.answers import AnswerFormat, TableFormat, TableOutput, print_answer
+from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
+
+
+@asks_a_cluster
+def command(source: ClusterSource, output: TableOutput = TableFormat.TREE) -> None:
+    """Show how many devices each namespace uses by class, with what they draw on counters and take of shared capacity.
+
+    Works as `why` does.  Exit status: 0 answered; 2 an option is wrong, or the cluster or the snapshot cannot be read.
+    """
+    from dra_extender.inspection.cluster_view import ClusterView
+    from dra_extender.inspection.usage import usage_report
+    from dra_extender.inspection.usage_tree import usage_csv, usage_tree, usage_wide
+
+    report = usage_report(ClusterView(source.read()))
+    if output is TableFormat.CSV:
+        sys.stdout.write(usage_csv(report))
+    elif output is TableFormat.WIDE:
+        print_answer(report, report.origin, AnswerFormat.TREE, lambda _: usage_wide(report))
+    else:
+        print_answer(report, report.origin, AnswerFormat(output.value), lambda _: usage_tree(report))

@@ -1,0 +1,163 @@
+"""Who uses how much: devices, counters and capacity by namespace, device class and driver."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.objects import Origin
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.api_json import ModelError, Value
+from dra_extender.model.device import Device, DeviceId
+from dra_extender.model.pod_group import is_group
+
+FORMAT: Final = "dra-extender.io/usage/v1"
+UNKNOWN_CLASS: Final = ""
+"""The class of a device whose claim does not tell for which request it is."""
+
+_Key = tuple[str, str, str]
+
+
+class UsageRow(Value, frozen=True):
+    """What claims of a namespace have of the devices of a class and a driver; amounts in nano-units, by name.
+
+    `devices` are those that a claim has whole, `shares` its parts of others, `observed` those that it sees by administrative
+    access alone.  `counters` is what the devices draw; a device with several shares draws once, for the first claim by name.
+    `capacity` is what the shares take.
+    """
+
+    namespace: str
+    device_class: str
+    driver: str
+    claims: int
+    pods: int
+    devices: int = 0
+    shares: int = 0
+    observed: int = 0
+    counters: tuple[tuple[str, int], ...] = ()
+    capacity: tuple[tuple[str, int], ...] = ()
+
+
+class DriverUse(Value, frozen=True):
+    """How many devices a driver publishes, and how many of them claims have, wholly or in part."""
+
+    driver: str
+    devices: int
+    in_use: int
+
+
+class UsageReport(Value, frozen=True):
+    """The rows by namespace, class and driver, and all drivers."""
+
+    format: str
+    origin: Origin
+    rows: tuple[UsageRow, ...]
+    drivers: tuple[DriverUse, ...]
+
+
+@dataclass(slots=True)
+class _Sums:
+    claims: set[str] = field(default_factory=set)
+    pods: set[str] = field(default_factory=set)
+    devices: int = 0
+    shares: int = 0
+    observed: int = 0
+    counters: Counter[str] = field(default_factory=Counter)
+    capacity: Counter[str] = field(default_factory=Counter)
+
+
+def usage_report(view: ClusterView) -> UsageReport:
+    """Who uses how much now; pending allocations count, and those of deleted claims that pods still use."""
+    published = _published(view)
+    sums: dict[_Key, _Sums] = {}
+    drawn: set[DeviceId] = set()
+    in_use: set[DeviceId] = set()
+    for record in sorted(view.ledger.claims.counted(), key=lambda each: each.claim.metadata.key):
+        classes = list(_classes(record))
+        for index, holding in enumerate(record.counted):
+            device_class = classes[index] if index < len(classes) else UNKNOWN_CLASS
+            key = (record.claim.metadata.namespace, device_class, holding.driver)
+            device = (holding.driver, holding.pool, holding.device)
+            _add(sums.setdefault(key, _Sums()), record, holding, published.get(device), draws=device not in drawn)
+            if not holding.admin:
+                drawn.add(device)
+                in_use.add(device)
+    drivers = Counter(driver for driver, _, _ in published)
+    used = Counter(device[0] for device in in_use if device in published)
+    return UsageReport(
+        format=FORMAT,
+        origin=view.origin,
+        rows=tuple(_row(key, found) for key, found in sorted(sums.items())),
+        drivers=tuple(
+            DriverUse(driver=name, devices=number, in_use=used[name]) for name, number in sorted(drivers.items())
+        ),
+    )
+
+
+def _published(view: ClusterView) -> Mapping[DeviceId, Device]:
+    """The devices of the newest generation of each pool."""
+    newest: dict[tuple[str, str], int] = {}
+    for each in view.ledger.slices.by_name.values():
+        newest[each.pool_id] = max(each.generation, newest.get(each.pool_id, each.generation))
+    return {
+        (each.driver, each.pool, device.name): device
+        for each in view.ledger.slices.by_name.values()
+        if each.generation == newest[each.pool_id]
+        for device in each.devices
+    }
+
+
+def _classes(record: ClaimRecord) -> Iterator[str]:
+    """The class for each holding, in their order."""
+    allocation = record.claim.status.allocation
+    if allocation is None and record.pending is not None:
+        allocation = record.pending.allocation
+    if allocation is None:
+        return
+    try:
+        requests = record.spec.devices.requests or ()
+    except (ModelError, SpecNotKeptError):
+        return
+    by_request: dict[str, str] = {}
+    for each in requests:
+        if each.exactly is not None:
+            by_request[each.name] = each.exactly.device_class_name
+        for option in each.first_available:
+            by_request[f"{each.name}/{option.name}"] = option.device_class_name
+    for result in allocation.devices.results:
+        yield by_request.get(result.request, UNKNOWN_CLASS)
+
+
+def _add(sums: _Sums, record: ClaimRecord, holding: DeviceHolding, device: Device | None, *, draws: bool) -> None:
+    sums.claims.add(record.claim.metadata.uid)
+    sums.pods.update(each.uid for each in record.claim.status.reserved_for if not is_group(each))
+    if holding.admin:
+        sums.observed += 1
+        return
+    if holding.share_id is None:
+        sums.devices += 1
+    else:
+        sums.shares += 1
+        sums.capacity.update(dict(holding.consumed_capacity))
+    if draws:
+        for entry in holding.drawn(device):
+            for name, amount in entry.counters:
+                sums.counters[name] += amount
+
+
+def _row(key: _Key, sums: _Sums) -> UsageRow:
+    namespace, device_class, driver = key
+    return UsageRow(
+        namespace=namespace,
+        device_class=device_class,
+        driver=driver,
+        claims=len(sums.claims),
+        pods=len(sums.pods),
+        devices=sums.devices,
+        shares=sums.shares,
+        observed=sums.observed,
+        counters=tuple(sorted(sums.counters.items())),
+        capacity=tuple(sorted(sums.capacity.items())),
+    )
