@@ -125,7 +125,8 @@ def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:
     `with_claim`: the claim stands behind the pods, without their namespace.
     """
     names = ", ".join(holder.consumers) or f"claim {holder.claim}"
-    claim = f" (claim {holder.claim.partition('/')[2]})" if with_claim and holder.consumers else ""
+    name = holder.claim.partition("/")[2]
+    claim = f" (claim {name})" if with_claim and name and holder.consumers else ""
     state = (
         " (being allocated)"
         if holder.pending
