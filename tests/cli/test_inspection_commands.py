@@ -44,6 +44,28 @@ def test_why_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
     assert (status, report["format"], report["cause"]) == (0, "dra-extender.io/why/v1", "devices")
 
 
+def test_why_without_a_pod_prints_all_pods_that_wait(snapshot: str) -> None:
+    assert run("why", "--snapshot", snapshot) == (
+        0,
+        "1 pod waits; 1 node\n1 pod  devices: matching devices are in use (1 x gpu)\n       pod ml/train 12m\n",
+    )
+    assert run("why", "-n", "other", "--snapshot", snapshot) == (0, "no pod waits; 1 node\n")
+    status, text = run("why", "--snapshot", snapshot, "-o", "json")
+    report = json.loads(text)
+    assert (status, report["format"], report["causes"][0]["oldest"]) == (0, "dra-extender.io/waiting/v1", "ml/train")
+
+
+def test_why_on_a_node_prints_each_of_its_devices(snapshot: str) -> None:
+    status, text = run("why", "train", "-n", NAMESPACE, "--node", "n1", "--snapshot", snapshot)
+    assert (status, text.splitlines()[2:]) == (
+        0,
+        ["  n1/gpu-0  matching devices are in use", "            held by ml/old"],
+    )
+    status, text = run("why", "train", "-n", NAMESPACE, "--node", "n1", "--snapshot", snapshot, "-o", "json")
+    assert (status, json.loads(text)["format"]) == (0, "dra-extender.io/why-node/v1")
+    assert run("why", "--node", "n1", "--snapshot", snapshot) == (2, "dra-extender: --node needs the name of a pod\n")
+
+
 def test_devices_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
     status, tree = run("devices", "n1", "--snapshot", snapshot)
     assert status == 0
@@ -91,6 +113,7 @@ def test_usage_prints_a_tree_json_or_csv(snapshot: str) -> None:
     ("arguments", "status", "said"),
     [
         (("why", "nobody", "-n", NAMESPACE), 1, "pod ml/nobody does not exist"),
+        (("why", "train", "-n", NAMESPACE, "--node", "n9"), 1, "node n9 does not exist"),
         (("devices", "n9"), 1, "node n9 does not exist"),
     ],
 )

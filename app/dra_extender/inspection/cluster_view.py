@@ -72,6 +72,7 @@ class ClusterView:
         self.unreadable = tuple(self._fill(objects))
         self.held = objects.holds or HoldReport(format="", taken_at=objects.origin.taken_at)
         place_holds(self.ledger, self.held)
+        self._held = len(self.ledger.holds)
 
     @property
     def holders(self) -> Holders:
@@ -135,7 +136,13 @@ class ClusterView:
         """As `evaluate`, on these nodes."""
         result = self.extender.evaluate(pod, nodes)
         self.extender.forget_plan(pod)
+        self.hold_again()
         return result
+
+    def hold_again(self) -> None:
+        """Hold what the extender holds; an evaluation releases what is held for its pod and gang."""
+        if len(self.ledger.holds) < self._held:
+            place_holds(self.ledger, self.held)
 
     def _fill(self, objects: ClusterObjects) -> Iterator[UnreadableObject]:
         sinks = sinks_of(self.ledger)

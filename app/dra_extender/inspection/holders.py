@@ -25,12 +25,14 @@ class Holder(Value, frozen=True):
     `consumers` are `namespace/name` of the pods and `PodGroup namespace/name` of the groups for which it is reserved.
     `since`: when it was allocated, seconds since the epoch, None if that is not recorded.  `orphaned`: the claim is deleted, and a
     pod still uses it.  `until`: it has not the device yet, which the extender holds for it until then (seconds since the epoch).
+    `planned`: it would get the device in the plan of a gang that was made for an answer.
     """
 
     claim: str
     consumers: tuple[str, ...] = ()
     since: float | None = None
     pending: bool = False
+    planned: bool = False
     orphaned: bool = False
     admin: bool = False
     until: float | None = None
@@ -55,14 +57,14 @@ class Holders:
             for each in record.counted:
                 device = (each.driver, each.pool, each.device)
                 self._by_device[device].append(HeldDevice(_with_access(holder, each), each))
-
         for hold in ledger.holds.all():
             claim = ledger.claims.by_uid(hold.claim_uid)
             pods = (pod.key for uid in sorted(hold.pods) if (pod := ledger.pods.by_uid(uid)) is not None)
             holder = Holder(
                 claim=f"{hold.namespace}/" if claim is None else "/".join(claim.claim.metadata.key),
                 consumers=tuple(pods),
-                until=held_until.get(hold.claim_uid, hold.end),
+                until=held_until.get(hold.claim_uid),
+                planned=hold.claim_uid not in held_until,
             )
             for each in ledger.holds.kept(hold.claim_uid):
                 device = (each.driver, each.pool, each.device)
@@ -127,14 +129,12 @@ def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:
     names = ", ".join(holder.consumers) or f"claim {holder.claim}"
     name = holder.claim.partition("/")[2]
     claim = f" (claim {name})" if with_claim and name and holder.consumers else ""
-    state = (
-        " (being allocated)"
-        if holder.pending
-        else " (claim deleted)"
-        if holder.orphaned
-        else f" (held until {clock_text(holder.until)})"
-        if holder.until is not None
-        else ""
+    states = (
+        (holder.pending, " (being allocated)"),
+        (holder.orphaned, " (claim deleted)"),
+        (holder.until is not None, f" (held until {clock_text(holder.until or 0.0)})"),
+        (holder.planned, " (planned)"),
     )
+    state = next((text for applies, text in states if applies), "")
     since = "" if holder.since is None else f" {age_text(max(0.0, now - holder.since))}"
     return names + claim + state + since

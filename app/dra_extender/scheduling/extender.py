@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
@@ -31,6 +32,7 @@ from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.filter import Filter, FilterDependencies
+from dra_extender.scheduling.gang.account import GangAccount
 from dra_extender.scheduling.gang.coordinator import GangCoordinator, GangDependencies
 from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.holds import GangHolds
@@ -256,6 +258,14 @@ class Extender:
     def evaluate(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
         """See Filter.evaluate; without a limit of time."""
         return self._filter.evaluate(pod, nodes, CallBudget(self._context.clock, math.inf))
+
+    def evaluate_alone(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
+        """See Filter.evaluate_alone; without a limit of time."""
+        return self._filter.evaluate_alone(pod, nodes, CallBudget(self._context.clock, math.inf))
+
+    def gang_account(self, pod: Pod, nodes: Sequence[str]) -> AbstractContextManager[GangAccount] | None:
+        """See Filter.gang_account; without a limit of time."""
+        return self._filter.gang_account(pod, nodes, CallBudget(self._context.clock, math.inf))
 
     def forget_plan(self, pod: Pod) -> None:
         """See Filter.forget_plan."""

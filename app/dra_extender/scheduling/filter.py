@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -35,6 +36,7 @@ from dra_extender.scheduling.extended_resources.need import (
     extended_need,
 )
 from dra_extender.scheduling.fairness.behind_holds import BehindHolds, PlacementsBehindHolds
+from dra_extender.scheduling.gang.account import GangAccount
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.node_offers import NodeOffers
@@ -127,6 +129,17 @@ class Filter:
             SpecNotKeptError: claims have to be read first.
         """
         return self._evaluate_once(self._ledger.pods.newest(pod), nodes, budget)
+
+    def evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        """As `evaluate`, as if no other pods had to be placed with this one."""
+        return self._evaluate_alone(self._ledger.pods.newest(pod), nodes, budget)
+
+    def gang_account(
+        self, pod: Pod, nodes: Sequence[str], budget: CallBudget
+    ) -> AbstractContextManager[GangAccount] | None:
+        """See GangAccounts.of; None for a pod that is in no gang."""
+        gang = gang_of(pod, self._ledger)
+        return None if gang is None else self._gangs.accounts.of(gang, nodes, budget)
 
     def forget_plan(self, pod: Pod) -> None:
         """Drop the plan of the pod's gang, which `evaluate` made, and its holds."""

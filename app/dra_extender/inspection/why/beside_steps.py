@@ -49,8 +49,6 @@ class BesideSteps:
                     steps[each.text] = NextStep(
                         text=each.text, nodes=tuple(nodes[:_MOST_NAMED]), verified=DEVICES_AND_NODES
                     )
-            if steps:
-                break
         return tuple(steps.values())
 
 

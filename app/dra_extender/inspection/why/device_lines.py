@@ -7,7 +7,7 @@ import msgspec
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import age_text, holder_text
-from dra_extender.inspection.why.report import CounterNeed, HolderShare, NearestDevice
+from dra_extender.inspection.why.report import CounterNeed, HolderShare, NearestDevice, PoolGap
 
 _MOST_HOLDERS: Final = 4
 
@@ -33,6 +33,11 @@ def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
         if nearest.detail:
             yield _short(nearest) + _selector(nearest)
         yield from _held(nearest.holders, None, now)
+
+
+def gap_line(pool: PoolGap) -> str:
+    """E.g. `gpu.example.com/node-3: 1 of 2 slices of generation 4`."""
+    return f"{pool.driver}/{pool.pool}: {pool.slices} of {pool.expected} slices of generation {pool.generation}"
 
 
 def _short(nearest: NearestDevice) -> str:

@@ -14,6 +14,7 @@ from dra_extender.cel.explain.relaxation import relaxed
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.why.advice import advice
 from dra_extender.inspection.why.changes import (
     ClaimChanges,
     ProposedChange,
@@ -57,6 +58,7 @@ class NextSteps:
 
     def __init__(self, view: ClusterView, pod: Pod, nearest: NearestDevices) -> None:
         self._view = view
+        self._pod = pod
         self._nearest = nearest
         self._claims = ClaimChanges(view, pod)
         self.trials = Trials(view, pod, self._claims)
@@ -68,6 +70,9 @@ class NextSteps:
             found = self.trials.first(changes, nodes)
             if found is not None:
                 yield found
+        advised = advice(self._view, self._pod, facts.rejection, facts.reason)
+        if advised is not None:
+            yield advised
         if facts.rejection.code in _HELD:
             found = self._ended(facts, nodes)
             if found is not None:

@@ -14,6 +14,7 @@ from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, Node
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
 from dra_extender.inspection.why.no_match import NoMatch
 from dra_extender.inspection.why.report import (
+    DEVICES_ONLY,
     Branch,
     ConstraintValues,
     NearestDevice,
@@ -48,7 +49,7 @@ _ABSENT: Final = ""
 
 
 class Reasons:
-    """The reasons of one evaluation of one pod.  `steps` are found on the way, by their text; `notes` name limits."""
+    """The reasons of one evaluation of one pod, as the cluster is when they are made."""
 
     def __init__(self, view: ClusterView, pod: Pod, result: FilterResult) -> None:
         self._view = view
@@ -57,7 +58,7 @@ class Reasons:
         self._next = NextSteps(view, pod, self._nearest)
         self._nodes = _nodes_by_text(result.texts)
         self._notes: dict[str, None] = {}
-        self.steps: dict[str, NextStep] = {}
+        self._known = [each for group in result.why() for each in self._facts(group)]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -67,13 +68,8 @@ class Reasons:
     def branches(self) -> tuple[Branch, ...]:
         """The reasons by claim and request, most nodes first."""
         found: dict[tuple[str, str], list[NodeReason]] = {}
-        for group in self._result.why():
-            rejection = group.rejection
-            request = (rejection.claim, rejection.request)
-            for facts in self._facts(group):
-                found.setdefault(request, []).append(facts.reason)
-                for step in self._next.of(facts):
-                    self.steps.setdefault(step.text, step)
+        for each in self._known:
+            found.setdefault((each.rejection.claim, each.rejection.request), []).append(each.reason)
         return tuple(
             Branch(
                 claim=claim,
@@ -83,6 +79,14 @@ class Reasons:
             )
             for (claim, request), reasons in found.items()
         )
+
+    def steps(self) -> tuple[NextStep, ...]:
+        """What would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
+        steps: dict[str, NextStep] = {}
+        for each in self._known:
+            for step in self._next.of(each):
+                steps.setdefault(step.text, step)
+        return tuple(sorted(steps.values(), key=lambda each: (each.verified == DEVICES_ONLY, each.text.count(","))))
 
     def _facts(self, group: RejectionGroup) -> Iterator[ReasonFacts]:
         rejection, demand = group.rejection, self._result.demand
@@ -172,7 +176,7 @@ class Reasons:
         code, detail = rejection.code, rejection.detail
         text = f"{code.value}: {detail}" if detail and code is not Code.POOL_INCOMPLETE else code.value
         if code is Code.CLASS_MISSING:
-            near = get_close_matches(detail, list(self._view.ledger.classes), n=1)
+            near = get_close_matches(detail.rpartition(" ")[2], list(self._view.ledger.classes), n=1)
             text += f"; nearest name {near[0]}" if near else ""
         return _reason(rejection, nodes, text, pool=self._gap(rejection, nodes))
 

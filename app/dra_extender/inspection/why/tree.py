@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import Final
 
 from dra_extender.inspection.holders import age_text, printable
-from dra_extender.inspection.why.device_lines import device_lines, place_of
+from dra_extender.inspection.why.device_lines import device_lines, gap_line, place_of
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     AwaitedDevice,
@@ -41,7 +41,7 @@ def _lines(report: WhyReport, width: int) -> Iterator[str]:
     for branch in report.branches:
         yield from _branch(branch, report, width)
     for step in report.next:
-        yield from step_lines(step, _INDENT, width)
+        yield from step_lines(step, _INDENT, width, in_gang=report.gang is not None)
     for note in report.notes:
         yield from wrapped(f"note: {note}", _INDENT, width)
 
@@ -76,7 +76,7 @@ def beside_label(label: str, lines: Sequence[str], width: int) -> Iterator[str]:
     before = label
     for line in lines:
         for part in wrap(line, width - len(label), break_long_words=False) or [""]:
-            yield before + part
+            yield (before + part).rstrip()
             before = " " * len(label)
 
 
@@ -94,8 +94,7 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
         counts = [f"{count} with {value or 'no value'}" for value, count in found_values.values]
         yield f"{found_values.constraint} on {found_values.node}: {', '.join(counts) or 'no device is free'}"
     if reason.pool is not None:
-        pool = reason.pool
-        yield f"{pool.driver}/{pool.pool}: {pool.slices} of {pool.expected} slices of generation {pool.generation}"
+        yield gap_line(reason.pool)
 
 
 def _gang(gang: GangReport, now: float, width: int) -> Iterator[str]:
@@ -104,7 +103,7 @@ def _gang(gang: GangReport, now: float, width: int) -> Iterator[str]:
     columns = max(map(len, states), default=0), max(map(len, names), default=0)
     for place, (each, state, name) in enumerate(zip(gang.members, states, names, strict=True)):
         mark = "└" if place == len(gang.members) - 1 else "├"
-        where = f"{'on ' + _names(each.nodes)}" if each.nodes else ""
+        where = f"on {_names(tuple(dict.fromkeys(each.nodes)))}" if each.nodes else ""
         until = "" if each.until is None else f" for {age_text(max(0.0, each.until - now))}"
         text = "  ".join(part for part in (each.text, where + until) if part)
         yield from beside_label(f"{mark} {state:<{columns[0]}}  {name:<{columns[1]}}  ", [text], width)
@@ -140,9 +139,11 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
     yield from wrapped(text, _INDENT, width)
 
 
-def step_lines(step: NextStep, indent: str, width: int) -> Sequence[str]:
-    """A next step, and where it was found to help."""
-    where = f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
+def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False) -> Sequence[str]:
+    """A next step, and where it was found to help; or that it helps a gang."""
+    where = (
+        "  ok, the gang fits" if in_gang and step.nodes else f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
+    )
     doubt = f" ({DEVICES_ONLY})" if step.verified == DEVICES_ONLY and step.nodes else ""
     return wrapped(f"next  {step.text}{where}{doubt}", indent, width)
 

@@ -14,7 +14,7 @@ from dra_extender.model.pod_group import PodGroup
 MOST_TRIALS: Final = 64
 """Changes that are tried for one pod."""
 _MOST_NODES: Final = 64
-"""Nodes on which a change is tried; the members of a gang are tried on all."""
+"""Nodes on which a change is tried for a single pod."""
 _MOST_NAMED: Final = 3
 _MOST_SINGLE: Final = 8
 _MOST_PAIRED: Final = 4
@@ -30,8 +30,6 @@ class Trials:
         self._claims = claims
         self._trial = TrialView(view)
         self._left = MOST_TRIALS
-        fit = view.node_fit
-        self._needs = None if fit is None else fit.needs(pod.key)
         self._gang = _is_in_gang(view, pod)
 
     @property
@@ -54,22 +52,40 @@ class Trials:
         if self._left <= 0:
             return None
         self._left -= 1
-        asked = tuple(self._view.ledger.nodes) if self._gang else nodes[:_MOST_NODES]
         with self._trial.changed(change.changes):
-            fitting = sorted(self._view.try_on(self._pod, asked).fits)
-        if not fitting:
-            return None
-        fit, needs = self._view.node_fit, self._needs
-        if fit is None or needs is None:
-            return NextStep(text=change.text, nodes=tuple(fitting[:_MOST_NAMED]), verified=DEVICES_ONLY)
-        usable = [name for name in fitting if not fit.refusals(needs, name, released=change.ended)]
+            return self._gang_fits(change) if self._gang else self._fits(change, nodes[:_MOST_NODES])
+
+    def _fits(self, change: ProposedChange, nodes: Sequence[str]) -> NextStep | None:
+        fitting = sorted(self._view.try_on(self._pod, nodes).fits)
+        usable = [name for name in fitting if self._usable(self._pod, name, change)]
         verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
-        return NextStep(text=change.text, nodes=tuple((usable or fitting)[:_MOST_NAMED]), verified=verified)
+        named = tuple((usable or fitting)[:_MOST_NAMED])
+        return NextStep(text=change.text, nodes=named, verified=verified) if fitting else None
+
+    def _gang_fits(self, change: ProposedChange) -> NextStep | None:
+        """Whether as many members as the gang needs get devices at once; each by itself may use its node."""
+        planned = self._view.extender.gang_account(self._pod, tuple(self._view.ledger.nodes))
+        if planned is None:
+            return None
+        with planned as account:
+            placed = account.placed
+        if not placed or len(placed) < account.needed:
+            return None
+        usable = all(self._usable(each.pod, each.node, change) for each in placed)
+        nodes = tuple(dict.fromkeys(each.node for each in placed))
+        verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
+        return NextStep(text=change.text, nodes=nodes[:_MOST_NAMED], verified=verified)
+
+    def _usable(self, pod: Pod, node: str, change: ProposedChange) -> bool:
+        """Whether kube-scheduler's other filters let the pod on the node; False where they cannot be judged."""
+        fit = self._view.node_fit
+        needs = None if fit is None else fit.needs(pod.key)
+        return fit is not None and needs is not None and not fit.refusals(needs, node, released=change.ended)
 
     def ends(self, shares: Sequence[HolderShare], nodes: Sequence[str]) -> NextStep | None:
         """The end of as few as possible of these holders, and of those the ones that free least."""
         amounts = {each.holder.claim: sum(amount for _, amount in each.counters) for each in shares}
-        by_claim = {each.holder.claim: each.holder for each in shares if not each.holder.admin}
+        by_claim = {each.holder.claim: each.holder for each in shares if not (each.holder.admin or each.holder.planned or each.holder.until is not None)}
         holders = sorted(by_claim.values(), key=lambda each: (len(each.consumers), amounts[each.claim], each.claim))
         few = [
             *([each] for each in holders[:_MOST_SINGLE]),

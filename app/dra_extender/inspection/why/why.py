@@ -9,17 +9,22 @@ from typing import Final
 
 import msgspec
 
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.extender_view import held_notes
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import PodCause, cause_of
+from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.reasons import Reasons
-from dra_extender.inspection.why.report import FORMAT, AwaitedDevice, NextStep, WhyReport
+from dra_extender.inspection.why.report import FORMAT, AwaitedDevice, Cause, NextStep, WhyReport
 from dra_extender.inspection.why.reported import reported_reasons
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.conditions import Readiness
+from dra_extender.scheduling.evaluation.result import FilterResult
 
+_OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS})
+_OF_THE_ALLOCATION: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
 _PENDING: Final = Readiness.PENDING.value
 
 
@@ -63,17 +68,38 @@ class _Inquiry:
         made = self._made(found)
         if found.result is None:
             return made
+        if self._pod.pod_group is not None:
+            made, reasons = self._with_gang(made, found.result)
+        else:
+            reasons = Reasons(self._view, self._pod, found.result)
+        branches = reasons.branches() if found.result.codes - _OF_THE_ALLOCATION or not found.result.fits else ()
         beside = BesideSteps(self._view, self._pod)
-        reasons = Reasons(self._view, self._pod, found.result)
-        branches = reasons.branches()
         return msgspec.structs.replace(
             made,
             nodes=len(self._view.ledger.nodes),
             fitting=len(found.result.fits),
             branches=branches,
-            next=(*_awaited_steps(found.awaited), *beside.of(found), *reasons.steps.values()),
+            next=(*made.next, *_awaited_steps(found.awaited), *beside.of(found), *reasons.steps()),
             notes=(*made.notes, *reasons.notes),
         )
+
+    def _with_gang(self, made: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
+        """The report with the plan of the pod's gang, and the reasons against the member that blocks it."""
+        view, nodes = self._view, tuple(self._view.ledger.nodes)
+        planned = view.extender.gang_account(self._pod, nodes)
+        if planned is None:
+            return made, Reasons(view, self._pod, result)
+        with planned as account:
+            if account.waiting:
+                blocker = account.waiting[0]
+                reasons = Reasons(view, blocker, view.extender.evaluate_alone(blocker, nodes))
+            else:
+                reasons = Reasons(view, self._pod, FilterResult() if account.placed else result)
+        gang = gang_report(view, account, reasons.branches())
+        if made.cause in _OF_GANG and gang.placed < max(gang.min_count, 1):
+            made = msgspec.structs.replace(made, cause=Cause.POD_GROUP, summary=gang_summary(gang))
+        notes = (*made.notes, account.limit) if account.limit else made.notes
+        return msgspec.structs.replace(made, gang=gang, notes=notes, next=gang_steps(gang)), reasons
 
     def _made(self, found: PodCause) -> WhyReport:
         pod, facts, now = self._pod, self._facts, self._view.now

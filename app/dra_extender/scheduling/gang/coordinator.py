@@ -15,6 +15,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
+from dra_extender.scheduling.gang.account import GangAccounts
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.holds import GangHolds
@@ -92,6 +93,7 @@ class GangCoordinator:
         self.fairness = uses.fairness
         self._on_assigned = uses.on_assigned
         self._offers = GangOffers(uses.ledger)
+        self.accounts = GangAccounts(uses.ledger, uses.planner, uses.holds)
         self._plans: dict[GroupKey, GangPlan] = {}
         self.plans: Mapping[GroupKey, GangPlan] = MappingProxyType(self._plans)
         uses.fairness.stale.subscribe(self.revoke)

@@ -1,0 +1,69 @@
+"""What helps where no change of the pod does: an object that is missing, waiting, a look at a driver.  None of it can be tried."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.why.report import NextStep, NodeReason
+from dra_extender.model.pod import Pod
+
+_TEMPLATES: Final = "resourceclaimtemplates"
+
+
+def advice(view: ClusterView, pod: Pod, rejection: Rejection, reason: NodeReason) -> NextStep | None:
+    """What helps against this reason; None where nothing can be said."""
+    advise = _BY_CODE.get(rejection.code)
+    text = "" if advise is None else advise(view, pod, rejection, reason)
+    return NextStep(text=text) if text else None
+
+
+def _claim_missing(_: ClusterView, pod: Pod, rejection: Rejection, __: NodeReason) -> str:
+    own = rejection.detail.startswith(f"{pod.namespace}/")
+    return f"create ResourceClaim {rejection.detail}" if own else ""
+
+
+def _not_created(view: ClusterView, pod: Pod, rejection: Rejection, _: NodeReason) -> str:
+    entry = next((each for each in pod.claims if each.name == rejection.claim), None)
+    template = None if entry is None else entry.resource_claim_template_name
+    if not template:
+        return ""
+    if any(each.kind == _TEMPLATES for each in view.origin.missing):
+        return f"look whether ResourceClaimTemplate {pod.namespace}/{template} exists"
+    if view.stored(_TEMPLATES, template, pod.namespace) is None:
+        return f"create ResourceClaimTemplate {pod.namespace}/{template}"
+    return "wait; check kube-controller-manager, which creates the claim"
+
+
+def _group_missing(_: ClusterView, pod: Pod, __: Rejection, ___: NodeReason) -> str:
+    return f"create PodGroup {pod.namespace}/{pod.pod_group}"
+
+
+def _pool_incomplete(_: ClusterView, __: Pod, ___: Rejection, reason: NodeReason) -> str:
+    pool = reason.pool
+    return "" if pool is None else f"wait; check driver {pool.driver}, which publishes the other slices"
+
+
+def _pool_invalid(_: ClusterView, __: Pod, rejection: Rejection, ___: NodeReason) -> str:
+    driver = rejection.detail.removeprefix("pool ").partition("/")[0]
+    return f"check driver {driver}" if rejection.detail.startswith("pool ") else ""
+
+
+def _said(text: str) -> Callable[[ClusterView, Pod, Rejection, NodeReason], str]:
+    return lambda *_: text
+
+
+_BY_CODE: Final[Mapping[Code, Callable[[ClusterView, Pod, Rejection, NodeReason], str]]] = MappingProxyType(
+    {
+        Code.CLAIM_MISSING: _claim_missing,
+        Code.CLAIM_NOT_CREATED: _not_created,
+        Code.CLAIM_DELETING: _said("create the claim again once it is gone"),
+        Code.CLAIM_FULLY_RESERVED: _said("end a pod that uses the claim"),
+        Code.POD_GROUP_MISSING: _group_missing,
+        Code.SELECTOR_INVALID: _said("correct the selector"),
+        Code.SELECTOR_FAILED: _said("correct the selector"),
+        Code.POOL_INCOMPLETE: _pool_incomplete,
+        Code.POOL_INVALID: _pool_invalid,
+    }
+)

@@ -1,0 +1,97 @@
+"""The plan of a gang for people: which members have a place, which one blocks the gang, and why the others wait."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep
+from dra_extender.model.pod import Pod
+
+if TYPE_CHECKING:
+    from dra_extender.scheduling.gang.account import GangAccount
+
+_MOST_NAMES: Final = 100
+
+
+def gang_report(view: ClusterView, account: "GangAccount", branches: Sequence[Branch]) -> GangReport:
+    """The gang with its members by state; `branches` say why the first member that has no place gets no devices."""
+    group = account.group
+    total = len(account.decided) + len(account.placed) + len(account.waiting) + len(account.unready)
+    return GangReport(
+        pod_group="/".join(group.metadata.key),
+        min_count=group.min_count or 0,
+        total=total,
+        placed=len(account.decided) + len(account.placed),
+        members=tuple(_members(view, account, branches)),
+    )
+
+
+def gang_summary(gang: GangReport) -> str:
+    """E.g. `PodGroup ml/train: 5 of 8 placed, all 8 needed`."""
+    needed = "all" if gang.min_count >= gang.total else "at least"
+    exist = "" if gang.total >= gang.min_count else f", {gang.total} {'exists' if gang.total == 1 else 'exist'}"
+    placed = f"{gang.placed} of {max(gang.total, gang.min_count)} placed"
+    return f"PodGroup {gang.pod_group}: {placed}, {needed} {gang.min_count} needed{exist}"
+
+
+def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
+    """How many members have to be created, if too few exist."""
+    lacking = gang.min_count - gang.total
+    if lacking <= 0:
+        return ()
+    return (
+        NextStep(text=f"create {lacking} more {'member' if lacking == 1 else 'members'} of PodGroup {gang.pod_group}"),
+    )
+
+
+def _members(view: ClusterView, account: "GangAccount", branches: Sequence[Branch]) -> Iterator[GangMembers]:
+    yield from _decided(view, account.decided)
+    if account.placed:
+        yield GangMembers(
+            state=MemberState.PLACED,
+            names=tuple(each.pod.name for each in account.placed[:_MOST_NAMES]),
+            nodes=tuple(each.node for each in account.placed[:_MOST_NAMES]),
+        )
+    blocks = account.needed > len(account.placed)
+    for each in account.waiting[:1]:
+        state = MemberState.BLOCKED if blocks else MemberState.WAITING
+        yield GangMembers(state=state, names=(each.name,), text=_blocker_text(branches))
+    rest = account.waiting[1:]
+    if rest:
+        yield GangMembers(state=MemberState.WAITING, names=tuple(each.name for each in rest[:_MOST_NAMES]))
+    for pod, rejection in account.unready[:_MOST_NAMES]:
+        yield GangMembers(state=MemberState.UNREADY, names=(pod.name,), text=rejection.text)
+
+
+def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]:
+    """Members that run, whose claims are allocated, or for which the running service holds devices until a time."""
+    bound = [each for each in decided if each.node_name]
+    held = [each for each in decided if not each.node_name and view.ledger.holds.of_pod(each.uid)]
+    others = [each for each in decided if not each.node_name and each not in held]
+    if bound:
+        nodes = tuple(each.node_name for each in bound[:_MOST_NAMES])
+        yield GangMembers(state=MemberState.BOUND, names=tuple(each.name for each in bound[:_MOST_NAMES]), nodes=nodes)
+    if others:
+        yield GangMembers(state=MemberState.ALLOCATED, names=tuple(each.name for each in others[:_MOST_NAMES]))
+    if held:
+        nodes = tuple(next(iter(hold.placements)) for each in held for hold in view.ledger.holds.of_pod(each.uid)[:1])
+        until = {each.claim_uid: each.until for each in view.held.holds}
+        ends = [until.get(hold.claim_uid) for each in held for hold in view.ledger.holds.of_pod(each.uid)]
+        yield GangMembers(
+            state=MemberState.PLACED,
+            names=tuple(each.name for each in held[:_MOST_NAMES]),
+            nodes=nodes[:_MOST_NAMES],
+            text="held",
+            until=min((each for each in ends if each is not None), default=None),
+        )
+
+
+def _blocker_text(branches: Sequence[Branch]) -> str:
+    """The reason against most nodes, for each request."""
+    texts = []
+    for each in branches:
+        if each.reasons:
+            reason = each.reasons[0]
+            where = f"{each.request or each.claim}: " if each.request or each.claim else ""
+            texts.append(f"{where}{reason.text} on {reason.nodes} {'node' if reason.nodes == 1 else 'nodes'}")
+    return "; ".join(texts)

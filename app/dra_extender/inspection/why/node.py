@@ -1,0 +1,126 @@
+"""Every device of one node, and why each request of one pod can or cannot have it."""
+
+from typing import Final
+
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.devices import UnknownNodeError
+from dra_extender.inspection.objects import Origin
+from dra_extender.inspection.why.nearest import NearestDevices
+from dra_extender.inspection.why.reasons import pool_gaps
+from dra_extender.inspection.why.report import NearestDevice, PoolGap
+from dra_extender.inspection.why.why import known_pod
+from dra_extender.model.api_json import Value
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+
+NODE_FORMAT: Final = "dra-extender.io/why-node/v1"
+MOST_DEVICES: Final = 2_000
+"""Devices of a node that are listed for one request."""
+
+
+class DeviceVerdictReport(Value, frozen=True):
+    """A device and why a request cannot have it by itself; without code it can.  `text` is the message of the code."""
+
+    device: NearestDevice
+    code: str = ""
+    text: str = ""
+
+
+class RequestReport(Value, frozen=True):
+    """Every device of the node for one request of one claim; `wanted` e.g. `1 x gpu.example.com`, `free` that many it can have."""
+
+    claim: str
+    request: str
+    wanted: str
+    free: int
+    devices: tuple[DeviceVerdictReport, ...]
+
+
+class NodeDevicesReport(Value, frozen=True):
+    """What one pod could have on one node.
+
+    `fits`: its devices, all at once.  `text` is the reason if it does not.  `beside` are the reasons beside devices, as far as
+    `why` judges them.  `pools` are incomplete pools of the node, which offer nothing.
+    """
+
+    format: str
+    pod: str
+    node: str
+    fits: bool
+    origin: Origin
+    text: str = ""
+    beside: tuple[str, ...] = ()
+    pools: tuple[PoolGap, ...] = ()
+    requests: tuple[RequestReport, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) -> NodeDevicesReport:
+    """Every device of the node with its verdict for each request of the pod's claims that are not allocated; the pod by itself.
+
+    Raises:
+        UnknownPodError: there is no such pod.
+        UnknownNodeError: there is no such node.
+    """
+    pod = known_pod(view, namespace, name)
+    node = view.ledger.nodes.get(node_name)
+    if node is None:
+        raise UnknownNodeError(f"node {node_name} does not exist in {view.origin.source}")
+    result = view.extender.evaluate_alone(pod, (node_name,))
+    found = result.reasons.get(result.texts.get(node_name, ""))
+    pools = view.extender.pools_of(node)
+    notes = [f"{each.kind}: {each.reason}" for each in view.unreadable]
+    requests = () if result.demand is None else _requests(view, result.demand, node)
+    if any(len(each.devices) == MOST_DEVICES for each in requests):
+        notes.append(f"the first {MOST_DEVICES} devices are listed")
+    return NodeDevicesReport(
+        format=NODE_FORMAT,
+        pod=pod.key,
+        node=node_name,
+        fits=node_name in result.fits,
+        origin=view.origin,
+        text="" if found is None else found[1].text,
+        beside=_beside(view, pod, node_name),
+        pools=() if pools is None else pool_gaps(pools.unusable),
+        requests=requests,
+        notes=tuple(notes),
+    )
+
+
+def _beside(view: ClusterView, pod: Pod, node: str) -> tuple[str, ...]:
+    fit = view.node_fit
+    needs = None if fit is None else fit.needs(pod.key)
+    return () if fit is None or needs is None else tuple(each.text for each in fit.refusals(needs, node))
+
+
+def _requests(view: ClusterView, demand: Demand, node: Node) -> tuple[RequestReport, ...]:
+    nearest = NearestDevices(view)
+    return tuple(
+        _request(view, nearest, demand, node, (claim.label, option))
+        for claim in demand.claims
+        for request in claim.requests
+        for option in request.options
+    )
+
+
+def _request(
+    view: ClusterView, nearest: NearestDevices, demand: Demand, node: Node, place: tuple[str, SearchableRequest]
+) -> RequestReport:
+    claim, option = place
+    accounts = list(view.extender.accounts(demand, node, (claim, option.name)))
+    devices = [
+        DeviceVerdictReport(
+            device=nearest.described(node, each),
+            code="" if each.code is None else each.code.name,
+            text="" if each.code is None else each.code.value,
+        )
+        for each in accounts[:MOST_DEVICES]
+    ]
+    return RequestReport(
+        claim=claim,
+        request=option.name,
+        wanted=option.text,
+        free=sum(each.code is None for each in accounts),
+        devices=tuple(devices),
+    )

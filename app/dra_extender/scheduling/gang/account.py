@@ -1,0 +1,123 @@
+"""How far a gang would come: which of its members get devices at once, and which member is the first that gets none."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import PodGroup
+from dra_extender.scheduling.gang.assignment import Assignment
+from dra_extender.scheduling.gang.holds import GangHolds
+from dra_extender.scheduling.gang.offers import OfferedNodes
+from dra_extender.scheduling.gang.planner import GangPlanner
+from dra_extender.scheduling.permit.members import MemberCandidate, existing_members, take_snapshot, too_large
+from dra_extender.scheduling.search_time.time_slices import CallBudget
+
+_NUMBER: Final = re.compile(r"\d+")
+_DIGITS: Final = 18
+
+
+class PlacedMember(NamedTuple):
+    """A member that gets its devices on a node."""
+
+    pod: Pod
+    node: str
+
+
+class GangAccount(NamedTuple):
+    """The members of a gang by state, each in the order of their names with numbers in the order of their values.
+
+    `decided` run, or have all their claims allocated or held.  `placed` get devices at once, and the first of `waiting` gets none
+    beside them.  `unready` members have claims that are not ready.  `needed`: so many of `placed` and `waiting` must get devices.
+    `limit` says why nothing was planned, or that a plan was not searched to its end.
+    """
+
+    group: PodGroup
+    needed: int
+    decided: tuple[Pod, ...] = ()
+    placed: tuple[PlacedMember, ...] = ()
+    waiting: tuple[Pod, ...] = ()
+    unready: tuple[tuple[Pod, Rejection], ...] = ()
+    limit: str = ""
+
+
+class GangAccounts:
+    """Makes accounts of gangs: a plan of all members that the gang needs, else of as many of the first ones as fit."""
+
+    def __init__(self, ledger: Ledger, planner: GangPlanner, holds: GangHolds) -> None:
+        self._ledger = ledger
+        self._planner = planner
+        self._holds = holds
+
+    @contextmanager
+    def of(self, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> Iterator[GangAccount]:
+        """The account of a gang whose members may go to these nodes.  Inside, the devices of the `placed` members are held."""
+        snapshot = take_snapshot(group, self._ledger)
+        candidates = sorted(snapshot.candidates, key=lambda each: _in_order(each.pod))
+        uids = {each.pod.uid for each in candidates} | {pod.uid for pod, _ in snapshot.missing}
+        decided = (pod for pod in existing_members(group, self._ledger) if pod.uid not in uids)
+        account = GangAccount(
+            group=group,
+            needed=snapshot.needed,
+            decided=tuple(sorted(decided, key=_in_order)),
+            waiting=tuple(each.pod for each in candidates),
+            unready=tuple(sorted(snapshot.missing, key=lambda each: _in_order(each[0]))),
+        )
+        refusal = too_large(group, self._ledger)
+        if refusal is not None or not candidates:
+            yield account._replace(limit="" if refusal is None else refusal.detail)
+            return
+        plan, limited = self._plan(candidates, max(snapshot.needed, 1), nodes, budget)
+        self._holds.place(group, plan, candidates)
+        try:
+            yield account._replace(
+                placed=tuple(
+                    PlacedMember(each.pod, plan[each.pod.uid].node) for each in candidates if each.pod.uid in plan
+                ),
+                waiting=tuple(each.pod for each in candidates if each.pod.uid not in plan),
+                limit="a plan was not searched to its end" if limited else "",
+            )
+        finally:
+            self._holds.release(plan)
+
+    def _plan(
+        self,
+        candidates: Sequence[MemberCandidate],
+        needed: int,
+        nodes: Sequence[str],
+        budget: CallBudget,
+    ) -> tuple[dict[str, Assignment], bool]:
+        """Assignments for all that are needed, else for the most of the first members; whether a search was cut short."""
+        limited = False
+
+        def planned(count: int, least: int) -> dict[str, Assignment]:
+            nonlocal limited
+            chosen = candidates[:count]
+            offered = OfferedNodes({}, frozenset(nodes), chosen[0].pod.uid, {}, nodes)
+            result = self._planner.plan(chosen[0].pod.uid, chosen, least, offered, budget)
+            limited |= result.limited
+            return dict(result.assignments)
+
+        whole = planned(len(candidates), min(needed, len(candidates)))
+        if whole:
+            return whole, limited
+        best: dict[str, Assignment] = {}
+        fitting, failing = 0, len(candidates)
+        while failing - fitting > 1:
+            middle = (fitting + failing) // 2
+            found = planned(middle, middle)
+            if len(found) == middle:
+                best, fitting = found, middle
+            else:
+                failing = middle
+        return best, limited
+
+
+def _in_order(pod: Pod) -> tuple[tuple[str, int], ...]:
+    """The parts of the name: texts, and the numbers between them by value."""
+    texts = _NUMBER.split(pod.name)
+    numbers = [int(each[:_DIGITS]) for each in _NUMBER.findall(pod.name)]
+    return tuple(zip(texts, [*numbers, -1], strict=True))
