@@ -45,7 +45,7 @@ def test_first_members_that_fit_are_placed_and_held_only_while_they_are_looked_a
 
     found = account(made.view(), "worker-10")
 
-    assert names(found) == (["worker-1", "worker-2", "worker-3", "worker-4"], ["worker-5", "worker-10"])
+    assert names(found) == (["worker-1", "worker-10", "worker-2", "worker-3"], ["worker-4", "worker-5"])
     assert {each.node for each in found.placed} == {"n1", "n2"}
     assert found.needed == 6
 

@@ -10,6 +10,8 @@ from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.redaction.redact import Redacted, redacted
 from dra_extender.inspection.why.why import why
 
+_NEAREST_NAME = re.compile('; nearest name [^"]*')
+
 
 def redacted_with(objects: ClusterObjects, seed: int = 0) -> Redacted:
     """The objects with names that this seed draws."""
@@ -32,12 +34,15 @@ class NamesPutBack:
 
 
 def answers(objects: ClusterObjects) -> list[str]:
-    """What is said of every pod, of each node for each pod, and of all devices; without where the objects come from."""
+    """What is said of every pod, of each node for each pod, and of all devices; without where the objects come from.
+
+    Nor with the class that has the nearest name: other names are near each other.
+    """
     view = ClusterView(objects)
     found = []
     for pod in sorted(view.ledger.pods.all(), key=lambda each: each.key):
         report = msgspec.structs.replace(why(view, pod.namespace, pod.name), origin=None)
-        found.append(msgspec.json.encode(report).decode())
+        found.append(_NEAREST_NAME.sub("", msgspec.json.encode(report).decode()))
         if not pod.node_name:
             result = view.evaluate(pod)
             found.append(msgspec.json.encode((list(result.fits), dict(result.texts))).decode())

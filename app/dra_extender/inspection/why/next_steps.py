@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
@@ -114,11 +115,9 @@ class NextSteps:
                 yield self._with_class(rejection, name)
 
     def _other_classes(self, rejection: Rejection, option: SearchableRequest) -> Iterator[ProposedChange | None]:
-        """Other classes, those with a name like that of the present one first."""
-        present = option.device_class.name
-        others = sorted(set(self._view.ledger.classes) - {present})
-        near = get_close_matches(present, others, n=_MOST_CLASSES, cutoff=0.0)
-        for name in near:
+        """The other classes."""
+        others = (name for name in sorted(self._view.ledger.classes) if name != option.device_class.name)
+        for name in islice(others, _MOST_CLASSES):
             yield self._with_class(rejection, name)
 
     def _with_class(self, rejection: Rejection, name: str) -> ProposedChange | None:

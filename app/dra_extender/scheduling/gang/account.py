@@ -1,9 +1,8 @@
 """How far a gang would come: which of its members get devices at once, and which member is the first that gets none."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.ledger.ledger import Ledger
@@ -16,9 +15,6 @@ from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.permit.members import MemberCandidate, existing_members, take_snapshot, too_large
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
-_NUMBER: Final = re.compile(r"\d+")
-_DIGITS: Final = 18
-
 
 class PlacedMember(NamedTuple):
     """A member that gets its devices on a node."""
@@ -28,7 +24,7 @@ class PlacedMember(NamedTuple):
 
 
 class GangAccount(NamedTuple):
-    """The members of a gang by state, each in the order of their names with numbers in the order of their values.
+    """The members of a gang by state, each in the order of their names.
 
     `decided` run, or have all their claims allocated or held.  `placed` get devices at once, and the first of `waiting` gets none
     beside them.  `unready` members have claims that are not ready.  `needed`: so many of `placed` and `waiting` must get devices.
@@ -56,15 +52,15 @@ class GangAccounts:
     def of(self, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> Iterator[GangAccount]:
         """The account of a gang whose members may go to these nodes.  Inside, the devices of the `placed` members are held."""
         snapshot = take_snapshot(group, self._ledger)
-        candidates = sorted(snapshot.candidates, key=lambda each: _in_order(each.pod))
+        candidates = snapshot.candidates
         uids = {each.pod.uid for each in candidates} | {pod.uid for pod, _ in snapshot.missing}
         decided = (pod for pod in existing_members(group, self._ledger) if pod.uid not in uids)
         account = GangAccount(
             group=group,
             needed=snapshot.needed,
-            decided=tuple(sorted(decided, key=_in_order)),
+            decided=tuple(decided),
             waiting=tuple(each.pod for each in candidates),
-            unready=tuple(sorted(snapshot.missing, key=lambda each: _in_order(each[0]))),
+            unready=snapshot.missing,
         )
         refusal = too_large(group, self._ledger)
         if refusal is not None or not candidates:
@@ -114,10 +110,3 @@ class GangAccounts:
             else:
                 failing = middle
         return best, limited
-
-
-def _in_order(pod: Pod) -> tuple[tuple[str, int], ...]:
-    """The parts of the name: texts, and the numbers between them by value."""
-    texts = _NUMBER.split(pod.name)
-    numbers = [int(each[:_DIGITS]) for each in _NUMBER.findall(pod.name)]
-    return tuple(zip(texts, [*numbers, -1], strict=True))
