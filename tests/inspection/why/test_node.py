@@ -2,8 +2,8 @@
 
 import pytest
 from dra_extender.inspection.devices import UnknownNodeError
+from dra_extender.inspection.why.lists import node_tree
 from dra_extender.inspection.why.node import NodeDevicesReport, why_on_node
-from dra_extender.inspection.why.node_tree import node_tree
 from dra_extender.inspection.why.why import UnknownPodError
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_slice
@@ -67,8 +67,8 @@ def test_each_request_has_each_device_of_the_node_with_its_verdict(made: MadeClu
 
 def test_tree_has_a_line_for_each_device_and_what_keeps_it_away(made: MadeCluster) -> None:
     assert node_tree(asked(made)) == (
-        "ml/train on n1  claim gpu: request nic: matching devices are tainted: nic-0 has\n"
-        "    taint example.com/cable:NoSchedule\n"
+        'ml/train on n1  claim "gpu", request "nic": matching devices are tainted: nic-0\n'
+        "    has taint example.com/cable:NoSchedule\n"
         "└ claim gpu, request gpu (1 x gpu): 1 free by themselves\n"
         "  n1/mig-0  matching devices are in use\n"
         "            held by ml/old\n"
@@ -89,7 +89,7 @@ def test_node_without_devices_and_what_is_beside_devices_are_said(made: MadeClus
     made.add(resource_slice("half", node="n2", devices=[device("gpu-0")], slice_count=3, generation=4))
 
     assert node_tree(asked(made, "n2")) == (
-        "ml/train on n2  claim gpu: request gpu: resource pool is being updated: pool\n"
+        'ml/train on n2  claim "gpu", request "gpu": resource pool is being updated: pool\n'
         "    gpu.example.com/n2 has 1 of 3 slices\n"
         "  beside devices: node(s) were unschedulable\n"
         "  incomplete: gpu.example.com/n2: 1 of 3 slices of generation 4\n"

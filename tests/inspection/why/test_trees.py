@@ -184,7 +184,7 @@ def something_that_is_not_judged(made: MadeCluster) -> None:
     "  1 node   no device of driver gpu.example.com\n"
     "  1 node   no device matches the selectors; nearest n5/gpu-0\n"
     '           model is "B", wanted "A" (request selector 1)\n'
-    "  1 node   no devices on this node\n"
+    "  1 node   no devices on the node\n"
     "  next  have DeviceClass large ask for memory >= 40Gi  ok on n2\n"
     '  next  ask for model == "B"  ok on n5\n'
 )

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from dra_extender.inspection.why.lists import waiting_tree
 from dra_extender.inspection.why.report import Cause
 from dra_extender.inspection.why.waiting import waiting
-from dra_extender.inspection.why.waiting_tree import waiting_tree
 
 from tests.controlplane.objects import device, device_class, pod, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster

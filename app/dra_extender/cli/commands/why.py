@@ -30,11 +30,10 @@ def command(
     """
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.devices import UnknownNodeError
+    from dra_extender.inspection.why.lists import node_tree, waiting_tree
     from dra_extender.inspection.why.node import why_on_node
-    from dra_extender.inspection.why.node_tree import node_tree
     from dra_extender.inspection.why.tree import tree
     from dra_extender.inspection.why.waiting import waiting
-    from dra_extender.inspection.why.waiting_tree import waiting_tree
     from dra_extender.inspection.why.why import UnknownPodError, why
 
     if pod is None and node is not None:
