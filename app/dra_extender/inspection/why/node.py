@@ -68,6 +68,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     if node is None:
         raise UnknownNodeError(f"node {node_name} does not exist in {view.origin.source}")
     result = view.extender.evaluate_alone(pod, (node_name,))
+    view.hold_again()
     found = result.reasons.get(result.texts.get(node_name, ""))
     pools = view.extender.pools_of(node)
     notes = [f"{each.kind}: {each.reason}" for each in view.unreadable]

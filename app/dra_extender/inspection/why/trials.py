@@ -85,7 +85,11 @@ class Trials:
     def ends(self, shares: Sequence[HolderShare], nodes: Sequence[str]) -> NextStep | None:
         """The end of as few as possible of these holders, and of those the ones that free least."""
         amounts = {each.holder.claim: sum(amount for _, amount in each.counters) for each in shares}
-        by_claim = {each.holder.claim: each.holder for each in shares if not (each.holder.admin or each.holder.planned or each.holder.until is not None)}
+        by_claim = {
+            each.holder.claim: each.holder
+            for each in shares
+            if not (each.holder.admin or each.holder.planned or each.holder.until is not None)
+        }
         holders = sorted(by_claim.values(), key=lambda each: (len(each.consumers), amounts[each.claim], each.claim))
         few = [
             *([each] for each in holders[:_MOST_SINGLE]),

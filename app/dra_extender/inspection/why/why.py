@@ -95,6 +95,7 @@ class _Inquiry:
                 reasons = Reasons(view, blocker, view.extender.evaluate_alone(blocker, nodes))
             else:
                 reasons = Reasons(view, self._pod, FilterResult() if account.placed else result)
+        view.hold_again()
         gang = gang_report(view, account, reasons.branches())
         if made.cause in _OF_GANG and gang.placed < max(gang.min_count, 1):
             made = msgspec.structs.replace(made, cause=Cause.POD_GROUP, summary=gang_summary(gang))
