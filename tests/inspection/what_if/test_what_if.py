@@ -151,6 +151,34 @@ async def test_pods_of_daemon_sets_stay_on_a_drained_node(made: MadeCluster) -> 
     assert (report.pods, report.changes) == ((), ("node n1 cordoned, 0 pods evicted, 1 stay",))
 
 
+async def test_pods_without_devices_are_placed_after_the_others_where_there_is_room(made: MadeCluster) -> None:
+    for name, priority in (("plain-0", 10), ("plain-1", 10)):
+        made.pod(name, request("gpu", "gpu"), priority=priority, cpu="40")
+        del made.objects["pods"][-1]["spec"]["resourceClaims"]
+    made.pod("train", request("gpu", "gpu"), cpu="40")
+
+    report = await what_if(made.cluster())
+
+    assert landing(report) == {"plain-0": "n1", "plain-1": "waits", "train": "n2"}
+    assert [each.pod for each in report.pods if each.plain] == ["ml/plain-0", "ml/plain-1"]
+    assert table(report).splitlines()[:5] == [
+        "next 2 pods land and 1 waits",
+        "",
+        "POD       NOW    NEXT",
+        "ml/train  waits  lands on n2 (gpu-0)",
+        "of those that ask for no devices 1 pod lands and 1 waits",
+    ]
+
+
+async def test_pod_without_devices_that_a_drain_evicts_moves_too(made: MadeCluster) -> None:
+    made.pod("plain", request("gpu", "gpu"))
+    spec = made.objects["pods"][-1]["spec"]
+    del spec["resourceClaims"]
+    spec["nodeName"] = "n1"
+    report = await what_if(made.cluster(), Changes(drained=["n1"]))
+    assert landing(report) == {"old": "n2", "plain": "n2"}
+
+
 async def test_copies_of_a_node_have_its_devices_under_new_names(made: MadeCluster) -> None:
     for name in ("a", "b", "c"):
         made.pod(name, request("gpu", "gpu"))

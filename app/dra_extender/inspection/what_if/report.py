@@ -64,7 +64,8 @@ class PodOutcome(Value, frozen=True):
 class PodRow(Value, frozen=True):
     """A pod before and after the changes; without changes `before` is where it stands now.
 
-    `evicted`: a drain or an end of the pod moves it.  `claims`: what becomes of the claims that it had.
+    `evicted`: a drain or an end of the pod moves it.  `claims`: what becomes of the claims that it had.  `plain`: it asks for no
+    devices; such pods are placed after the others.
     """
 
     pod: str
@@ -72,6 +73,7 @@ class PodRow(Value, frozen=True):
     after: PodOutcome
     evicted: bool = False
     claims: tuple[ClaimFate, ...] = ()
+    plain: bool = False
 
 
 class StrandedCounter(Value, frozen=True):

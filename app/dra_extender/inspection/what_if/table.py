@@ -45,14 +45,17 @@ def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
     yield from _wrapped(_summary(report), "", width)
     for sentence in report.changes:
         yield from _wrapped(sentence, _INDENT, width)
-    shown = [each for each in report.pods if not report.changes or _differs(each)]
+    shown = [each for each in report.pods if (_differs(each) if report.changes else not each.plain)]
     if shown:
         yield ""
         header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
         yield from _columns([header, *(_cells(each) for each in shown)], width)
     same = len(report.pods) - len(shown)
-    if same:
+    if same and report.changes:
         yield f"{same} {'pod stands' if same == 1 else 'pods stand'} as without the changes"
+    elif same:
+        plain = _counts(each.after for each in report.pods if each.plain)
+        yield f"of those that ask for no devices {plain}"
     yield from _waiting([each for each in shown if each.after.kind is OutcomeKind.WAITS], width)
     yield from _conditions(shown, width)
     yield from _fates([each for each in shown if each.evicted], width)

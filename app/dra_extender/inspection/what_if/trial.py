@@ -28,10 +28,13 @@ NODE_FIT: Final = "NODE_FIT"
 """The code of nodes that kube-scheduler's own filters refuse."""
 MOST_PODS: Final = 5_000
 """Waiting pods that are placed; those after them in the queue are said to be left out."""
+_LEFT_OUT: Final = f"not tried: {MOST_PODS} pods are before it in the queue"
 NAMESPACE_SECONDS: Final = 60.0
 """Time after which no further pods of a namespace are placed in one trial."""
 _BIND_SECONDS: Final = 60.0
 """A bind of a trial has nothing to wait for; one that waits all the same ends then."""
+_FOR_KUBE_SCHEDULER: Final = "node(s): "
+"""How a refusal begins that kube-scheduler prints behind the number of nodes."""
 _MARK: Final = b"indingConditions"
 _PODS: Final = "pods"
 _CLAIMS: Final = "resourceclaims"
@@ -110,7 +113,7 @@ class Trial:
         outcomes = {each.pod.uid: _gated(each.gates) for each in queue if each.gates}
         pending = [each.pod for each in queue if not each.gates]
         for left_out in pending[MOST_PODS:]:
-            outcomes[left_out.uid] = _waits(f"not tried: {MOST_PODS} pods are before it in the queue")
+            outcomes[left_out.uid] = _waits(_LEFT_OUT)
         pending = pending[:MOST_PODS]
         landed = True
         while pending and landed:
@@ -120,6 +123,23 @@ class Trial:
             outcomes.update(found)
             landed = any(each.kind is OutcomeKind.LANDS for each in found.values())
             pending = [pod for pod in pending if found[pod.uid].kind is not OutcomeKind.LANDS]
+        return outcomes
+
+    async def place_others(self) -> dict[str, PodOutcome]:
+        """Place the pods that wait and ask for no devices, each on the allowed node with the fewest pods; outcomes by UID."""
+        pods = Counter(each.node_name for each in self.view.ledger.pods.all() if not each.finished)
+        outcomes: dict[str, PodOutcome] = {}
+        for pod, gates in ((each.pod, each.gates) for each in self.waiting()):
+            if pod.needs_devices or self._needed(pod) is not None:
+                continue
+            if gates or len(outcomes) >= MOST_PODS:
+                outcomes[pod.uid] = _gated(gates) if gates else _waits(_LEFT_OUT)
+                continue
+            candidates = self._fit.of(pod)
+            node = min(candidates.nodes, key=lambda name: (pods[name], name), default="")
+            choice = _Choice(pod, node, reasons=counted(candidates.refused.values()))
+            pods[node] += 1
+            outcomes[pod.uid] = await self._bind(choice, asyncio.Event()) if node else _refused(choice)
         return outcomes
 
     async def place(self, pod: Pod) -> PodOutcome:
@@ -211,7 +231,7 @@ class Trial:
         if needed is not None and len(chosen) < needed:
             self._cluster.trial_clock.advance(self.view.options.hold_seconds + 1)
             return {each.pod.uid: _held_back(each, needed, len(chosen)) for each in choices}
-        outcomes = {each.pod.uid: PodOutcome(kind=OutcomeKind.WAITS, reasons=each.reasons) for each in choices}
+        outcomes = {each.pod.uid: _refused(each) for each in choices}
         # The members of a gang wait for each other at the permit: one that fails ends the waiting of the others.
         disconnected = asyncio.Event()
         bound = await asyncio.gather(*(self._bind(each, disconnected) for each in chosen))
@@ -225,7 +245,8 @@ class Trial:
             answer = await extender.filter(pod, candidates.nodes)
             if not answer.fitting:
                 refused = {**answer.failed, **answer.unresolvable}
-                return _Choice(pod, reasons=counted((*candidates.refused.values(), *refused.values())))
+                texts = [each.removeprefix(_FOR_KUBE_SCHEDULER) for each in refused.values()]
+                return _Choice(pod, reasons=counted((*candidates.refused.values(), *texts)))
             scores = dict(await extender.prioritize(pod, answer.fitting))
         except RetryableError as problem:
             return _Choice(pod, reasons=(ReasonCount(nodes=0, text=str(problem)),))
@@ -288,6 +309,10 @@ def _waits(text: str) -> PodOutcome:
     return PodOutcome(kind=OutcomeKind.WAITS, reasons=(ReasonCount(nodes=0, text=text),))
 
 
+def _refused(choice: _Choice) -> PodOutcome:
+    return PodOutcome(kind=OutcomeKind.WAITS, reasons=choice.reasons)
+
+
 def _gated(gates: Sequence[str]) -> PodOutcome:
     return _waits(f"scheduling gates: {', '.join(gates)}")
 
@@ -295,5 +320,5 @@ def _gated(gates: Sequence[str]) -> PodOutcome:
 def _held_back(choice: _Choice, needed: int, fitting: int) -> PodOutcome:
     """A member whose gang does not fit as a whole."""
     if choice.reasons:
-        return PodOutcome(kind=OutcomeKind.WAITS, reasons=choice.reasons)
+        return _refused(choice)
     return _waits(f"its PodGroup needs {needed} more members with a node, {fitting} fit")

@@ -54,7 +54,7 @@ async def what_if(
     applied = AppliedChanges(copy, changes)
     after, trial = await _placed(copy)
     rows = _rows(_now(after) if before is None else before, after, applied)
-    filled, notes = None, list(_notes(trial, after))
+    filled, notes = None, list(_notes(trial))
     if subject is not None:
         found = find_subject(trial, subject)
         notes += found.notes
@@ -72,10 +72,11 @@ async def what_if(
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """Outcomes of the pods that were placed, by key, and the pods that had a node already."""
+    """Outcomes of the pods that were placed, by key, and the pods that had a node already; `plain` ask for no devices."""
 
     outcomes: Mapping[Key, PodOutcome]
     running: Mapping[Key, PodOutcome]
+    plain: frozenset[Key] = frozenset()
 
 
 async def _placed(copy: WorkingCopy) -> tuple[_Placed, Trial]:
@@ -88,9 +89,10 @@ async def _placed(copy: WorkingCopy) -> tuple[_Placed, Trial]:
         for pod in trial.view.ledger.pods.all()
         if pod.node_name and not pod.finished
     }
-    outcomes = await trial.place_all()
+    outcomes = await trial.place_all() | await trial.place_others()
     by_key = {(pods[uid].namespace, pods[uid].name): outcome for uid, outcome in outcomes.items()}
-    return _Placed(by_key, running), trial
+    plain = frozenset((pod.namespace, pod.name) for pod in trial.view.ledger.pods.all() if not pod.needs_devices)
+    return _Placed(by_key, running, plain), trial
 
 
 async def _before(objects: ClusterObjects) -> _Placed:
@@ -101,7 +103,7 @@ async def _before(objects: ClusterObjects) -> _Placed:
 
 def _now(after: _Placed) -> _Placed:
     """Where the pods stand now: those that are placed wait."""
-    return _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running)
+    return _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running, after.plain)
 
 
 def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[PodRow]:
@@ -115,13 +117,10 @@ def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[
             after=will,
             evicted=key in applied.evicted,
             claims=moved.get(key, ()),
+            plain=key in after.plain or key in before.plain,
         )
 
 
-def _notes(trial: Trial, after: _Placed) -> Iterator[str]:
+def _notes(trial: Trial) -> Iterator[str]:
     for each in trial.view.unreadable:
         yield f"{each.kind}: {each.reason}"
-    others = sum((each.pod.namespace, each.pod.name) not in after.outcomes for each in trial.waiting())
-    if others:
-        verb = "pod that waits asks" if others == 1 else "pods that wait ask"
-        yield f"{others} {verb} for no devices, and what they need of nodes is not counted"
