@@ -53,7 +53,9 @@ def findings(text: str, *flags: str) -> list[dict[str, object]]:
 def test_the_examples_lint_clean_except_for_what_is_wrong_on_purpose() -> None:
     result = lint(EXAMPLES, "--strict")
     assert result.exit_code == 0
-    assert re.fullmatch(r"\d+ expressions: 0 errors, 0 warnings, 2 expected", result.stdout.splitlines()[-1])
+    assert re.fullmatch(
+        r"\d+ objects, \d+ expressions: 0 errors, 0 warnings, 2 expected", result.stdout.splitlines()[-1]
+    )
 
 
 def test_an_error_tells_file_line_finding_and_suggestion_and_fails(tmp_path: Path) -> None:
@@ -66,7 +68,7 @@ def test_an_error_tells_file_line_finding_and_suggestion_and_fails(tmp_path: Pat
     assert first.endswith("[value-suffix]")
     assert second.strip() == "in ResourceClaim c, spec.devices.requests[0].exactly.selectors[0].cel.expression"
     assert third.strip() == "write device.attributes[device.driver].type"
-    assert last == "1 expression: 1 error, 0 warnings, 0 expected"
+    assert last == "1 object, 1 expression: 1 error, 0 warnings, 0 expected"
 
 
 def test_a_warning_fails_only_if_asked_to() -> None:
@@ -132,7 +134,7 @@ def test_the_class_of_a_request_says_what_needs_no_guard() -> None:
 def test_selectors_of_templates_alternatives_lists_older_versions_and_derived_attributes_are_found() -> None:
     wrong = "{cel: {expression: device.name == 'x'}}"
     body = f"deviceClassName: c, selectors: [{wrong}]"
-    derived = "derivedAttributes: [{name: n, expression: \"device.attributes['x'].string\"}]"
+    derived = "derivedAttributes: [{name: x/n, expression: \"device.attributes['x'].string\"}]"
     template = f"""
 apiVersion: v1
 kind: List
@@ -144,7 +146,10 @@ items:
   - apiVersion: resource.k8s.io/v1
     kind: ResourceClaim
     metadata: {{name: c}}
-    spec: {{devices: {{requests: [{{name: a, firstAvailable: [{{name: x, {body}}}, {{name: y, {derived}}}]}}]}}}}
+    spec:
+      devices:
+        requests: [{{name: a, firstAvailable: [{{name: x, {body}}}, {{name: y, deviceClassName: c, {derived}}}]}}]
+        constraints: [{{matchAttribute: x/n}}]
 """
     assert [(each["object"], each["field"], each["code"]) for each in findings(template)] == [
         ("ResourceClaimTemplate t", "spec.spec.devices.requests[0].selectors[0].cel.expression", "unknown-field"),
@@ -162,14 +167,21 @@ items:
     ]
 
 
-def test_other_objects_and_odd_shapes_are_left_alone() -> None:
+def test_other_objects_are_left_alone_and_odd_shapes_are_named() -> None:
     text = (
         "a: 1\n---\n[]\n---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nspec: {devices: {requests: 5}}\n---\n"
     )
     odd = CLASS.replace(
         "    - cel:\n        expression: device.driver == 'gpu.example.com'\n", "    - 5\n    - cel: 7\n"
     )
-    assert [each["code"] for each in findings(text + odd)] == ["does-not-compile"]
+    found = findings(text + odd)
+    assert [(each["field"], each["code"]) for each in found] == [
+        ("metadata", "invalid-field"),
+        ("spec.devices.requests", "invalid-field"),
+        ("spec.selectors[0]", "invalid-field"),
+        ("spec.selectors[1].cel.expression", "does-not-compile"),
+        ("spec.selectors[1].cel", "invalid-field"),
+    ]
 
 
 def test_an_expression_that_is_no_text_is_an_error() -> None:
@@ -182,7 +194,10 @@ def test_what_a_merge_key_brings_in_is_told_at_the_nearest_line() -> None:
     text = CLASS.replace(
         "    - cel:\n        expression: ", "    - cel:\n        <<: &x {expression: 'a ='}\n        ignored: "
     )
-    assert [each["line"] for each in findings(text)] == [8]
+    assert [(each["line"], each["code"]) for each in findings(text)] == [
+        (8, "does-not-compile"),
+        (9, "invalid-field"),
+    ]
 
 
 def annotated(value: str, expression: str) -> str:
@@ -340,7 +355,7 @@ def test_a_policy_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     ((code, message),) = policy_findings(tmp_path, "rules: [{name: a, bindsToNode: 5}]")
     assert (code, message) == (
         "policy",
-        "rules[0].bindsToNode (rule a): expected true, or the field left out, got 5",
+        "expected true, or the field left out, got 5",
     )
 
 
@@ -352,3 +367,34 @@ def test_what_slices_say_themselves_about_neighbours_is_looked_at_without_a_poli
     (found,) = json.loads(lint(file, "-o", "json").stdout)["findings"]
     assert (found["code"], found["file"]) == ("asymmetric-rule", str(file))
     assert found["message"].startswith("gpu.example.com/n/a keeps gpu.example.com/n/a apart from gpu.example.com/n/b")
+
+
+def test_a_finding_about_a_policy_has_line_and_column_of_the_field_or_the_rule(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(
+        "rules:\n  - name: mig\n    bindsToNode: 5\n  - name: other\n    compatibilityGroups: [mig]\n    device: x\n"
+    )
+    first, second = lint(tmp_path).stdout.splitlines()[0:4:2]
+    assert first.endswith("policy.yaml:3:5: error: expected true, or the field left out, got 5 [policy]")
+    assert ":6:5: error: unknown field; did you mean 'devices'? [policy]" in second
+    (tmp_path / "policy.yaml").write_text(
+        "rules:\n  - name: mig\n    bindsToNode: true\n  - name: again\n    bindsToNode: true\n"
+    )
+    answer = json.loads(lint(tmp_path, "-o", "json").stdout)
+    assert [(each["line"], each["column"], each["code"]) for each in answer["findings"]] == [(4, 5, "no-effect")]
+    assert (answer["objects"], answer["policies"]) == (0, 1)
+
+
+def test_devices_beside_counters_are_accepted_for_the_release_that_stores_them() -> None:
+    both = SLICE.replace("  devices:\n", "  sharedCounters: [{name: a, counters: {b: {value: '1'}}}]\n  devices:\n")
+    assert lint("-", text=both).exit_code == 1
+    assert lint("-", "--kubernetes", "1.34", text=both).exit_code == 0
+
+
+def test_file_that_holds_nothing_that_lint_knows_is_named_and_fails_only_if_asked_to() -> None:
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
+    result = lint("-", text=pod)
+    assert result.exit_code == 0
+    assert (
+        "standard input:1:1: warning: the file holds nothing that lint knows: expected DeviceClass, " in result.stdout
+    )
+    assert lint("-", "--strict", text=pod).exit_code == 1

@@ -72,11 +72,20 @@ class ApiClient:
         return list(answer.get("items") or [])
 
     async def create(
-        self, resource: Resource, body: Object, *, name: str | None = None, subresource: str | None = None
+        self,
+        resource: Resource,
+        body: Object,
+        *,
+        name: str | None = None,
+        subresource: str | None = None,
+        **parameters: str,
     ) -> Object:
-        """Creates an object in the namespace of its metadata (or, with a subresource, a part such as a pod's binding)."""
+        """Creates an object in the namespace of its metadata (or, with a subresource, a part such as a pod's binding).
+
+        Parameters are the API's own, such as dryRun and fieldValidation.
+        """
         namespace = body.get("metadata", {}).get("namespace")
-        return await self._object("POST", resource.path(namespace, name, subresource), body)
+        return await self._object("POST", resource.path(namespace, name, subresource), body, parameters=parameters)
 
     async def replace(
         self, resource: Resource, body: Object, subresource: str | None = None, *, manager: str | None = None

@@ -1,6 +1,6 @@
 """The admin's policy file: YAML in, rules for the overlay out, or sentences about everything that is wrong with it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -22,7 +22,14 @@ Problem = tuple[FieldPath, str]
 
 
 class InvalidPolicyError(InvalidSettingsError):
-    """The policy file cannot be used; the message names file, field and what was expected, for each thing that is wrong."""
+    """The policy file cannot be used; the message names file, field and what was expected, for each thing that is wrong.
+
+    `problems` has the same by field; it is empty where no field is to blame.
+    """
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class MissingPolicyError(InvalidPolicyError):
@@ -225,7 +232,7 @@ def _sentence(error: ErrorDetails) -> str:
 
 def _bad(path: Path, loaded: Mapping[str, Any], problems: list[Problem]) -> InvalidPolicyError:
     found = (FieldProblem(path_text(where), text, _rule_name(where, loaded)) for where, text in problems)
-    return InvalidPolicyError(f"policy file {path}: {'; '.join(map(str, found))}")
+    return InvalidPolicyError(f"policy file {path}: {'; '.join(map(str, found))}", problems)
 
 
 def _rule_name(where: FieldPath, loaded: Mapping[str, Any]) -> str:

@@ -1,21 +1,23 @@
-"""The CEL expressions of the device classes, claims and templates in manifests."""
+"""The objects of resource.k8s.io in manifests: their expressions, and what is wrong with their fields."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import yaml
 
 from dra_extender.cel.lint.findings import LintCode
+from dra_extender.lint.objects import FieldFinding, field_findings, is_ours
 from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, node_at, read_documents
 from dra_extender.manifests.positions import ScalarPosition, written
 from dra_extender.manifests.problems import path_text
 
 LINT: Final = "dra-extender.io/lint"
-_DEMO: Final = "dra-extender.io/demo"
+DEMO: Final = "dra-extender.io/demo"
 _UNCHECKED: Final = "unchecked"
 _EXPECT: Final = "expect"
-_GROUP: Final = "resource.k8s.io/"
+DELETE: Final = "delete"
+_ANNOTATIONS: Final = ("metadata", "annotations")
 _CLASS: Final = "DeviceClass"
 _CLAIMS: Final[Mapping[str, FieldPath]] = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
 _EXPRESSION: Final = ("cel", "expression")
@@ -52,7 +54,7 @@ class Expression(msgspec.Struct, frozen=True):
 
 
 class LintedObject(msgspec.Struct, frozen=True):
-    """An object with expressions."""
+    """An object of the API group, with its expressions and what is wrong with its fields."""
 
     name: str
     line: int
@@ -60,28 +62,36 @@ class LintedObject(msgspec.Struct, frozen=True):
     expectation: ExpectedFindings | None
     class_name: str | None
     """Its own name if it is a class."""
+    fields: tuple[FieldFinding, ...] = ()
 
 
-def read_subjects(text: str) -> list[LintedObject]:
-    """The classes, claims and templates of a file; other objects are left out.
+def read_subjects(
+    text: str, documents: Sequence[YamlDocument] | None = None, *, beside_counters: bool = False
+) -> list[LintedObject]:
+    """The objects of the API group in a file; other objects are left out.
+
+    Args:
+        text: The file.
+        documents: What `read_documents` makes of it, if that is known.
+        beside_counters: Slices may have devices beside shared counters, as in Kubernetes 1.34.
 
     Raises:
         YamlError: The text cannot be read, or an expectation names no finding.
     """
     found = []
-    for document in read_documents(text):
-        for path in _objects(document.value, ()):
-            subject = _Reader(text, document, path).subject()
+    for document in read_documents(text) if documents is None else documents:
+        for path in objects_in(document.value, ()):
+            subject = _Reader(text, document, path).subject(beside_counters=beside_counters)
             if subject is not None:
                 found.append(subject)
     return found
 
 
-def _objects(value: Any, path: FieldPath) -> Iterator[FieldPath]:
-    """The object itself, or the items of a List."""
+def objects_in(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
+    """The path of the object itself, or of the items of a List."""
     if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
-            yield from _objects(item, (*path, "items", index))
+            yield from objects_in(item, (*path, "items", index))
     else:
         yield path
 
@@ -93,16 +103,16 @@ class _Reader:
         self._text = text
         self._document = document
         self._path = path
-        self._thing = _at(document.value, path)
+        self._thing = value_at(document.value, path)
         self._name = ""
 
-    def subject(self) -> LintedObject | None:
-        """The object, None if it is none with expressions."""
+    def subject(self, *, beside_counters: bool) -> LintedObject | None:
+        """The object, None if it is none of the API group."""
         thing = self._thing
-        if not isinstance(thing, dict) or not str(thing.get("apiVersion")).startswith(_GROUP):
+        if not is_ours(thing):
             return None
         kind = str(thing.get("kind"))
-        metadata = _at(thing, ("metadata",))
+        metadata = value_at(thing, ("metadata",))
         name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
         self._name = f"{kind} {name}".strip()
         if kind == _CLASS:
@@ -110,9 +120,20 @@ class _Reader:
         elif kind in _CLAIMS:
             found = tuple(self._requests(_CLAIMS[kind]))
         else:
-            return None
-        line = self._document.position_of(self._path).line
-        return LintedObject(self._name, line, found, self._expectation(), name if kind == _CLASS else None)
+            found = ()
+        line, fields = self._document.position_of(self._path).line, tuple(self._fields(beside_counters=beside_counters))
+        return LintedObject(self._name, line, found, self._expectation(), name if kind == _CLASS else None, fields)
+
+    def _fields(self, *, beside_counters: bool) -> Iterator[FieldFinding]:
+        """What is wrong with the fields; a document that deletes in a story needs only a name."""
+        deletes = self._annotations().get(DEMO) == DELETE
+        for each in field_findings(self._document, self._path, self._thing, beside_counters=beside_counters):
+            if not deletes or each.field.startswith("metadata"):
+                yield each
+
+    def _annotations(self) -> dict[str, Any]:
+        found = value_at(self._thing, _ANNOTATIONS)
+        return found if isinstance(found, dict) else {}
 
     def _requests(self, base: FieldPath) -> Iterator[Expression]:
         requests = (*base, "devices", "requests")
@@ -125,7 +146,7 @@ class _Reader:
                 yield from self._body((*place, "firstAvailable", number))
 
     def _body(self, path: FieldPath) -> Iterator[Expression]:
-        class_name = str(_at(self._thing, (*path, "deviceClassName")) or "")
+        class_name = str(value_at(self._thing, (*path, "deviceClassName")) or "")
         selectors = list(self._selectors((*path, "selectors"), class_name))
         yield from selectors
         earlier = tuple(each.value for each in selectors if each.value is not None)
@@ -144,7 +165,7 @@ class _Reader:
     def _expression(
         self, path: FieldPath, class_name: str | None, earlier: tuple[str, ...], *, condition: bool
     ) -> Expression:
-        value = _at(self._thing, path)
+        value = value_at(self._thing, path)
         whole = (*self._path, *path)
         node = node_at(self._document.root, whole)
         scalar = written(self._text, node) if isinstance(node, yaml.ScalarNode) else None
@@ -160,19 +181,15 @@ class _Reader:
         )
 
     def _list(self, path: FieldPath) -> list[Any]:
-        found = _at(self._thing, path)
+        found = value_at(self._thing, path)
         return found if isinstance(found, list) else []
 
     def _expectation(self) -> ExpectedFindings | None:
-        path = ("metadata", "annotations")
-        annotations = _at(self._thing, path)
-        if not isinstance(annotations, dict):
-            return None
+        annotations = self._annotations()
         if LINT in annotations:
-            return self._read_expectation(
-                str(annotations[LINT]), self._document.position_of((*self._path, *path, LINT))
-            )
-        return ExpectedFindings(frozenset(), required=False) if annotations.get(_DEMO) == _UNCHECKED else None
+            where = self._document.position_of((*self._path, *_ANNOTATIONS, LINT))
+            return self._read_expectation(str(annotations[LINT]), where)
+        return ExpectedFindings(frozenset(), required=False) if annotations.get(DEMO) == _UNCHECKED else None
 
     def _read_expectation(self, value: str, position: Position) -> ExpectedFindings:
         word, _, rest = value.partition(":")
@@ -187,7 +204,7 @@ class _Reader:
         return ExpectedFindings(codes, required=True)
 
 
-def _at(value: Any, path: FieldPath) -> Any:
+def value_at(value: Any, path: FieldPath) -> Any:
     """The value at a path, None if there is none."""
     for step in path:
         if isinstance(value, dict) and isinstance(step, str):

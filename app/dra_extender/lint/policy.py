@@ -1,20 +1,25 @@
 """Lint of policy files: rules that cannot be read or change nothing, and neighbours that judge each other differently."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, ineffective_rules, published_devices
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.config.policy_file import InvalidPolicyError, read_policy
-from dra_extender.manifests.documents import read_documents
+from dra_extender.lint.manifests import DELETE, DEMO, objects_in, value_at
+from dra_extender.lint.objects import SLICE, is_ours
+from dra_extender.lint.pools import PlacedFinding, PlacedSlice
+from dra_extender.manifests.documents import Position, YamlDocument
+from dra_extender.manifests.problems import path_text
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 
-_SLICE = "ResourceSlice"
-_GROUP = "resource.k8s.io/"
+_RULES: Final = "rules"
+_START: Final = Position(1, 1)
 
 
 class PolicyText(NamedTuple):
@@ -22,57 +27,77 @@ class PolicyText(NamedTuple):
 
     file: str
     text: str
+    document: YamlDocument
+
+    def position_of(self, rule: str) -> Position:
+        """Where the rule of this name is."""
+        rules = self.document.value.get(_RULES)
+        for index, each in enumerate(rules if isinstance(rules, list) else ()):
+            if isinstance(each, dict) and each.get("name") == rule:
+                return self.document.position_of((_RULES, index))
+        return self.document.position_of()
 
 
 def is_policy(value: Any) -> bool:
     """Whether a document is a policy and no manifest."""
-    return isinstance(value, dict) and "rules" in value and not {"kind", "apiVersion"} & set(value)
+    return isinstance(value, dict) and _RULES in value and not {"kind", "apiVersion"} & set(value)
 
 
-def slices_in(text: str) -> Iterator[ResourceSlice]:
+def slices_in(file: str, documents: Iterable[YamlDocument]) -> Iterator[PlacedSlice]:
     """The ResourceSlices of a file, those of a List too; objects that cannot be read are left out."""
     reader = SliceReader()
-    for document in read_documents(text):
-        for thing in _things(document.value):
-            if str(thing.get("apiVersion")).startswith(_GROUP) and thing.get("kind") == _SLICE:
-                try:
-                    yield reader.convert(thing)
-                except ModelError:
-                    continue
+    for document in documents:
+        for path in objects_in(document.value):
+            thing = value_at(document.value, path)
+            if is_ours(thing) and thing.get("kind") == SLICE and not _deletes(thing):
+                with suppress(ModelError):
+                    yield PlacedSlice(file, document.position_of(path), reader.convert(thing))
 
 
-def policy_findings(
-    policies: Sequence[PolicyText], slices: Mapping[str, Sequence[ResourceSlice]]
-) -> Iterator[tuple[str, LintFinding]]:
-    """(file, finding) for each policy with all slices, by file; without a policy, for the slices of each file alone."""
-    everything = [each for found in slices.values() for each in found]
+def _deletes(thing: Any) -> bool:
+    return bool(value_at(thing, ("metadata", "annotations", DEMO)) == DELETE)
+
+
+def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
+    """The findings of each policy with all slices; without a policy, of the slices of each file alone."""
     for policy in policies:
         try:
             overlay = _read(policy.text)
         except InvalidPolicyError as problem:
-            yield policy.file, error(LintCode.POLICY, 0, str(problem).partition(": ")[2])
+            yield from _of_invalid(policy, problem)
             continue
-        for finding in _of(overlay, everything):
-            yield policy.file, finding
+        for rule, finding in _of(overlay, [each.slice_ for each in slices]):
+            yield PlacedFinding(policy.file, policy.position_of(rule), "policy", finding)
     if not policies:
-        for file, found in slices.items():
-            for finding in _of(PolicyOverlay(()), found):
-                yield file, finding
+        for file in dict.fromkeys(each.file for each in slices):
+            found = [each for each in slices if each.file == file]
+            places = {each.slice_.name: each.position for each in found}
+            for name, finding in _of(PolicyOverlay(()), [each.slice_ for each in found]):
+                yield PlacedFinding(file, places.get(name, _START), f"ResourceSlice {name}", finding)
 
 
-def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[LintFinding]:
+def _of_invalid(policy: PolicyText, problem: InvalidPolicyError) -> Iterator[PlacedFinding]:
+    for path, sentence in problem.problems:
+        finding = error(LintCode.POLICY, 0, sentence)
+        yield PlacedFinding(policy.file, policy.document.position_of(path), "policy", finding, path_text(path))
+    if not problem.problems:
+        text = str(problem).partition(": ")[2]
+        yield PlacedFinding(policy.file, policy.document.position_of(), "policy", error(LintCode.POLICY, 0, text))
+
+
+def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
+    """(rule, or slice without one, finding)."""
     devices = published_devices(policy.apply(each).effective for each in slices)
     for name, why in ineffective_rules(policy.rules, devices or ()):
-        yield warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
+        yield name, warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
     for refusing, other in asymmetric_rules(devices or ()):
         owner = f"rule {refusing.rule}" if refusing.rule else refusing.name
         facing = f"rule {other.rule}" if other.rule else other.name
         says = "says nothing" if other.device.compatible_only_with is None else "has no objection"
-        yield warning(
-            LintCode.ASYMMETRIC,
-            0,
-            f"{owner} keeps {refusing.name} apart from {other.name}, but {facing} {says}: write the rule on both sides",
+        text = (
+            f"{owner} keeps {refusing.name} apart from {other.name}, but {facing} {says}: write the rule on both sides"
         )
+        yield refusing.rule or refusing.where.name, warning(LintCode.ASYMMETRIC, 0, text)
 
 
 def _read(text: str) -> PolicyOverlay:
@@ -80,11 +105,3 @@ def _read(text: str) -> PolicyOverlay:
         file = Path(folder) / "policy"
         file.write_text(text, encoding="utf-8")
         return read_policy(file)
-
-
-def _things(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
-        for item in value["items"]:
-            yield from _things(item)
-    elif isinstance(value, dict):
-        yield value

@@ -1,17 +1,23 @@
 """The findings of lint over files, each with its place."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error
+from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.limits import claim_limit_findings
 from dra_extender.cel.lint.lint import lint, units_of
 from dra_extender.lint.manifests import LINT, ExpectedFindings, Expression, LintedObject, read_subjects
+from dra_extender.lint.objects import KINDS
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in
-from dra_extender.manifests.documents import YamlError, read_documents
-from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.lint.pools import PlacedFinding, PlacedSlice, pool_findings
+from dra_extender.manifests.documents import Position, YamlError, read_documents
+
+_START: Final = Position(1, 1)
+_NOTHING: Final = (
+    f"the file holds nothing that lint knows: expected {', '.join(KINDS)} (resource.k8s.io), or a policy with rules"
+)
 
 
 class ReportedFinding(msgspec.Struct, frozen=True):
@@ -30,8 +36,10 @@ class ReportedFinding(msgspec.Struct, frozen=True):
 
 
 class LintReport(NamedTuple):
-    """What lint found; `unreadable` has a sentence for each file that is not YAML."""
+    """What lint found in so many objects, policies and expressions; `unreadable` has a sentence for each file that is not YAML."""
 
+    objects: int
+    policies: int
     expressions: int
     findings: Sequence[ReportedFinding]
     unreadable: Sequence[str]
@@ -51,29 +59,45 @@ class _Inputs(NamedTuple):
 
     subjects: list[tuple[str, LintedObject]]
     policies: list[PolicyText]
-    slices: dict[str, list[ResourceSlice]]
+    slices: list[PlacedSlice]
     unreadable: list[str]
+    unknown: list[PlacedFinding]
 
 
-def lint_files(texts: Iterable[tuple[str, str]]) -> LintReport:
-    """Lint these files, given as (name, text), together: classes and slices of one apply to claims and policies of all."""
-    inputs = _Inputs([], [], {}, [])
+def lint_files(texts: Iterable[tuple[str, str]], *, beside_counters: bool = False) -> LintReport:
+    """Lint these files, given as (name, text), together: classes and slices of one apply to claims and policies of all.
+
+    `beside_counters`: slices may have devices beside shared counters, as in Kubernetes 1.34.
+    """
+    inputs = _Inputs([], [], [], [], [])
+    order: dict[str, int] = {}
     for name, text in texts:
+        order.setdefault(name, len(order))
         try:
-            _read(name, text, inputs)
+            _read(name, text, inputs, beside_counters=beside_counters)
         except YamlError as problem:
             inputs.unreadable.append(problem.located(name))
-    findings = (*_of_subjects(inputs.subjects), *_of_policies(inputs.policies, inputs.slices))
+    whole = (*inputs.unknown, *pool_findings(inputs.slices), *policy_findings(inputs.policies, inputs.slices))
+    findings = sorted(
+        (*_of_subjects(inputs.subjects), *map(_of_whole, whole)),
+        key=lambda each: (order[each.file], each.line, each.column),
+    )
     expressions = sum(len(subject.expressions) for _, subject in inputs.subjects)
-    return LintReport(expressions, findings, inputs.unreadable)
+    return LintReport(len(inputs.subjects), len(inputs.policies), expressions, findings, inputs.unreadable)
 
 
-def _read(name: str, text: str, inputs: _Inputs) -> None:
-    if any(is_policy(each.value) for each in read_documents(text)):
-        inputs.policies.append(PolicyText(name, text))
+def _read(name: str, text: str, inputs: _Inputs, *, beside_counters: bool) -> None:
+    documents = read_documents(text)
+    policy = next((each for each in documents if is_policy(each.value)), None)
+    if policy is not None:
+        inputs.policies.append(PolicyText(name, text, policy))
         return
-    inputs.subjects.extend((name, subject) for subject in read_subjects(text))
-    inputs.slices.setdefault(name, []).extend(slices_in(text))
+    subjects = read_subjects(text, documents, beside_counters=beside_counters)
+    if not subjects:
+        where = documents[0].position_of() if documents else _START
+        inputs.unknown.append(PlacedFinding(name, where, "file", warning(LintCode.NOTHING_KNOWN, 0, _NOTHING)))
+    inputs.subjects.extend((name, subject) for subject in subjects)
+    inputs.slices.extend(slices_in(name, documents))
 
 
 def _of_subjects(subjects: Sequence[tuple[str, LintedObject]]) -> Iterator[ReportedFinding]:
@@ -107,6 +131,8 @@ def _announces(expectation: ExpectedFindings, found: ReportedFinding) -> bool:
 
 def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
     """The findings of one object, its expectation left out of account."""
+    for each in subject.fields:
+        yield _reported(file, each.position, subject.name, each.field, each.finding)
     for finding in _of_all(subject):
         yield _reported(file, (subject.line, 1), subject.name, "", finding)
     for expression in subject.expressions:
@@ -134,12 +160,8 @@ def _of_expression(expression: Expression, classes: Mapping[str, tuple[str, ...]
     return lint(expression.value, before=before, condition=expression.condition)
 
 
-def _of_policies(
-    policies: Sequence[PolicyText], slices: Mapping[str, Sequence[ResourceSlice]]
-) -> Iterator[ReportedFinding]:
-    about = "policy" if policies else "ResourceSlices"
-    for file, finding in policy_findings(policies, slices):
-        yield _reported(file, (1, 1), about, "", finding)
+def _of_whole(found: PlacedFinding) -> ReportedFinding:
+    return _reported(found.file, found.position, found.object, found.field, found.finding)
 
 
 def _reported(file: str, place: tuple[int, int], about: str, field: str, finding: LintFinding) -> ReportedFinding:

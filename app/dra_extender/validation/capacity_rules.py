@@ -65,8 +65,8 @@ def _value_problems(values: Sequence[Amount], default: Amount, total: Amount) ->
 
 
 def _range_problems(span: AmountRange, default: Amount, total: Amount) -> Iterator[Problem]:
-    least, most, step = span.least or Amount("0", 0), span.most, span.step
-    if span.least is None and step is None:
+    least, most, step = span.least, span.most, span.step
+    if least is None:
         yield Problem(("validRange", "min"), "expected a value, the field is missing")
         return
     if least.value > total.value:

@@ -24,6 +24,15 @@ class LintOutput(StrEnum):
     JSON = "json"
 
 
+class TargetRelease(StrEnum):
+    """Releases whose API servers store slices; the oldest accepts devices beside shared counters."""
+
+    OLDEST = "1.34"
+    V1_35 = "1.35"
+    V1_36 = "1.36"
+    V1_37 = "1.37"
+
+
 class UnreadableInputError(ValueError):
     """There is nothing to lint; the message is a sentence."""
 
@@ -34,17 +43,21 @@ def command(
         typer.Argument(metavar="FILE...", help="Manifests; a folder, or - for standard input.", show_default=False),
     ],
     output: Annotated[LintOutput, typer.Option("--output", "-o", help="Format of the findings.")] = LintOutput.TEXT,
+    kubernetes: Annotated[
+        TargetRelease, typer.Option("--kubernetes", help="Release of the API server that slices are for.")
+    ] = TargetRelease.V1_37,
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
 ) -> None:
-    """Find mistakes in the CEL expressions of device classes, resource claims and claim templates, and in policy files.
+    """Find mistakes in device classes, claims, claim templates, slices, taint rules, and policy files.
 
+    Fields are checked as the API server checks them, slices of a pool against each other, and CEL expressions beyond what compiles.
     In policies, it finds rules without effect, and together with ResourceSlices neighbours that disagree about each other.  An
     error would be refused by the API server or fail on a device; a warning may not mean what its author thinks.  Exit status: 0
     no error, 1 an error (with --strict, a warning, too), 2 something cannot be read.
     """
     texts, problems = _texts(files)
-    report = lint_files(texts)
+    report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST)
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     typer.echo(_as_json(report) if output is LintOutput.JSON else _as_text(report))
     for sentence in (*problems, *report.unreadable):
@@ -85,6 +98,8 @@ def _inside(file: Path) -> list[Path]:
 
 def _as_json(report: LintReport) -> str:
     document = {
+        "objects": report.objects,
+        "policies": report.policies,
         "expressions": report.expressions,
         "errors": report.count(Severity.ERROR),
         "warnings": report.count(Severity.WARNING),
@@ -97,7 +112,9 @@ def _as_json(report: LintReport) -> str:
 def _as_text(report: LintReport) -> str:
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     counts = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}, {report.expected} expected"
-    summary = f"{_number(report.expressions, 'expression')}: {counts}"
+    read = [_number(report.objects, "object"), _number(report.expressions, "expression")]
+    read += ["1 policy" if report.policies == 1 else f"{report.policies} policies"] if report.policies else []
+    summary = f"{', '.join(read)}: {counts}"
     return "\n".join((*(_finding_text(each) for each in report.findings), summary))
 
 

@@ -1,0 +1,71 @@
+"""Objects of resource.k8s.io that an API server would refuse, each problem at its place in the file."""
+
+import difflib
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from dra_extender.cel.lint.findings import LintCode, LintFinding, error
+from dra_extender.manifests.documents import FieldPath, Position, YamlDocument
+from dra_extender.manifests.problems import path_text, shown
+from dra_extender.validation.object_schemas import SchemaProblem, schema_problems
+
+GROUP: Final = "resource.k8s.io/"
+SLICE: Final = "ResourceSlice"
+KINDS: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", SLICE, "DeviceTaintRule")
+"""The kinds whose fields are checked."""
+_OTHERS: Final = ("ResourcePoolStatusRequest", "ResourceClaimList", "ResourceSliceList", "DeviceClassList")
+_SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+_RULE_VERSIONS: Final = (*_SAME_FIELDS, "resource.k8s.io/v1alpha3")
+_EXPRESSION: Final = ("expression",)
+_EITHER: Final = ("sharedCounters", "devices")
+_ONE_KIND: Final = "only one of `sharedCounters` or `devices` is allowed since Kubernetes 1.35"
+
+
+class FieldFinding(NamedTuple):
+    """A finding about a field of an object."""
+
+    field: str
+    position: Position
+    finding: LintFinding
+
+
+def is_ours(value: Any) -> bool:
+    """Whether this is an object of the API group that is checked."""
+    return isinstance(value, dict) and str(value.get("apiVersion")).startswith(GROUP)
+
+
+def field_findings(
+    document: YamlDocument, path: FieldPath, value: dict[str, Any], *, beside_counters: bool
+) -> Iterator[FieldFinding]:
+    """What is wrong with the fields of an object of the group that is at this path of the document.
+
+    Expressions are left to the lint of expressions, but for those in slices.  `beside_counters`: slices may have devices beside
+    shared counters, as in Kubernetes 1.34.
+    """
+    kind = value.get("kind")
+    if kind not in KINDS:
+        if kind not in _OTHERS:
+            yield _finding(document, path, SchemaProblem(("kind",), _unknown(kind)))
+        return
+    versions = _RULE_VERSIONS if kind == "DeviceTaintRule" else _SAME_FIELDS
+    if value.get("apiVersion") not in versions:
+        # v1beta1 has other fields, and what it is converted to is checked by the API server.
+        return
+    for each in schema_problems(kind, value):
+        if kind == SLICE or each.path[-1:] != _EXPRESSION:
+            yield _finding(document, path, each)
+    spec = value.get("spec")
+    if kind == SLICE and isinstance(spec, dict) and not (beside_counters or None in map(spec.get, _EITHER)):
+        yield _finding(document, path, SchemaProblem(("spec",), _ONE_KIND))
+
+
+def _unknown(kind: Any) -> str:
+    close = difflib.get_close_matches(str(kind), KINDS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(KINDS)}"
+    return f"unknown kind {shown(kind)}; {hint}"
+
+
+def _finding(document: YamlDocument, path: FieldPath, problem: SchemaProblem) -> FieldFinding:
+    code = LintCode.DOES_NOT_COMPILE if problem.is_expression else LintCode.INVALID_FIELD
+    where = document.position_of((*path, *problem.path))
+    return FieldFinding(path_text(problem.path), where, error(code, 0, problem.sentence))

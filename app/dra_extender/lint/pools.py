@@ -1,0 +1,121 @@
+"""Slices of one pool that contradict each other: an API server stores each of them, and no scheduler offers their devices."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from dra_extender.allocator.pools.completeness import latest_generation
+from dra_extender.allocator.pools.validity import (
+    CounterTotals,
+    InvalidPoolError,
+    check_consumption,
+    check_device_names,
+    counter_totals,
+)
+from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
+from dra_extender.manifests.documents import Position
+from dra_extender.model.device import PoolId
+from dra_extender.model.quantity import format_quantity
+from dra_extender.model.resource_slice import ResourceSlice
+
+
+class PlacedSlice(NamedTuple):
+    """A slice, and where it is."""
+
+    file: str
+    position: Position
+    slice_: ResourceSlice
+
+
+class PlacedFinding(NamedTuple):
+    """A finding about an object as a whole, or about a field of a policy."""
+
+    file: str
+    position: Position
+    object: str
+    finding: LintFinding
+    field: str = ""
+
+
+def pool_findings(slices: Iterable[PlacedSlice]) -> Iterator[PlacedFinding]:
+    """What is wrong with the pools that these slices make; of two slices of one name in a file the later counts.
+
+    A pool that is complete in one file is looked at alone, because a folder may hold several clusters; what remains is looked at
+    together.
+    """
+    files: dict[str, list[PlacedSlice]] = {}
+    for each in slices:
+        files.setdefault(each.file, []).append(each)
+    remaining: list[PlacedSlice] = []
+    for found in files.values():
+        for pool in _pools(found):
+            if _is_whole(pool):
+                yield from _placed(pool)
+            else:
+                remaining.extend(pool)
+    for pool in _pools(remaining):
+        yield from _placed(pool)
+
+
+def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
+    """The slices of each pool in its newest generation."""
+    pools: dict[PoolId, list[PlacedSlice]] = {}
+    for each in {each.slice_.name: each for each in slices}.values():
+        pools.setdefault(each.slice_.pool_id, []).append(each)
+    return [_newest(each) for each in pools.values()]
+
+
+def _newest(slices: Sequence[PlacedSlice]) -> list[PlacedSlice]:
+    names = {each.name for each in latest_generation([each.slice_ for each in slices])}
+    return [each for each in slices if each.slice_.name in names]
+
+
+def _is_whole(slices: Sequence[PlacedSlice]) -> bool:
+    return len(slices) >= max(each.slice_.slice_count for each in slices)
+
+
+def _placed(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
+    places = {each.slice_.name: each for each in slices}
+    for name, finding in _of_pool([each.slice_ for each in slices]):
+        yield PlacedFinding(places[name].file, places[name].position, f"ResourceSlice {name}", finding)
+
+
+def _of_pool(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
+    """(slice, finding) of the slices of one generation."""
+    first = slices[0]
+    label = f"pool {first.driver}/{first.pool}"
+    counts = {each.slice_count for each in slices}
+    if len(counts) > 1:
+        text = f"{label}: its slices declare different numbers of slices: {', '.join(map(str, sorted(counts)))}"
+        yield first.name, error(LintCode.POOL, 0, text)
+        return
+    if len(slices) != first.slice_count:
+        text = (
+            f"{label} has {len(slices)} of {first.slice_count} slices here; it offers no devices until it is complete"
+        )
+        yield first.name, warning(LintCode.POOL, 0, text)
+    if len(slices) < first.slice_count:
+        return
+    try:
+        check_device_names(slices)
+        totals = counter_totals(slices)
+        check_consumption((device for each in slices for device in each.devices), totals)
+    except InvalidPoolError as problem:
+        yield first.name, error(LintCode.POOL, 0, f"{label}: {problem}; no device of the pool is offered")
+        return
+    for each in slices:
+        for text in _never_fitting(each, totals):
+            yield each.name, warning(LintCode.NEVER_FITS, 0, text)
+
+
+def _never_fitting(published: ResourceSlice, totals: CounterTotals) -> Iterator[str]:
+    """Devices that need more of a counter than there is of it."""
+    for device in published.devices:
+        for entry in device.consumes_counters:
+            declared: Mapping[str, int] = totals.get(entry.counter_set, {})
+            for counter, wanted in entry.counters:
+                there = declared.get(counter)
+                if there is not None and wanted > there:
+                    yield (
+                        f"device {device.name} needs {format_quantity(wanted)} of counter {counter} of {entry.counter_set}, "
+                        f"which has {format_quantity(there)}: it is never allocated"
+                    )

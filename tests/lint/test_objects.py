@@ -1,0 +1,126 @@
+"""What lint says of the fields of objects; `tests/e2e/test_e2e_lint.py` asks a real API server about the same objects."""
+
+import json
+
+import pytest
+import yaml
+from dra_extender.cel.lint.findings import Severity
+from dra_extender.lint.report import LintReport, lint_files
+
+from tests.support.validated_objects import ValidatedObject, all_objects
+
+SLICE = """apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata:
+  name: s
+spec:
+  driver: gpu.example.com
+  nodeName: node-1
+  pool: {name: node-1, generation: 1, resourceSliceCount: 1}
+  devices:
+    - name: gpu-0
+      attributes:
+        type: {string: mig}
+"""
+
+
+def lint(text: str, *, beside_counters: bool = False) -> LintReport:
+    return lint_files([("file.yaml", text)], beside_counters=beside_counters)
+
+
+def said(text: str, *, beside_counters: bool = False) -> list[str]:
+    found = lint(text, beside_counters=beside_counters).findings
+    return [f"{each.line}:{each.column} {each.object}, {each.field}: {each.message} [{each.code}]" for each in found]
+
+
+@pytest.mark.parametrize("case", all_objects(), ids=lambda case: case.name)
+def test_what_the_api_server_refuses_is_an_error_and_what_it_accepts_is_none(case: ValidatedObject) -> None:
+    report = lint(yaml.safe_dump(case.thing))
+    assert not report.unreadable
+    errors = [each.message for each in report.findings if each.severity == Severity.ERROR and each.code != "pool"]
+    assert bool(errors) is case.refused, errors
+
+
+def test_finding_has_line_and_column_object_and_field() -> None:
+    assert said(SLICE.replace("string: mig", "string: 5")) == [
+        "12:16 ResourceSlice s, spec.devices[0].attributes.type.string: expected a text, got 5 [invalid-field]"
+    ]
+    assert said(SLICE.replace("nodeName", "nodename")) == [
+        "7:3 ResourceSlice s, spec.nodename: unknown field; did you mean 'nodeName'? [invalid-field]"
+    ]
+
+
+def test_items_of_lists_are_checked_where_they_are() -> None:
+    inner = "".join(f"    {line}\n" for line in SLICE.replace("name: gpu-0", "name: GPU").splitlines())
+    text = f"apiVersion: v1\nkind: List\nitems:\n  -\n{inner}"
+    (found,) = said(text)
+    assert found.startswith("14:11 ResourceSlice s, spec.devices[0].name: expected a DNS label")
+
+
+def test_kind_that_the_group_does_not_have_is_an_error() -> None:
+    (found,) = said(SLICE.replace("kind: ResourceSlice", "kind: ResourceSlices"))
+    assert found.startswith("2:1 ResourceSlices s, kind: unknown kind 'ResourceSlices'; did you mean 'ResourceSlice'?")
+
+
+def test_devices_beside_counters_are_an_error_but_for_the_release_that_accepts_them() -> None:
+    text = SLICE + "  sharedCounters: [{name: a, counters: {b: {value: '1'}}}]\n"
+    (found,) = said(text)
+    assert "only one of `sharedCounters` or `devices` is allowed since Kubernetes 1.35" in found
+    assert said(text, beside_counters=True) == []
+
+
+def test_expression_in_a_slice_that_does_not_compile_is_an_error() -> None:
+    (found,) = said(f"{SLICE}      compatibleOnlyWith: {{expression: device.driver = 'a'}}\n")
+    assert "does not compile" in found
+    assert found.endswith("[does-not-compile]")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "a: 1\n", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", "- 1\n", "text\n"]
+)
+def test_file_that_holds_nothing_that_lint_knows_is_named(text: str) -> None:
+    report = lint(text)
+    (found,) = report.findings
+    assert (found.code, found.severity, found.line) == ("nothing-known", Severity.WARNING, 1)
+    assert "DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceTaintRule" in found.message
+    assert report.objects == 0
+
+
+def test_findings_are_in_the_order_of_the_file() -> None:
+    text = (
+        SLICE.replace("gpu-0", "GPU")
+        + "---\n"
+        + SLICE.replace("name: s", "name: t").replace("driver: gpu", "driver: g_pu")
+    )
+    lines = [each.line for each in lint(text).findings]
+    assert lines == sorted(lines)
+    assert len(lines) == 2
+
+
+def test_document_that_only_deletes_in_a_story_needs_only_a_name() -> None:
+    text = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, annotations: {dra-extender.io/demo: delete}}\n"
+    assert said(text) == []
+
+
+def test_finding_about_a_field_can_be_announced() -> None:
+    note = "metadata:\n  annotations: {dra-extender.io/lint: 'expect: invalid-field'}\n"
+    report = lint(SLICE.replace("gpu-0", "GPU").replace("metadata:\n", note))
+    assert (report.count(Severity.ERROR), report.expected) == (0, 1)
+
+
+def test_hostile_values_give_findings_and_no_failure() -> None:
+    values: tuple[object, ...] = (
+        5,
+        [],
+        {},
+        "x",
+        None,
+        True,
+        {"devices": [None, 5, {"name": {}}]},
+        {"devices": {"name": []}},
+    )
+    for value in values:
+        for kind in ("ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "DeviceTaintRule"):
+            for metadata in ({"name": "x"}, None, 5, {"name": [], "annotations": 5}):
+                thing = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": value}
+                lint(json.dumps(thing))
