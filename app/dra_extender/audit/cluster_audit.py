@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from dra_extender.audit.allocations import neighbour_violations, pool_violations
+from msgspec.structs import replace
+
+from dra_extender.audit.allocations import listed, neighbour_violations, pool_violations
 from dra_extender.audit.allocators import two_allocators
 from dra_extender.audit.claims import is_live, overdue_conditions, unused_claim
 from dra_extender.audit.findings import UNREADABLE, AuditFinding, Check, InvariantViolation, finding_of
@@ -63,6 +66,7 @@ def in_order(found: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
 
 
 def _pools(ledger: Ledger) -> Steps:
+    unnamed: list[InvariantViolation] = []
     for pool_id in {*ledger.claims.usage.pools, *(each.pool_id for each in ledger.slices.by_name.values())}:
         published = ledger.slices.of_pool(pool_id)
         problem = slice_finding(pool_id, published)
@@ -70,16 +74,21 @@ def _pools(ledger: Ledger) -> Steps:
             yield problem
         yield None
         usage = ledger.claims.usage.pool(pool_id)
-        if usage:
-            claims_of = _ClaimsOfPool(ledger, pool_id)
-            yield from map(finding_of, pool_violations(pool_id, published, usage, claims_of))
-            yield from map(finding_of, _neighbours(pool_id, published, ledger))
-        yield None
+        for found in chain(pool_violations(pool_id, published, usage), _neighbours(pool_id, published, ledger)):
+            if found is not None and not found.detail:
+                unnamed.append(found)
+            else:
+                yield None if found is None else finding_of(found)
+    yield from _named(unnamed, ledger)
 
 
-def _neighbours(pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Ledger) -> Iterable[InvariantViolation]:
+def _neighbours(
+    pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Ledger
+) -> Iterable[InvariantViolation | None]:
     """What `compatibleOnlyWith` of devices of this pool refuses, in it or, where a rule is about the node, in pools beside it."""
     usage = ledger.claims.usage
+    if not usage.pool(pool_id):
+        return ()
     rules = {
         device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
     }
@@ -99,24 +108,17 @@ def _neighbours(pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Led
     return neighbour_violations(holdings, slices, (pool_id,))
 
 
-class _ClaimsOfPool:
-    """The claims that have devices of a pool; they are gathered when the first device is asked about."""
-
-    __slots__ = ("_by_device", "_ledger", "_pool_id")
-
-    def __init__(self, ledger: Ledger, pool_id: PoolId) -> None:
-        self._ledger = ledger
-        self._pool_id = pool_id
-        self._by_device: dict[str, list[str]] | None = None
-
-    def __call__(self, device: str) -> Sequence[str]:
-        if self._by_device is None:
-            self._by_device = {}
-            for record in self._ledger.claims.counted():
-                for each in record.counted:
-                    if each.pool_id == self._pool_id and not each.admin:
-                        self._by_device.setdefault(each.device, []).append(claim_name(record.claim))
-        return sorted(self._by_device.get(device, ()))
+def _named(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps:
+    """Violations about claims that have one device, with the names of these claims."""
+    claims: dict[str, list[str]] = {each.about: [] for each in unnamed}
+    for record in tuple(ledger.claims.counted()) if unnamed else ():
+        for each in record.counted:
+            device = f"{each.driver}/{each.pool}/{each.device}"
+            if device in claims and not each.admin:
+                claims[device].append(claim_name(record.claim))
+        yield None
+    for violation in unnamed:
+        yield finding_of(replace(violation, detail=listed(claims[violation.about])))
 
 
 def _claims(cluster: AuditedCluster) -> Steps:

@@ -30,8 +30,8 @@ def incompatible_neighbours(
     holdings: Iterable[DeviceHolding],
     published: Mapping[DeviceId, PublishedNow],
     sets_of: Callable[[DeviceHolding], Iterable[str]],
-) -> Iterator[IncompatibleNeighbour]:
-    """Each pair of neighbours in which the expression of one is not true for the other.
+) -> Iterator[IncompatibleNeighbour | None]:
+    """Each pair of neighbours in which the expression of one is not true for the other; None after each pair of devices.
 
     An expression counts as it was frozen with the allocation, and without a snapshot as the device has it now.  Attributes are
     those published now.  `sets_of` names the counter sets and physical devices that a holding draws on.
@@ -48,12 +48,13 @@ def incompatible_neighbours(
         (device_id, rule) for device_id, held_device in devices.items() for rule in held_device.rules
     ):
         scope = devices[device_id].scope
-        for other in (
-            each for each in devices if each != device_id and is_neighbour(rule.on, scope, devices[each].scope)
-        ):
-            problem = _problem(rule.expression, published.get(other), programs)
-            if problem:
-                yield IncompatibleNeighbour(device_id, f"compatible only with {rule.expression}, {problem} {other[2]}")
+        for other, its in devices.items():
+            if other != device_id and is_neighbour(rule.on, scope, its.scope):
+                problem = _problem(rule.expression, published.get(other), programs)
+                if problem:
+                    detail = f"compatible only with {rule.expression}, {problem} {other[2]}"
+                    yield IncompatibleNeighbour(device_id, detail)
+            yield None
 
 
 class _HeldDevice(NamedTuple):

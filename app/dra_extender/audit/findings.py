@@ -5,8 +5,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from dra_extender.cel.explain.values import shortened
 from dra_extender.model.api_json import Value
 
+_LONGEST_DETAIL: Final = 1_000
 DEVICE_TWICE: Final = "device in two claims"
 SHARE_TWICE: Final = "share in two claims"
 CAPACITY_EXCEEDED: Final = "capacity exceeded"
@@ -134,8 +136,8 @@ class AuditFinding(Value, frozen=True):
 
 
 def finding(check: Check, about: str, detail: str) -> AuditFinding:
-    """A finding with the severity of its check."""
-    return AuditFinding(check=check, severity=check.severity, about=about, detail=detail)
+    """A finding with the severity of its check; a long detail is cut."""
+    return AuditFinding(check=check, severity=check.severity, about=about, detail=shortened(detail, _LONGEST_DETAIL))
 
 
 def finding_of(violation: InvariantViolation) -> AuditFinding:

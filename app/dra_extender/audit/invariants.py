@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from dra_extender.audit.allocations import neighbour_violations, pool_violations
+from msgspec.structs import replace
+
+from dra_extender.audit.allocations import listed, neighbour_violations, pool_violations
 from dra_extender.audit.findings import (
     AWAY,
     FOREIGN_CONSUMER,
@@ -26,7 +28,7 @@ from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.device import DeviceId, PoolId
+from dra_extender.model.device import PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import GROUP, POD_GROUPS, PodGroup
@@ -68,7 +70,7 @@ def audit(
     return (
         *unreadable,
         *_allocations(holdings, slices),
-        *neighbour_violations([holding for _, holding in holdings], slices),
+        *(each for each in neighbour_violations([found for _, found in holdings], slices) if each is not None),
         *_claims(claims, pods, pod_groups),
         *_extended_claims(claims, pods),
         *_bound_pods(claims, pods, nodes, kubelets),
@@ -133,20 +135,18 @@ def _allocations(
     holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]
 ) -> Iterable[InvariantViolation]:
     """`holdings`: claim and what it holds."""
-    holders: dict[DeviceId, list[str]] = defaultdict(list)
+    holders: dict[str, list[str]] = defaultdict(list)
     usage = UsageTable()
     usage.add(holding for _, holding in holdings)
     for claim, holding in holdings:
-        holders[holding.driver, holding.pool, holding.device].append(claim)
+        holders[f"{holding.driver}/{holding.pool}/{holding.device}"].append(claim)
     by_pool: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
     for each in slices:
         by_pool[each.pool_id].append(each)
     for pool_id in usage.pools:
-
-        def claims_of(device: str, pool_id: PoolId = pool_id) -> Iterable[str]:
-            return holders.get((*pool_id, device), ())
-
-        yield from pool_violations(pool_id, by_pool[pool_id], usage.pool(pool_id), claims_of)
+        for found in pool_violations(pool_id, by_pool[pool_id], usage.pool(pool_id)):
+            if found is not None:
+                yield found if found.detail else replace(found, detail=listed(holders.get(found.about, ())))
 
 
 def _claims(

@@ -23,7 +23,7 @@ from dra_extender.allocator.rules.held_consumption import held_consumption
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.device import CounterConsumption, PoolId
+from dra_extender.model.device import CounterConsumption, Device, PoolId
 from dra_extender.model.quantity import format_quantity
 from dra_extender.model.resource_slice import ResourceSlice
 
@@ -32,6 +32,8 @@ CAPACITY: Final = "capacity"
 GROUPS: Final = "groups"
 COUNTERS: Final = "counters"
 
+_PART: Final = 1_000
+"""Devices of a pool that `contradiction_steps` looks up at a time."""
 _Drawn = Sequence[tuple[str, CounterConsumption]]
 
 
@@ -65,7 +67,7 @@ def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rul
             further += holdings
         else:
             joining[device] = holdings
-        found = _device_violation(pool, device, (*others, *holdings), holdings)
+        found = _device_violation(_named(pool, device), device, (*others, *holdings), holdings)
         if found is not None:
             return found
     entries = list(held_consumption(pool.published, joining))
@@ -89,35 +91,60 @@ def _set_violation(
 
 def contradictions(pool: Pool, usage: PoolUsage) -> Iterator[Violation]:
     """Every rule that the usage of this pool breaks, in whatever order its holdings were allocated."""
-    for device, holdings in _by_device(each for held in usage.values() for each in held).items():
-        found = _device_violation(pool, device, holdings, holdings)
-        if found is not None:
-            yield found
+    return (each for each in contradiction_steps(pool, usage) if each is not None)
+
+
+def contradiction_steps(pool: Pool, usage: PoolUsage) -> Iterator[Violation | None]:
+    """As `contradictions`, with None after each device and counter set; the usage may change meanwhile, and counts as it was."""
+    held = dict(usage)
+    named: dict[str, list[Device]] = {}
+    for published in pool.published:
+        for device in published.devices:
+            if device.name in held:
+                named.setdefault(device.name, []).append(device)
+        yield None
+    for name, found in held.items():
+        holdings = _without_admin_access(found)
+        yield _device_violation(named.get(name, ()), name, holdings, holdings)
     members: dict[str, list[tuple[str, CounterConsumption]]] = {}
-    for device, entry in held_consumption(pool.published, usage):
-        members.setdefault(entry.counter_set, []).append((device, entry))
+    for names in _parts(tuple(held)):
+        for name, entry in held_consumption(pool.published, {name: held[name] for name in names}):
+            members.setdefault(entry.counter_set, []).append((name, entry))
+            yield None
+        yield None
     for drawn in members.values():
-        for found in (_overdrawn(pool, drawn, _amounts(drawn)), _group_violation(drawn)):
-            if found is not None:
-                yield found
+        yield _overdrawn(pool, drawn, _amounts(drawn))
+        yield _group_violation(drawn)
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + _PART] for start in range(0, len(names), _PART))
 
 
 def _by_device(holdings: Iterable[DeviceHolding]) -> dict[str, tuple[DeviceHolding, ...]]:
-    found: dict[str, tuple[DeviceHolding, ...]] = {}
+    found: dict[str, list[DeviceHolding]] = {}
     for each in holdings:
         if not each.admin:
-            found[each.device] = (*found.get(each.device, ()), each)
-    return found
+            found.setdefault(each.device, []).append(each)
+    return {device: tuple(held) for device, held in found.items()}
 
 
 def _without_admin_access(holdings: Iterable[DeviceHolding]) -> tuple[DeviceHolding, ...]:
     return tuple(each for each in holdings if not each.admin)
 
 
+def _named(pool: Pool, name: str) -> Iterator[Device]:
+    """The devices of this name; the slices of several nodes may give it to different ones."""
+    return (each for published in pool.published for each in published.devices if each.name == name)
+
+
 def _device_violation(
-    pool: Pool, device: str, holdings: Sequence[DeviceHolding], added: Sequence[DeviceHolding]
+    named: Iterable[Device], device: str, holdings: Sequence[DeviceHolding], added: Sequence[DeviceHolding]
 ) -> Violation | None:
-    """A violation if one holding is the whole device beside others, or if a capacity that `added` takes is exceeded."""
+    """A violation if one holding is the whole device beside others, or if a capacity that `added` takes is exceeded.
+
+    `named` are the published devices of this name; each of them must be exceeded.
+    """
     if len(holdings) > 1 and any(each.share_id is None for each in holdings):
         return Violation(DEVICE, device)
     asked = {name for each in added for name, amount in each.consumed_capacity if amount > 0}
@@ -127,24 +154,17 @@ def _device_violation(
     for each in holdings:
         for name, amount in each.consumed_capacity:
             totals[name] = totals.get(name, 0) + amount
-    # The slices of several nodes may give one name to different devices: each of them must be exceeded.
+    taken = {name: totals[name] for name in asked}
     details = [
-        next((f"{name}: {format_quantity(totals[name])} of {text} taken" for name, text in over), "")
-        for over in _exceeded(pool, device, asked, totals)
+        next((f"{name}: {format_quantity(taken[name])} of {text} taken" for name, text in _exceeded(each, taken)), "")
+        for each in named
     ]
     return Violation(CAPACITY, device, details[0]) if details and all(details) else None
 
 
-def _exceeded(
-    pool: Pool, device: str, asked: Iterable[str], totals: Mapping[str, int]
-) -> Iterator[list[tuple[str, str]]]:
-    """For each device of this name: (capacity, its published text) of every capacity that the totals exceed."""
-    for published in pool.published:
-        for each in published.devices:
-            if each.name == device:
-                yield [
-                    (name, known.text) for name, known in each.capacity if name in asked and totals[name] > known.value
-                ]
+def _exceeded(device: Device, taken: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """(capacity, its published text) of every capacity that is exceeded."""
+    return ((name, known.text) for name, known in device.capacity if name in taken and taken[name] > known.value)
 
 
 def _amounts(drawn: _Drawn) -> Mapping[tuple[str, str], int]:
