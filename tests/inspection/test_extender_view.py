@@ -80,7 +80,9 @@ def test_pod_itself_gets_what_is_held_for_it() -> None:
 def test_devices_show_the_hold() -> None:
     cluster = made()
     found = view(cluster, report_for(cluster, "first"))
-    assert "gpu-0  ml/first (claim claim-first) (held until 09:47:05Z)" in devices_tree(devices_report(found), found.now)
+    assert "gpu-0  ml/first (claim claim-first) (held until 09:47:05Z)" in devices_tree(
+        devices_report(found), found.now
+    )
 
 
 @pytest.mark.parametrize("gone", ["bound", "deleted", "allocated"])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WIDTH: Final = 80
 """Columns of a line where no terminal says how many it has."""
 _LEAST_WIDTH: Final = 40
+_OF_TIME: Final = frozenset({"origin", "age", "until"})
 _FENCE: Final = "```"
 
 
@@ -67,6 +68,36 @@ def width() -> int:
     if not sys.stdout.isatty():
         return WIDTH
     return max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+class ChangedAnswers:
+    """Prints answers one after the other, those alone that differ from the one before in more than the time."""
+
+    def __init__(self, output: AnswerFormat) -> None:
+        self._output = output
+        self._last: object = None
+
+    def print(self, report: "msgspec.Struct", origin: "Origin", as_tree: Callable[[int], str]) -> None:
+        """Print the answer if it says something new; a blank line (in YAML `---`) stands before each but the first."""
+        import msgspec
+
+        said = _timeless(msgspec.to_builtins(report, str_keys=True))
+        if said == self._last:
+            return
+        if self._last is not None:
+            sys.stdout.write("---\n" if self._output is AnswerFormat.YAML else "\n")
+        self._last = said
+        print_answer(report, origin, self._output, as_tree)
+        sys.stdout.flush()
+
+
+def _timeless(value: object) -> object:
+    """The value without source, time of reading and ages."""
+    if isinstance(value, dict):
+        return {name: _timeless(each) for name, each in value.items() if name not in _OF_TIME}
+    if isinstance(value, list | tuple):
+        return [_timeless(each) for each in value]
+    return value
 
 
 def print_answer(

@@ -103,6 +103,35 @@ class ClusterSource:
         except (SnapshotFileError, ConfigurationError, ClusterError) as problem:
             raise ended(problem, EXIT_USAGE) from problem
 
+    def follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
+        """Call `answer` with the objects of the cluster, and again after each change, until the person stops the program.
+
+        Ends the program with a message where the cluster cannot be read.
+        """
+        from dra_extender.kube.client.credentials import ConfigurationError
+        from dra_extender.runtime.installation import run
+        from dra_extender.scheduling.ports.cluster import ClusterError
+        from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+
+        if self.snapshot is not None:
+            raise typer.BadParameter("--snapshot asks a file, which does not change: --watch does not go with it")
+        configure_logging(LogFormat.TEXT, LogLevel.ERROR)
+        try:
+            run(self._follow(answer))
+        except KeyboardInterrupt:
+            return
+        except (ConfigurationError, ClusterError) as problem:
+            raise ended(problem, EXIT_USAGE) from problem
+
+    async def _follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
+        from contextlib import aclosing
+
+        from dra_extender.inspection.followed_cluster import readings
+
+        async with aclosing(readings(self.settings(), self.extender_url)) as found:
+            async for objects in found:
+                answer(objects)
+
     async def _live(self, namespace: str | None) -> "ClusterObjects":
         from dra_extender.inspection.extender_view import with_holds
         from dra_extender.inspection.objects import read_live

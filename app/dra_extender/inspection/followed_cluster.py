@@ -1,19 +1,26 @@
 """The objects of a running cluster, kept up to date by watches, cut to the fields that decisions read."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
+from dra_extender.inspection.extender_view import with_holds
 from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind, Origin
+from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind, Origin, assumed_gates
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.follower import ClusterFollower
 from dra_extender.model.api_json import ModelError, decode
 from dra_extender.runtime.clock import SystemClock
 
 _DECODER: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
+
+PAUSE_SECONDS: Final = 1.0
+"""Seconds after a change in which further ones are gathered."""
+HOLD_SECONDS: Final = 5.0
+"""Seconds between two looks at what an extender holds."""
 
 Key = tuple[str, str]
 
@@ -63,6 +70,32 @@ class KeptObjects:
         """See EventSink."""
 
 
+async def readings(
+    settings: KubeSettings, extender_url: str = "", sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> AsyncGenerator[ClusterObjects, None]:
+    """The objects of a cluster with what its extender holds: at once, and again after each change, until it is closed.
+
+    Changes within a second are one; where an extender answers, its holds are asked for every five seconds.
+
+    Raises:
+        ConfigurationError: there is no usable kubeconfig.
+        ClusterError: the API server does not answer, or is too old.
+    """
+    followed = FollowedCluster(settings)
+    try:
+        await followed.start()
+        while True:
+            objects = followed.objects()
+            objects = await with_holds(objects, settings, extender_url)
+            yield objects
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if objects.holds is None else HOLD_SECONDS):
+                    await followed.change()
+            await sleep(PAUSE_SECONDS)
+    finally:
+        await followed.stop()
+
+
 class FollowedCluster:
     """A running cluster that is watched: `objects` has it as of now, `change` returns after the next change.
 
@@ -99,9 +132,11 @@ class FollowedCluster:
             taken_at=self._clock.now(),
             release=self._follower.release,
             missing=missing,
+            gates=() if self._follower.facts is None else assumed_gates(self._follower.facts),
         )
         unread = {*forbidden, *not_served}
-        return ClusterObjects(origin, {kind: sink.all() for kind, sink in self._sinks.items() if kind not in unread})
+        by_kind = {kind: sink.all() for kind, sink in self._sinks.items() if kind not in unread}
+        return ClusterObjects(origin, by_kind, self._follower.namespace)
 
     def contact_ages(self) -> Mapping[str, float]:
         """Seconds since the API server last answered the list or watch of each kind."""

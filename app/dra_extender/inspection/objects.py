@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, Support
+from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, ServerFacts, Support
 from dra_extender.kube.reader import read_cluster
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.scheduling.hold_report import HoldReport
@@ -130,12 +130,17 @@ async def read_live(settings: KubeSettings, namespace: str | None = None) -> Clu
         taken_at=reading.taken_at,
         release=facts.git_version,
         missing=missing,
-        gates=tuple(
-            AssumedGate(gate=each.gate, state=_STATES[facts.fields.get(each.name, Support.UNKNOWN)])
-            for each in OPTIONAL_FIELDS
-        ),
+        gates=assumed_gates(facts),
     )
     return ClusterObjects(origin, by_kind, reading.namespace)
+
+
+def assumed_gates(facts: ServerFacts) -> tuple[AssumedGate, ...]:
+    """What is known of the feature gates of an API server on which answers depend."""
+    return tuple(
+        AssumedGate(gate=each.gate, state=_STATES[facts.fields.get(each.name, Support.UNKNOWN)])
+        for each in OPTIONAL_FIELDS
+    )
 
 
 def _nodes_of_slices(slices: Sequence[bytes]) -> Sequence[bytes]:

@@ -40,8 +40,18 @@ class ClusterFollower:
 
     @property
     def source(self) -> str:
-        """Where the credentials come from; empty before the start."""
-        return "" if self._credentials is None else self._credentials.source
+        """Where the credentials come from, the context, and in whose name is asked; empty before the start."""
+        return "" if self._credentials is None else self._transport.identified(self._credentials.source)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the context; empty before the start."""
+        return "" if self._credentials is None else self._credentials.identity.namespace
+
+    @property
+    def facts(self) -> ServerFacts | None:
+        """What the API server is and serves; None before the start."""
+        return self._facts
 
     @property
     def release(self) -> str:

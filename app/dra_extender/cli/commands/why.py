@@ -1,9 +1,12 @@
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, print_answer
+from dra_extender.cli.answers import AnswerFormat, ChangedAnswers, ExitStatus, Output, ended
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
+
+if TYPE_CHECKING:
+    from dra_extender.inspection.objects import ClusterObjects
 
 
 @asks_a_cluster
@@ -21,6 +24,9 @@ def command(
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="Every device of this node, and what keeps it away.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Print the answer again when it changes, until Ctrl+C.")
+    ] = False,
     output: Output = AnswerFormat.TREE,
 ) -> None:
     """Say why a pod waits: the nodes by reason, the device that came closest, who is in its way, and what would help.
@@ -38,19 +44,26 @@ def command(
 
     if pod is None and node is not None:
         raise typer.BadParameter("--node needs the name of a pod")
-    objects = source.read(namespace)
-    view = ClusterView(objects)
-    if pod is None:
-        pods = waiting(view, namespace)
-        print_answer(pods, pods.origin, output, lambda columns: waiting_tree(pods, columns))
-        return
-    namespace = namespace or objects.namespace
-    try:
-        if node is not None:
-            on_node = why_on_node(view, namespace, pod, node)
-            print_answer(on_node, on_node.origin, output, lambda columns: node_tree(on_node, columns))
+    answers = ChangedAnswers(output)
+
+    def answer(objects: "ClusterObjects") -> None:
+        view = ClusterView(objects)
+        if pod is None:
+            pods = waiting(view, namespace)
+            answers.print(pods, pods.origin, lambda columns: waiting_tree(pods, columns))
             return
-        report = why(view, namespace, pod)
-    except (UnknownPodError, UnknownNodeError) as problem:
-        raise ended(problem, ExitStatus.NEGATIVE) from problem
-    print_answer(report, report.origin, output, lambda columns: tree(report, columns))
+        place = namespace or objects.namespace
+        try:
+            if node is not None:
+                on_node = why_on_node(view, place, pod, node)
+                answers.print(on_node, on_node.origin, lambda columns: node_tree(on_node, columns))
+                return
+            report = why(view, place, pod)
+        except (UnknownPodError, UnknownNodeError) as problem:
+            raise ended(problem, ExitStatus.NEGATIVE) from problem
+        answers.print(report, report.origin, lambda columns: tree(report, columns))
+
+    if watch:
+        source.follow(answer)
+    else:
+        answer(source.read(namespace))

@@ -1,0 +1,131 @@
+"""`why --watch` prints again when the answer changes, and only then."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from dra_extender.cli.answers import AnswerFormat, ChangedAnswers
+from dra_extender.cli.app import app
+from dra_extender.inspection.objects import Origin
+from dra_extender.inspection.why.report import Cause, WhyReport
+from typer.testing import CliRunner
+
+from tests.controlplane.objects import device, device_class, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.served_cluster import PATHS, put, serve
+from tests.support.kube.fake_api_server import FakeApiServer
+
+SECONDS: Final = 60.0
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu"))
+    return made
+
+
+@asynccontextmanager
+async def watching(kubeconfig: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`kubectl-dra why train --watch` in a process of its own."""
+    program = Path(sys.executable).parent / "kubectl-dra"
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *("why", "train", "-n", NAMESPACE, "--watch", "--kubeconfig", str(kubeconfig), *options),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def line(process: asyncio.subprocess.Process, begins: str) -> str:
+    """The next line that begins like this."""
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        while True:
+            found = (await process.stdout.readline()).decode()
+            assert found, "the program has ended"
+            if found.startswith(begins):
+                return found.rstrip()
+
+
+async def test_answer_is_printed_again_after_a_change_until_the_person_stops_it(
+    made: MadeCluster, tmp_path: Path
+) -> None:
+    async with FakeApiServer.start() as server:
+        serve(server, made)
+        async with watching(server.kubeconfig(tmp_path / "kubeconfig")) as process:
+            assert "fits 0 of 1 nodes" in await line(process, "ml/train")
+            node = made.objects["nodes"][0]
+            node["metadata"]["labels"] = {"seen": "by nobody"}
+            put(server, "nodes", node)
+            pod = made.objects["pods"][-1]
+            pod["spec"]["nodeName"] = "n1"
+            put(server, "pods", pod)
+            assert "is bound to node n1" in await line(process, "ml/train")
+            process.send_signal(signal.SIGINT)
+            out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+            assert (process.returncode, err) == (0, b"")
+            assert b"ml/train" not in out
+
+
+async def test_pod_that_is_deleted_ends_the_program_with_status_1(made: MadeCluster, tmp_path: Path) -> None:
+    async with FakeApiServer.start() as server:
+        serve(server, made)
+        async with watching(server.kubeconfig(tmp_path / "kubeconfig")) as process:
+            await line(process, "ml/train")
+            server.delete(PATHS["pods"], "train", NAMESPACE)
+            _, err = await asyncio.wait_for(process.communicate(), SECONDS)
+            assert process.returncode == 1
+            assert b"pod ml/train does not exist" in err
+            assert b"Traceback" not in err
+
+
+async def test_cluster_that_cannot_be_reached_ends_the_program_with_status_2(tmp_path: Path) -> None:
+    async with watching(tmp_path / "none") as process:
+        out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert (process.returncode, out) == (2, b"")
+    assert b"does not exist" in err
+
+
+def test_snapshot_is_not_watched(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["why", "train", "-w", "--snapshot", str(tmp_path / "x")])
+    assert result.exit_code == 2
+    assert "does not change" in result.output
+
+
+def report(summary: str, at: float) -> WhyReport:
+    origin = Origin(source="a test", taken_at=at)
+    return WhyReport(format="f", pod="ml/train", cause=Cause.DEVICES, summary=summary, origin=origin, age=at)
+
+
+@pytest.mark.parametrize(("output", "between"), [(AnswerFormat.JSON, "\n"), (AnswerFormat.YAML, "---\n")])
+def test_answer_that_says_nothing_new_is_not_printed(
+    output: AnswerFormat, between: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = ChangedAnswers(output)
+    for summary, at in (("a", 1.0), ("a", 2.0), ("b", 3.0)):
+        found = report(summary, at)
+        answers.print(found, found.origin, lambda _: "")
+    printed = capsys.readouterr().out
+    assert printed.count("ml/train") == 2
+    if output is AnswerFormat.JSON:
+        first, second = printed.split("\n}\n")[:2]
+        assert json.loads(first + "}")["summary"] == "a"
+        assert json.loads(second + "}")["summary"] == "b"
+    assert between in printed

@@ -1,0 +1,150 @@
+"""What the running extender holds, read through the API server and a kubelet's port-forward, and where that is not allowed."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from tests.controlplane import objects
+from tests.controlplane.kubeconfig import Access, read_kubeconfig, write_kubeconfig
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, NODES, PODS
+from tests.support.e2e.forwarding_kubelet import ForwardingKubelet, node_status
+from tests.support.e2e.scene import PROMPT_SECONDS, Scene
+from tests.support.e2e.world import Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+SECONDS: Final = 60.0
+VIEWER: Final = "viewer"
+NODE: Final = "node-of-the-extender"
+NAMESPACE: Final = "default"
+EXTENDER: Final = "dra-extender-0"
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(ControlPlaneOptions(users={VIEWER: ()}), relayed=True, applied=("viewer-role",))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kubelet(world: World) -> AsyncIterator[ForwardingKubelet]:
+    """A kubelet that reaches the extender, and the extender's pod as the API has it; a viewer without the right to forward."""
+    api = world.api
+    async with ForwardingKubelet.serving(world.cluster.layout.certificate.parent) as kubelet:
+        await api.create(NODES, {**objects.node(NODE), "spec": {"unschedulable": True}})
+        await api.patch(NODES, NODE, {"status": node_status(kubelet)}, subresource="status")
+        labels = {"app.kubernetes.io/name": "dra-extender", "app.kubernetes.io/component": "extender"}
+        pod = objects.pod(EXTENDER, NAMESPACE)
+        pod["metadata"]["labels"] = labels
+        pod["spec"]["nodeName"] = NODE
+        pod["spec"]["containers"][0] |= {
+            "name": "extender",
+            "ports": [{"name": "http", "containerPort": world.extender.port}],
+        }
+        await api.create(PODS, pod)
+        await phase(world, "Running")
+        group = "rbac.authorization.k8s.io"
+        binding = {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "viewers"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "dra-viewer"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": VIEWER}],
+        }
+        await api.create(CLUSTER_ROLE_BINDINGS, binding)
+        yield kubelet
+        await api.delete(PODS, EXTENDER, NAMESPACE, grace_seconds=0)
+        await api.delete(NODES, NODE)
+
+
+async def phase(world: World, name: str) -> None:
+    """Let the pod of the extender have this phase."""
+    await world.api.patch(PODS, EXTENDER, {"status": {"phase": name}}, namespace=NAMESPACE, subresource="status")
+
+
+async def asked(*arguments: str) -> tuple[str, dict[str, Any]]:
+    """The answer as a tree and as JSON."""
+    answers = []
+    for form in ("tree", "json"):
+        process = await asyncio.create_subprocess_exec(
+            Path(sys.executable).parent / "kubectl-dra",
+            *arguments,
+            "-o",
+            form,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+        assert (process.returncode, err) == (0, b"")
+        answers.append(out.decode())
+    return answers[0], json.loads(answers[1])
+
+
+async def test_device_that_is_held_for_one_pod_is_shown_as_held_to_another(
+    scene: Scene, kubelet: ForwardingKubelet, tmp_path: Path
+) -> None:
+    relay = scene.world.relay
+    assert relay is not None
+    node = await scene.node_with_devices("a", objects.device("gpu-0"))
+    await scene.template("one")
+    admin, viewer = (str(scene.world.cluster.kubeconfig_for(user)) for user in ("admin", VIEWER))
+    async with relay.holding("bind") as held:
+        await scene.pod("first", template="one")
+        await scene.world.api.wait_for(held.arrived, SECONDS, "the bind of the first pod has come")
+        await scene.pod("second", template="one")
+        why = ("why", "second", "-n", scene.name)
+
+        tree, report = await asked(*why, "--kubeconfig", admin)
+
+        assert report["fitting"] == 0
+        assert f"1 claims, 0 plans of gangs, from pod {NAMESPACE}/{EXTENDER}" in report["origin"]["holds"]
+        assert f"held by {scene.name}/first (held until " in " ".join(tree.split())
+        assert kubelet.asked[-1] == f"/portForward/{NAMESPACE}/{EXTENDER}"
+        tree, _ = await asked("devices", node, "--kubeconfig", admin)
+        (shown,) = (line for line in tree.splitlines() if line.strip().startswith("gpu-0 "))
+        assert f"{scene.name}/first" in shown
+        assert "(held until " in shown
+        # The same by address, and by a role that may not forward ports: its answer lacks the hold, and says so.
+        _, report = await asked(*why, "--kubeconfig", viewer, "--extender-url", scene.world.extender.url)
+        assert report["fitting"] == 0
+        forwarded = len(kubelet.asked)
+        tree, report = await asked(*why, "--kubeconfig", viewer)
+        assert report["fitting"] == 1
+        assert "not read: port-forward pods" in report["origin"]["holds"]
+        assert "403" in report["origin"]["holds"]
+        assert len(kubelet.asked) == forwarded
+    assert await scene.wait_until_bound("first", PROMPT_SECONDS) == node
+
+
+async def test_pod_of_an_extender_that_has_ended_is_not_asked(scene: Scene, kubelet: ForwardingKubelet) -> None:
+    await scene.node_with_devices("a", objects.device("gpu-0"))
+    asked_before = len(kubelet.asked)
+    await phase(scene.world, "Failed")
+    try:
+        _, report = await asked("devices", "--kubeconfig", str(scene.world.cluster.admin_kubeconfig))
+        assert "holds" not in report["origin"]
+        assert len(kubelet.asked) == asked_before
+    finally:
+        await phase(scene.world, "Running")
+
+
+async def test_server_that_is_no_api_server_is_said_in_a_sentence(scene: Scene, tmp_path: Path) -> None:
+    access = read_kubeconfig(scene.world.cluster.admin_kubeconfig)
+    wrong = Access(server=scene.world.extender.url, authority=access.authority, token=access.token)
+    file = write_kubeconfig(tmp_path / "wrong", wrong)
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).parent / "kubectl-dra",
+        *("devices", "--kubeconfig", str(file)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert (process.returncode, out) == (2, b"")
+    assert b"is this an API server?" in err or b"serves" in err
+    assert b"Traceback" not in err
