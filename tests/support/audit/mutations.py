@@ -23,6 +23,7 @@ from tests.support.audit.sound_cluster import (
     on,
     stamp,
 )
+from tests.support.audit.sound_workloads import extended_resource, pod_group
 from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json
 
 
@@ -214,6 +215,34 @@ def allocation_for_nobody(cluster: SoundCluster) -> Injected:
     return Injected("orphaned_claim", placed.name)
 
 
+def group_gone(cluster: SoundCluster) -> Injected:
+    """The PodGroup is gone, and the claim is still reserved for it."""
+    cluster.made.objects["podgroups"].clear()
+    _remove(cluster, "resourceclaims", "of-group")
+    _remove(cluster, "pods", "member-0")
+    _remove(cluster, "pods", "member-1")
+    pod_group(cluster.made, cluster.nodes[0])
+    cluster.made.objects["podgroups"].clear()
+    return Injected("stale_reservation", f"{NAMESPACE}/of-group")
+
+
+def extended_claim_unused(cluster: SoundCluster) -> Injected:
+    """The pod is gone for whose extended resource a claim was made."""
+    _remove(cluster, "pods", "extended")
+    _remove(cluster, "resourceclaims", "extended-x")
+    extended_resource(cluster.made, cluster.nodes[0])
+    _remove(cluster, "pods", "extended")
+    return Injected("orphaned_claim", f"{NAMESPACE}/extended-x")
+
+
+def extended_claim_of_a_pod_that_was_told_of_none(cluster: SoundCluster) -> Injected:
+    _remove(cluster, "pods", "extended")
+    _remove(cluster, "resourceclaims", "extended-x")
+    extended_resource(cluster.made, cluster.nodes[0])
+    del cluster.made.objects["pods"][-1]["status"]["extendedResourceClaimStatus"]
+    return Injected("orphaned_claim", f"{NAMESPACE}/extended-x")
+
+
 def owner_gone(cluster: SoundCluster) -> Injected:
     cluster.made.add(objects.resource_claim("generated", NAMESPACE, objects.request("r", "gpu")))
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "was", "uid": "was", "controller": True}
@@ -343,6 +372,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     consumer_replaced_by_a_namesake,
     consumer_of_no_kind,
     allocation_for_nobody,
+    group_gone,
+    extended_claim_unused,
+    extended_claim_of_a_pod_that_was_told_of_none,
     owner_gone,
     deleted_and_kept,
     node_gone,

@@ -17,6 +17,7 @@ from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 
 from tests.controlplane import objects
+from tests.support.audit.sound_workloads import add_workloads
 from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json, MadeCluster, objects_on
 
 GPUS: Final = "gpu.example.com"
@@ -102,6 +103,7 @@ class SoundCluster:
         self._partition()
         self._share()
         self._bystanders()
+        add_workloads(self.made, self.nodes, random.Random(seed))
 
     def of(self, driver: str) -> list[Placed]:
         """The allocations of devices of a driver."""
