@@ -27,9 +27,9 @@ def command(namespace: str, name: str) -> str:
 def test_steps_are_looked_for_until_the_time_of_an_answer_is_used_up_and_the_next_answer_goes_on() -> None:
     reports = Reports(cluster(2).view())
     moments = iter([0.0, 0.0, STEP_SECONDS, STEP_SECONDS, *([STEP_SECONDS] * 100)])
-    first = pending_pods(reports, None, 1, command, cpu_time=lambda: next(moments))
+    first = pending_pods(reports, None, 1, 1, command, cpu_time=lambda: next(moments))
     assert [each.next is None for each in first.rows][:2] == [False, True]
-    second = pending_pods(reports, None, 1, command, cpu_time=lambda: 0.0)
+    second = pending_pods(reports, None, 1, 1, command, cpu_time=lambda: 0.0)
     assert all(each.next is not None for each in second.rows)
 
 
@@ -37,9 +37,9 @@ def test_pods_beyond_a_round_are_counted_and_looked_at_in_the_next() -> None:
     made = cluster(1)
     made.nodes(*(f"m{number:05}" for number in range(EVALUATED_IN_A_ROUND)))
     reports = Reports(made.view())
-    first = pending_pods(reports, None, 1, command, cpu_time=lambda: 0.0)
+    first = pending_pods(reports, None, 1, 1, command, cpu_time=lambda: 0.0)
     assert (first.report.unasked > 0, first.more) == (True, 2)
-    last = pending_pods(reports, None, 3, command, cpu_time=lambda: 0.0)
+    last = pending_pods(reports, None, 3, 1, command, cpu_time=lambda: 0.0)
     assert (last.report.unasked, last.more) == (0, 0)
 
 

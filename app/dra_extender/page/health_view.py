@@ -11,6 +11,8 @@ from dra_extender.page.reports import Reports
 
 MOST_FINDINGS: Final = 200
 """Findings on the page; the command prints all."""
+MOST_SCHEDULERS: Final = 50
+"""Names of schedulers on the page, those with most pods first: pods choose them."""
 
 
 class Allocators(NamedTuple):
@@ -62,7 +64,7 @@ def _allocators(reports: Reports) -> Allocators:
     return Allocators(
         own=own,
         others=len(allocated) - own,
-        waiting=tuple(sorted(waiting.items())),
+        waiting=tuple(waiting.most_common(MOST_SCHEDULERS)),
         competing=tuple(each for each in reports.audit.findings if each.check is Check.TWO_ALLOCATORS),
     )
 

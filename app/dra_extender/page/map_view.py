@@ -11,6 +11,8 @@ from dra_extender.page.query import ListPart, part_of
 
 ROWS: Final = 100
 """Pools on one page."""
+MOST_TILES: Final = 512
+"""Tiles in one row; the view of the node has more."""
 
 
 class TileState(Enum):
@@ -52,11 +54,12 @@ class DriverTotal(NamedTuple):
 
 
 class MapRow(NamedTuple):
-    """A pool; `node` is empty where several nodes reach it."""
+    """A pool; `node` is empty where several nodes reach it; `more` devices have no tile."""
 
     node: str
     pool: str
     tiles: tuple[Tile, ...]
+    more: int
 
 
 class DeviceMap(NamedTuple):
@@ -113,10 +116,10 @@ def state_of(device: DeviceUse) -> TileState:
 
 
 def _row(pool: PoolUse, now: float) -> MapRow:
-    tiles = [_tile(each, state_of(each), now) for each in pool.devices]
-    tiles += [_tile(each, TileState.GONE, now) for each in pool.gone]
+    devices = [*((each, state_of(each)) for each in pool.devices), *((each, TileState.GONE) for each in pool.gone)]
+    tiles = tuple(_tile(each, state, now) for each, state in devices[:MOST_TILES])
     generation = f"generation {pool.generation}{'' if pool.complete else ', incomplete'}"
-    return MapRow(pool.node, f"{pool.driver}/{pool.pool}, {generation}", tuple(tiles))
+    return MapRow(pool.node, f"{pool.driver}/{pool.pool}, {generation}", tiles, len(devices) - len(tiles))
 
 
 def _tile(device: DeviceUse, state: TileState, now: float) -> Tile:

@@ -7,10 +7,13 @@ from typing import Final, NamedTuple
 from dra_extender.inspection.why.report import NextStep
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
+from dra_extender.page.query import ListPart, part_of
 from dra_extender.page.reports import Reports
 
 STEP_SECONDS: Final = 0.15
 """CPU time after which one answer looks for no further steps; the next answer goes on where it ended."""
+ROWS: Final = 100
+"""Causes on one page."""
 _STEPS: Final = 2
 _WIDTH: Final = 100
 
@@ -29,14 +32,16 @@ class PendingRow(NamedTuple):
 
 
 class PendingPods(NamedTuple):
-    """All causes.  `tree` has the lines of the opened pod; it stands by itself if no row names that pod (`alone`)."""
+    """A page of all causes.  `tree` has the lines of the opened pod; it stands by itself if no row names that pod (`alone`)."""
 
     report: WaitingReport
     rows: tuple[PendingRow, ...]
+    part: ListPart
     pod: str
     tree: str
     command: str
     alone: bool
+    round: int
     more: int
 
     @property
@@ -49,21 +54,24 @@ def pending_pods(
     reports: Reports,
     pod: Key | None,
     round_number: int,
+    page: int,
     command: Callable[[str, str], str],
     *,
     cpu_time: Callable[[], float] = time.thread_time,
 ) -> PendingPods:
-    """The causes after so many rounds of looking at pods; the tree of a pod, and the command that prints it.
+    """A page of the causes after so many rounds of looking at pods; the tree of a pod, and the command that prints it.
 
     Raises:
         UnknownPodError: there is no such pod.
+        QueryError: there is no such page.
     """
     opened = "" if pod is None else "/".join(pod)
     lines = "" if pod is None else tree(reports.why(*pod), _WIDTH)
     report = reports.waiting(round_number)
+    part = part_of(len(report.causes), ROWS, page)
     end = cpu_time() + STEP_SECONDS
     rows = []
-    for cause in report.causes:
+    for cause in part.of(report.causes):
         key = _key(cause.oldest)
         if reports.knows_why(*key) or cpu_time() < end:
             found: tuple[NextStep, ...] | None = reports.why(*key).next[:_STEPS]
@@ -73,10 +81,12 @@ def pending_pods(
     return PendingPods(
         report=report,
         rows=tuple(rows),
+        part=part,
         pod=opened,
         tree=lines,
         command="" if pod is None else command(*pod),
         alone=bool(opened) and not any(each.opened for each in rows),
+        round=round_number,
         more=round_number + 1 if report.unasked else 0,
     )
 

@@ -19,6 +19,7 @@ from dra_extender.page.waiting_view import pods_under_way
 
 PROGRAM: Final = ("kubectl", "dra")
 _DEFAULT_NAMESPACE: Final = "default"
+_MOST_PROBLEMS: Final = 20
 _NODES: Final = 200
 """Names of nodes on one page."""
 
@@ -123,7 +124,7 @@ class Views:
             return self._problem(reports, str(problem), 400)
 
     def _pending(self, reports: Reports, query: Query) -> str:
-        shown = pending_pods(reports, pod_key(query), number(query, "round"), self._commands.why)
+        shown = pending_pods(reports, pod_key(query), number(query, "round"), number(query, "page"), self._commands.why)
         return self._page(
             "pending", "Pods that wait", reports, self._commands.waiting(), unfinished=shown.unfinished, pending=shown
         )
@@ -192,5 +193,12 @@ def _facts(reports: Reports) -> Facts:
         release=origin.release,
         gates="all of DRA" if not off else f"all of DRA but {', '.join(off)}",
         missing=tuple(each for each in origin.missing if each.served),
-        problems=(*reports.problems, *(f"{each.kind}: {each.reason}" for each in reports.view.unreadable)),
+        problems=_problems(reports),
     )
+
+
+def _problems(reports: Reports) -> tuple[str, ...]:
+    """What could not be followed or read, in so many sentences as a person reads."""
+    found = [*reports.problems, *(f"{each.kind}: {each.reason}" for each in reports.view.unreadable)]
+    more = len(found) - _MOST_PROBLEMS
+    return (*found[:_MOST_PROBLEMS], *((f"{more} more objects cannot be read",) if more > 0 else ()))

@@ -13,7 +13,7 @@ from dra_extender.page.reports import Reports
 GANG_SECONDS: Final = 0.15
 """CPU time after which one answer plans no further gangs; the next answer goes on where it ended."""
 ROWS: Final = 100
-"""Gangs on one page."""
+"""Gangs on one page, and pods whose devices are awaited; a page has both."""
 
 
 class AwaitedPod(NamedTuple):
@@ -38,7 +38,7 @@ class GangRow(NamedTuple):
 
 
 class PodsUnderWay(NamedTuple):
-    """One page of the gangs, and all pods whose devices are awaited."""
+    """One page of the gangs and of the pods whose devices are awaited; `unfinished`: the next answer will say more."""
 
     awaited: tuple[AwaitedPod, ...]
     gangs: tuple[GangRow, ...]
@@ -63,11 +63,11 @@ def pods_under_way(
             awaited.append(AwaitedPod(pod.key, devices))
         if pod.pod_group is not None:
             groups.setdefault((pod.namespace, pod.pod_group), []).append(pod)
-    part = part_of(len(groups), ROWS, page)
+    part = part_of(max(len(groups), len(awaited)), ROWS, page)
     end = cpu_time() + GANG_SECONDS
     gangs = tuple(_gang(reports, key, groups[key], lambda: cpu_time() < end) for key in part.of(sorted(groups)))
     return PodsUnderWay(
-        awaited=tuple(awaited),
+        awaited=tuple(part.of(awaited)),
         gangs=gangs,
         part=part,
         unfinished=not all(each.asked for each in gangs),
