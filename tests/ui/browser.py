@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
@@ -18,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.ui.needs import find
 
-SECONDS: Final = 60.0
+SECONDS: Final = 30.0
 AXE: Final = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 _FLAGS: Final = (
     "--headless",
@@ -66,7 +67,11 @@ class Browser:
 
     def wait_for(self, selector: str, text: str) -> None:
         """Wait until an element has this text in it."""
-        WebDriverWait(self.driver, SECONDS, poll_frequency=0.05).until(lambda _: text in self.text(selector))
+        wait = WebDriverWait(self.driver, SECONDS, 0.05, ignored_exceptions=(StaleElementReferenceException,))
+        try:
+            wait.until(lambda _: text in self.text(selector))
+        except TimeoutException as problem:
+            raise AssertionError(f"{text!r} is not in {self.text(selector)!r}; {self.text('footer')!r}") from problem
 
     def scheme(self, name: str) -> None:
         """Prefer `light` or `dark`."""
