@@ -49,7 +49,7 @@ async def test_decisions_over_the_followed_cluster_are_those_over_its_objects(
     cluster: FollowedCluster, made: MadeCluster
 ) -> None:
     await cluster.start()
-    objects = cluster.objects()
+    objects = await cluster.objects()
     found = why(ClusterView(objects), NAMESPACE, "train")
     expected = why(made.view(), NAMESPACE, "train")
     assert msgspec.structs.replace(found, origin=expected.origin, age=expected.age) == expected
@@ -63,24 +63,24 @@ async def test_change_is_seen_without_a_further_list(
     cluster: FollowedCluster, made: MadeCluster, server: FakeApiServer
 ) -> None:
     await cluster.start()
-    cluster.objects()
+    await cluster.objects()
     changed = asyncio.create_task(cluster.change())
     pod = made.objects["pods"][-1]
     pod["spec"]["nodeName"] = "n1"
     put(server, "pods", pod)
     async with asyncio.timeout(60):
         await changed
-    assert why(ClusterView(cluster.objects()), NAMESPACE, "train").node == "n1"
+    assert why(ClusterView(await cluster.objects()), NAMESPACE, "train").node == "n1"
     assert len(server.requests("GET", PATHS["pods"])) == 1
 
 
 async def test_deleted_object_is_gone(cluster: FollowedCluster, server: FakeApiServer) -> None:
     await cluster.start()
-    cluster.objects()
+    await cluster.objects()
     server.delete(PATHS["pods"], "train", NAMESPACE)
     async with asyncio.timeout(60):
         await cluster.change()
-    assert ClusterView(cluster.objects()).pod(NAMESPACE, "train") is None
+    assert ClusterView(await cluster.objects()).pod(NAMESPACE, "train") is None
 
 
 async def test_kind_that_the_account_may_not_list_is_missing_and_the_rest_is_there(
@@ -91,12 +91,12 @@ async def test_kind_that_the_account_may_not_list_is_missing_and_the_rest_is_the
 
     server.intervene("GET", PATHS["nodes"], forbid, times=10**6)
     await cluster.start()
-    origin = cluster.objects().origin
+    origin = (await cluster.objects()).origin
     assert origin.partial
     (missing,) = (each for each in origin.missing if each.served)
     assert missing.kind == "nodes"
     assert "nodes is forbidden" in missing.reason
-    assert len(cluster.objects().of("pods")) == 2
+    assert len((await cluster.objects()).of("pods")) == 2
 
 
 async def test_kubeconfig_that_is_absent_is_said(tmp_path: Path) -> None:

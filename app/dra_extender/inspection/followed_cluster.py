@@ -1,15 +1,15 @@
 """The objects of a running cluster, kept up to date by watches, cut to the fields that decisions read."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
-from dra_extender.inspection.extender_view import with_holds
+from dra_extender.inspection.extender_view import ExtenderView, read_view
 from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind, Origin, assumed_gates
+from dra_extender.inspection.objects import KINDS, ClusterObjects, objects_of
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.follower import ClusterFollower
 from dra_extender.model.api_json import ModelError, decode
@@ -20,7 +20,9 @@ _DECODER: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dic
 PAUSE_SECONDS: Final = 1.0
 """Seconds after a change in which further ones are gathered."""
 HOLD_SECONDS: Final = 5.0
-"""Seconds between two looks at what an extender holds."""
+"""Seconds between two looks at what an extender holds, while nothing else changes."""
+FRESH_SECONDS: Final = 2.0
+"""Seconds for which what it held then is taken for what it holds now."""
 
 Key = tuple[str, str]
 
@@ -75,22 +77,18 @@ async def readings(
 ) -> AsyncGenerator[ClusterObjects, None]:
     """The objects of a cluster with what its extender holds: at once, and again after each change, until it is closed.
 
-    Changes within a second are one; where an extender answers, its holds are asked for every five seconds.
+    Changes within a second are one; where an extender runs, its holds are asked for every five seconds.
 
     Raises:
         ConfigurationError: there is no usable kubeconfig.
         ClusterError: the API server does not answer, or is too old.
     """
-    followed = FollowedCluster(settings)
+    followed = FollowedCluster(settings, extender_url)
     try:
         await followed.start()
         while True:
-            objects = followed.objects()
-            objects = await with_holds(objects, settings, extender_url)
-            yield objects
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if objects.holds is None else HOLD_SECONDS):
-                    await followed.change()
+            yield await followed.objects()
+            await followed.change()
             await sleep(PAUSE_SECONDS)
     finally:
         await followed.stop()
@@ -99,44 +97,53 @@ async def readings(
 class FollowedCluster:
     """A running cluster that is watched: `objects` has it as of now, `change` returns after the next change.
 
-    Raises (in `start`):
-        ConfigurationError: there is no usable kubeconfig.
-        ClusterError: the API server does not answer, or is too old.
+    What a running extender holds is in no API object: it is asked for it from time to time, as `extender_view` says.
     """
 
-    def __init__(self, settings: KubeSettings) -> None:
+    def __init__(self, settings: KubeSettings, extender_url: str = "") -> None:
+        self._settings = settings
+        self._url = extender_url
         self._follower = ClusterFollower(settings)
         self._clock = SystemClock()
         self._changed = asyncio.Event()
         self._sinks = {kind: KeptObjects(kind, self._changed.set) for kind in KINDS}
+        self._view = ExtenderView(None)
+        self._viewed_at = -math.inf
 
     async def start(self) -> None:
-        """Returns when all kinds that the account may list have been listed."""
+        """Returns when all kinds that the account may list have been listed.
+
+        Raises:
+            ConfigurationError: there is no usable kubeconfig.
+            ClusterError: the API server does not answer, or is too old.
+        """
         await self._follower.start(self._sinks)
         await self._follower.listed()
 
     async def change(self) -> None:
-        """Returns when something has changed since the last call of `objects`."""
-        await self._changed.wait()
+        """Returns when something has changed since the last call of `objects`; of the extender, what it holds."""
+        while not self._changed.is_set():
+            try:
+                async with asyncio.timeout(HOLD_SECONDS if self._view.said else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                before = _held(self._view)
+                await self._ask_extender()
+                if _held(self._view) != before:
+                    return
 
-    def objects(self) -> ClusterObjects:
+    async def objects(self) -> ClusterObjects:
         """All objects as they are now; kinds that the account may not list are missing."""
         self._changed.clear()
-        forbidden, not_served = self._follower.forbidden(), self._follower.not_served()
-        missing = (
-            *(MissingKind(kind=kind, reason=reason) for kind, reason in forbidden.items()),
-            *(MissingKind(kind=kind, reason=reason, served=False) for kind, reason in not_served.items()),
-        )
-        origin = Origin(
-            source=self._follower.source,
-            taken_at=self._clock.now(),
-            release=self._follower.release,
-            missing=missing,
-            gates=() if self._follower.facts is None else assumed_gates(self._follower.facts),
-        )
-        unread = {*forbidden, *not_served}
-        by_kind = {kind: sink.all() for kind, sink in self._sinks.items() if kind not in unread}
-        return ClusterObjects(origin, by_kind, self._follower.namespace)
+        objects = objects_of(self._follower.reading({kind: sink.all() for kind, sink in self._sinks.items()}))
+        if self._clock.monotonic() - self._viewed_at >= FRESH_SECONDS:
+            await self._ask_extender()
+        origin = msgspec.structs.replace(objects.origin, holds=self._view.said)
+        return objects._replace(origin=origin, holds=self._view.report)
+
+    async def _ask_extender(self) -> None:
+        self._view = await read_view(self._settings, self._sinks["pods"].all(), self._url)
+        self._viewed_at = self._clock.monotonic()
 
     def contact_ages(self) -> Mapping[str, float]:
         """Seconds since the API server last answered the list or watch of each kind."""
@@ -149,3 +156,10 @@ class FollowedCluster:
     async def stop(self) -> None:
         """End the watches."""
         await self._follower.stop()
+
+
+def _held(view: ExtenderView) -> object:
+    """What is held and planned; the ends of holds move with each answer, and are left out."""
+    if view.report is None:
+        return view.said
+    return [(each.claim_uid, each.nominated, each.nodes) for each in view.report.holds], view.report.plans

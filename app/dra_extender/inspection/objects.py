@@ -9,7 +9,7 @@ import msgspec
 
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, ServerFacts, Support
-from dra_extender.kube.reader import read_cluster
+from dra_extender.kube.reader import ClusterReading, read_cluster
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.scheduling.hold_report import HoldReport
 
@@ -113,7 +113,11 @@ async def read_live(settings: KubeSettings, namespace: str | None = None) -> Clu
         ConfigurationError: there is no usable kubeconfig.
         ClusterError: the API server does not answer, or is too old.
     """
-    reading = await read_cluster(settings, KINDS, namespace)
+    return objects_of(await read_cluster(settings, KINDS, namespace))
+
+
+def objects_of(reading: ClusterReading) -> ClusterObjects:
+    """The objects of a reading, and where they come from."""
     by_kind = dict(reading.by_kind)
     if "nodes" in reading.forbidden:
         by_kind["nodes"] = _nodes_of_slices(by_kind.get("resourceslices", ()))

@@ -10,7 +10,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.discovery.discovery import Discovery
 from dra_extender.kube.discovery.server_features import ServerFacts
-from dra_extender.kube.reader import NOT_SERVED, served_kinds
+from dra_extender.kube.reader import NOT_SERVED, ClusterReading, served_kinds
 from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.clock import SystemClock
@@ -37,26 +37,6 @@ class ClusterFollower:
         self._tasks: list[asyncio.Task[None]] = []
         self._credentials: Credentials | None = None
         self._facts: ServerFacts | None = None
-
-    @property
-    def source(self) -> str:
-        """Where the credentials come from, the context, and in whose name is asked; empty before the start."""
-        return "" if self._credentials is None else self._transport.identified(self._credentials.source)
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the context; empty before the start."""
-        return "" if self._credentials is None else self._credentials.identity.namespace
-
-    @property
-    def facts(self) -> ServerFacts | None:
-        """What the API server is and serves; None before the start."""
-        return self._facts
-
-    @property
-    def release(self) -> str:
-        """The version of the API server, e.g. `v1.37.1`; empty before the start."""
-        return "" if self._facts is None else self._facts.git_version
 
     async def start(self, sinks: Mapping[str, EventSink]) -> None:
         """Connect and begin to watch the kinds that have a sink, by plural name.
@@ -100,15 +80,29 @@ class ClusterFollower:
                     continue
                 break
 
-    def forbidden(self) -> Mapping[str, str]:
-        """The kinds that the account may not list now, and what the API server said."""
-        return {
+    def reading(self, by_kind: Mapping[str, Sequence[bytes]]) -> ClusterReading:
+        """What the sinks have now, as one reading; kinds that the account may not list are left out.
+
+        Raises:
+            RuntimeError: the start has not succeeded.
+        """
+        if self._credentials is None or self._facts is None:
+            raise RuntimeError("the cluster is not followed yet")
+        forbidden = {
             plural: each.last_error or "list: forbidden" for plural, each in self._reflectors.items() if each.refusals
         }
-
-    def not_served(self) -> Mapping[str, str]:
-        """The kinds that the API server does not serve."""
-        return dict(self._not_served)
+        return ClusterReading(
+            source=self._transport.identified(self._credentials.source),
+            namespace=self._credentials.identity.namespace,
+            taken_at=self._clock.now(),
+            facts=self._facts,
+            by_kind={
+                kind: found for kind, found in by_kind.items() if kind not in forbidden and kind not in self._not_served
+            },
+            forbidden=forbidden,
+            one_namespace=(),
+            not_served=dict(self._not_served),
+        )
 
     def contact_ages(self) -> Mapping[str, float]:
         """Seconds since the last response to the list or watch of each kind."""

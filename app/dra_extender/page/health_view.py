@@ -8,9 +8,12 @@ from dra_extender.audit.findings import AuditFinding, Check, CheckSeverity
 from dra_extender.inspection.audit_report import AuditReport
 from dra_extender.model.snapshot import is_snapshotted
 from dra_extender.page.reports import Reports
+from dra_extender.scheduling.hold_report import HeldClaim, ReportedPlan
 
 MOST_FINDINGS: Final = 200
 """Findings on the page; the command prints all."""
+MOST_HOLDS: Final = 100
+"""Holds of the running extender on the page, and plans of gangs."""
 MOST_SCHEDULERS: Final = 50
 """Names of schedulers on the page, those with most pods first: pods choose them."""
 
@@ -28,7 +31,10 @@ class Allocators(NamedTuple):
 
 
 class ClusterHealth(NamedTuple):
-    """The audit, who allocates, and the seconds since the API server last answered the watch of each kind."""
+    """The audit, who allocates, and the seconds since the API server last answered the watch of each kind.
+
+    `said` is what was found out about the running extender, empty if none runs; `holds` and `plans` are what its leader has.
+    """
 
     audit: AuditReport
     errors: int
@@ -36,6 +42,9 @@ class ClusterHealth(NamedTuple):
     shown: tuple[AuditFinding, ...]
     allocators: Allocators
     watches: tuple[tuple[str, float], ...]
+    said: str
+    holds: tuple[HeldClaim, ...]
+    plans: tuple[ReportedPlan, ...]
 
 
 def health(reports: Reports) -> ClusterHealth:
@@ -49,6 +58,9 @@ def health(reports: Reports) -> ClusterHealth:
         shown=audit.findings[:MOST_FINDINGS],
         allocators=_allocators(reports),
         watches=_by_age(reports.contact_ages()),
+        said=reports.view.origin.holds,
+        holds=reports.view.held.holds[:MOST_HOLDS],
+        plans=reports.view.held.plans[:MOST_HOLDS],
     )
 
 

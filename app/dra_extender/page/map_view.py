@@ -22,6 +22,7 @@ class TileState(Enum):
     TAINTED = ("T", "free, tainted")
     ALLOCATED = ("A", "allocated")
     SHARED = ("S", "shared by claims")
+    HELD = ("H", "held for a pod")
     PENDING = ("P", "being allocated")
     ORPHANED = ("O", "claim deleted")
     GONE = ("G", "allocated, not published")
@@ -110,6 +111,8 @@ def state_of(device: DeviceUse) -> TileState:
         return TileState.TAINTED if device.taints else TileState.FREE
     if any(each.orphaned for each in holders):
         return TileState.ORPHANED
+    if all(each.until is not None for each in holders):
+        return TileState.HELD
     if any(each.pending for each in holders):
         return TileState.PENDING
     return TileState.SHARED if device.shared else TileState.ALLOCATED

@@ -1,7 +1,7 @@
 """HTML from templates.  Whatever is put into a page is escaped: first control characters and marks of direction, then HTML."""
 
+import math
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import age_text, printable
+from dra_extender.inspection.origin_text import time_text
 
 _PERCENT: Final = 100
 
@@ -50,16 +51,8 @@ def _shown(value: object) -> object:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _time_of_day(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
-
-
-def _date_and_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _machine_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+def _age(seconds: float) -> str:
+    return age_text(seconds) if math.isfinite(seconds) else "for ever"
 
 
 def _percent(part: int, whole: int) -> int:
@@ -76,11 +69,9 @@ def _lines(text: str) -> list[str]:
 
 _FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
     {
-        "age": age_text,
+        "age": _age,
         "quantity": quantity_text,
-        "time_of_day": _time_of_day,
-        "date_and_time": _date_and_time,
-        "machine_time": _machine_time,
+        "machine_time": time_text,
         "percent": _percent,
         "counted": _counted,
         "lines": _lines,

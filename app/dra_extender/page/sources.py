@@ -98,7 +98,7 @@ class FollowedState:
         await self._cluster.stop()
 
     async def _renew(self, generation: int) -> None:
-        objects, problems = self._cluster.objects(), self._cluster.problems()
+        objects, problems = await self._cluster.objects(), self._cluster.problems()
         reports = await asyncio.to_thread(self._made, objects, generation, problems)
         async with self._renewed:
             self._reports = reports

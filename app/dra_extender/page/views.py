@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from shlex import join
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.state.features import FIELD_OF_NAME
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
-from dra_extender.inspection.objects import MissingKind
+from dra_extender.inspection.origin_text import origin_lines
 from dra_extender.inspection.why.why import UnknownPodError
 from dra_extender.page.health_view import health
 from dra_extender.page.map_view import TileState, device_map
@@ -20,6 +19,7 @@ from dra_extender.page.waiting_view import pods_under_way
 PROGRAM: Final = ("kubectl", "dra")
 _DEFAULT_NAMESPACE: Final = "default"
 _MOST_PROBLEMS: Final = 20
+_ONE_LINE: Final = 10**9
 _NODES: Final = 200
 """Names of nodes on one page."""
 
@@ -78,15 +78,12 @@ VIEWS: Final = (
 
 
 class Facts(NamedTuple):
-    """What every view says: source, age of the data (seconds since the epoch), release, gates, and what is missing."""
+    """What every view says: source, release, gates and what is missing, as label and text; `now` in seconds since the epoch."""
 
     generation: int
     live: bool
-    source: str
+    origin: tuple[tuple[str, str], ...]
     now: float
-    release: str
-    gates: str
-    missing: tuple[MissingKind, ...]
     problems: tuple[str, ...]
 
 
@@ -183,16 +180,13 @@ class Views:
 
 
 def _facts(reports: Reports) -> Facts:
-    origin, features = reports.view.origin, reports.view.features
-    off = [name for name, field in FIELD_OF_NAME.items() if not getattr(features, field)]
+    origin = reports.view.origin
+    lines = (each.partition(" ") for each in origin_lines(origin, _ONE_LINE))
     return Facts(
         generation=reports.generation,
         live=reports.live,
-        source=origin.source,
+        origin=tuple((label, text.strip()) for label, _, text in lines),
         now=origin.taken_at,
-        release=origin.release,
-        gates="all of DRA" if not off else f"all of DRA but {', '.join(off)}",
-        missing=tuple(each for each in origin.missing if each.served),
         problems=_problems(reports),
     )
 
