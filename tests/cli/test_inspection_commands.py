@@ -48,7 +48,7 @@ def test_why_without_a_pod_prints_all_pods_that_wait(snapshot: str) -> None:
     status, tree = run("why", "--snapshot", snapshot)
     assert (status, tree.splitlines()[:3]) == (
         0,
-        ["1 pod waits; 1 node", "1 pod  devices: matching devices are in use (1 x gpu)", "       pod ml/train 12m"],
+        ["1 pod waits; 1 node", "1 pod  devices: matching devices are in use (gpu)", "       pod ml/train 12m"],
     )
     assert run("why", "-n", "other", "--snapshot", snapshot)[1].startswith("no pod waits; 1 node\n")
     status, text = run("why", "--snapshot", snapshot, "-o", "json")

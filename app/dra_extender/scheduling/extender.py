@@ -263,9 +263,11 @@ class Extender:
         """See Filter.evaluate_alone; without a limit of time."""
         return self._filter.evaluate_alone(pod, nodes, CallBudget(self._context.clock, math.inf))
 
-    def gang_account(self, pod: Pod, nodes: Sequence[str]) -> AbstractContextManager[GangAccount] | None:
+    def gang_account(
+        self, pod: Pod, nodes: Sequence[str], *, partly: bool = True
+    ) -> AbstractContextManager[GangAccount] | None:
         """See Filter.gang_account; without a limit of time."""
-        return self._filter.gang_account(pod, nodes, CallBudget(self._context.clock, math.inf))
+        return self._filter.gang_account(pod, nodes, CallBudget(self._context.clock, math.inf), partly=partly)
 
     def forget_plan(self, pod: Pod) -> None:
         """See Filter.forget_plan."""

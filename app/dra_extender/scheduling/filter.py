@@ -135,11 +135,11 @@ class Filter:
         return self._evaluate_alone(self._ledger.pods.newest(pod), nodes, budget)
 
     def gang_account(
-        self, pod: Pod, nodes: Sequence[str], budget: CallBudget
+        self, pod: Pod, nodes: Sequence[str], budget: CallBudget, *, partly: bool = True
     ) -> AbstractContextManager[GangAccount] | None:
         """See GangAccounts.of; None for a pod that is in no gang."""
         gang = gang_of(pod, self._ledger)
-        return None if gang is None else self._gangs.accounts.of(gang, nodes, budget)
+        return None if gang is None else self._gangs.accounts.of(gang, nodes, budget, partly=partly)
 
     def forget_plan(self, pod: Pod) -> None:
         """Drop the plan of the pod's gang, which `evaluate` made, and its holds."""
@@ -353,6 +353,7 @@ class Filter:
             evaluation = self._evaluator.evaluate_nodes(demand, in_order, max_feasible, budget)
         result.fits.update(evaluation.fits)
         result.limited |= evaluation.limited
+        result.searched += evaluation.searched
         if evaluation.rejected.nodes:
             result.reject_batch(evaluation.rejected)
         if not (result.fits or in_backoff):

@@ -45,7 +45,7 @@ def test_pods_are_grouped_by_cause_with_the_oldest_of_each(made: MadeCluster) ->
 
     assert rows(made) == [
         (Cause.DEVICES, "matching devices are in use", 3, "ml/train-2"),
-        (Cause.CLAIMS, "claim does not exist: ml/none", 1, "ml/absent"),
+        (Cause.CLAIMS, "claim does not exist", 1, "ml/absent"),
         (Cause.GATED, "example.com/quota", 1, "ml/gated"),
         (Cause.DEVICES, "no device matches the selectors", 1, "ml/large"),
         (Cause.NO_DEVICES, "Insufficient cpu", 1, "ml/plain"),
@@ -96,6 +96,36 @@ def test_limit_of_work_is_named_and_the_oldest_pods_come_before_it(made: MadeClu
     assert report.notes == ("2 pods were not looked at: 3 nodes were evaluated, which is the limit",)
 
 
+def test_pods_for_which_every_node_is_searched_are_judged_by_some_of_the_nodes(made: MadeCluster) -> None:
+    """A selector that fails names its node, so that no node has the result of another one."""
+    names = [f"m{number:03}" for number in range(200)]
+    made.nodes(*names)
+    for name in names:
+        made.gpus(name, device("gpu-0"))
+    for number in range(2):
+        made.pod(f"train-{number}", request("gpu", "gpu", 'device.attributes["gpu.example.com"].model == "A"'))
+    made.pod("other", request("gpu", "gpu"))
+
+    report = waiting(made.view(), most_searched=128)
+
+    assert [(each.text, each.pods) for each in report.causes] == [
+        ("selector failed on a device", 2),
+        ("kube-scheduler has not reported why", 1),
+    ]
+    assert report.notes == ("2 pods were judged by 51 of 202 nodes",)
+    assert waiting(made.view()).notes == ()
+
+
+def test_what_is_special_about_the_oldest_pod_of_a_cause_is_said(made: MadeCluster) -> None:
+    for name in ("first", "second"):
+        made.add(pod(name, NAMESPACE, claims={"gpu": f"absent-{name}"}))
+
+    (row,) = waiting(made.view()).causes
+
+    assert (row.text, row.pods, row.detail) == ("claim does not exist", 2, "ml/absent-first")
+    assert "oldest ml/first 12m: ml/absent-first" in waiting_tree(waiting(made.view()))
+
+
 def test_what_would_help_is_looked_for_where_it_is_asked_for(made: MadeCluster) -> None:
     made.pod("train", request("gpu", "gpu"))
 
@@ -110,7 +140,7 @@ def test_tree_has_a_row_for_each_cause(made: MadeCluster) -> None:
 
     assert waiting_tree(waiting(made.view(), steps=1)) == (
         "3 pods wait; 2 nodes\n"
-        "2 pods  devices: matching devices are in use (1 x gpu)\n"
+        "2 pods  devices: matching devices are in use (gpu)\n"
         "        oldest ml/train-0 12m\n"
         "        next  end ml/old  ok on n1\n"
         " 1 pod  scheduling gates: example.com/quota\\x1b[2J\n"

@@ -57,19 +57,19 @@ class PodCause(NamedTuple):
     beside: tuple[NodeReason, ...] = ()
 
 
-def cause_of(view: ClusterView, pod: Pod, facts: PodFacts) -> PodCause:
-    """What the pod waits for, or that it does not wait."""
+def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] | None = None) -> PodCause:
+    """What the pod waits for, or that it does not wait; by these nodes alone, or by all."""
     found = _own_state(pod, facts)
     if found is not None:
         return found
     if not pod.needs_devices:
-        usable, beside = _judged(view, pod, tuple(view.ledger.nodes))
+        usable, beside = _judged(view, pod, tuple(view.ledger.nodes) if nodes is None else nodes)
         summary = "asks for no devices that Dynamic Resource Allocation serves"
         return PodCause(Cause.NO_DEVICES, summary, usable=usable, beside=beside)
     claims = find_claims(pod, view.ledger)
     allocated = _allocated(claims)
     awaited = tuple(_awaited(view, allocated))
-    result = view.evaluate(pod)
+    result = view.evaluate(pod) if nodes is None else view.try_on(pod, nodes)
     usable, beside = _judged(view, pod, tuple(result.fits))
     done = not isinstance(claims, Rejection) and bool(claims) and len(allocated) == len(claims)
     cause, summary = _with_devices(view, result, usable, awaited, allocated if done else ())

@@ -34,7 +34,8 @@ def _cause(label: str, row: WaitingCause, width: int) -> Iterator[str]:
     wanted = f" ({row.wanted})" if row.wanted else ""
     lines = [f"{row.cause}: {row.text}{wanted}"]
     age = "" if row.age is None else f" {age_text(row.age)}"
-    lines.append(f"{'oldest' if row.pods > 1 else 'pod'} {row.oldest}{age}")
+    detail = f": {row.detail}" if row.detail else ""
+    lines.append(f"{'oldest' if row.pods > 1 else 'pod'} {row.oldest}{age}{detail}")
     for number, line in enumerate(lines):
         for part in wrapped(line, "", width - len(label)):
             yield (label if number == 0 else below) + part

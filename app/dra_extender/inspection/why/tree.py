@@ -100,7 +100,7 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
 def _gang(gang: GangReport, now: float, width: int) -> Iterator[str]:
     states = [each.state.value for each in gang.members]
     names = [_names(each.names) for each in gang.members]
-    columns = max(map(len, states), default=0), max(map(len, names), default=0)
+    columns = max(map(len, states), default=0), min(_NAMES_COLUMN, max(map(len, names), default=0))
     for place, (each, state, name) in enumerate(zip(gang.members, states, names, strict=True)):
         mark = "└" if place == len(gang.members) - 1 else "├"
         where = f"on {_names(tuple(dict.fromkeys(each.nodes)))}" if each.nodes else ""
@@ -123,6 +123,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 _MOST_NAMES: Final = 3
+_NAMES_COLUMN: Final = 16
 
 
 def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[str]:

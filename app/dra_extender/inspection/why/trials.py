@@ -13,6 +13,8 @@ from dra_extender.model.pod_group import PodGroup
 
 MOST_TRIALS: Final = 64
 """Changes that are tried for one pod."""
+MOST_OF_GANGS: Final = 24
+"""Changes that are tried for the members of a gang together."""
 _MOST_NODES: Final = 64
 """Nodes on which a change is tried for a single pod."""
 _MOST_NAMED: Final = 3
@@ -29,13 +31,14 @@ class Trials:
         self._pod = pod
         self._claims = claims
         self._trial = TrialView(view)
-        self._left = MOST_TRIALS
+        self._most = MOST_OF_GANGS if _is_in_gang(view, pod) else MOST_TRIALS
+        self._left = self._most
         self._gang = _is_in_gang(view, pod)
 
     @property
     def limit(self) -> str:
         """That the limit was reached, as a sentence; empty if it was not."""
-        return "" if self._left > 0 else f"{MOST_TRIALS} changes were tried, which is the limit"
+        return "" if self._left > 0 else f"{self._most} changes were tried, which is the limit"
 
     def first(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> NextStep | None:
         """The first of these changes after which the pod fits; one that helps with devices alone if no other does."""
@@ -64,7 +67,7 @@ class Trials:
 
     def _gang_fits(self, change: ProposedChange) -> NextStep | None:
         """Whether as many members as the gang needs get devices at once; each by itself may use its node."""
-        planned = self._view.extender.gang_account(self._pod, tuple(self._view.ledger.nodes))
+        planned = self._view.extender.gang_account(self._pod, tuple(self._view.ledger.nodes), partly=False)
         if planned is None:
             return None
         with planned as account:

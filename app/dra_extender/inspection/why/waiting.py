@@ -18,8 +18,11 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
 
 WAITING_FORMAT: Final = "dra-extender.io/waiting/v1"
-MOST_EVALUATED: Final = 400_000
+MOST_EVALUATED: Final = 500_000
 """How many nodes are evaluated for all pods together."""
+MOST_SEARCHED: Final = 10_000
+"""On about how many of them a search is made; the others have the result of an equivalent node."""
+_LEAST_SAMPLE: Final = 64
 _MOST_NAMES: Final = 10
 _HELPED: Final = frozenset({Cause.DEVICES, Cause.NODES, Cause.CLAIMS, Cause.CONDITIONS, Cause.POD_GROUP})
 _NOT_REPORTED: Final = "kube-scheduler has not reported why"
@@ -28,8 +31,8 @@ _NOT_REPORTED: Final = "kube-scheduler has not reported why"
 class WaitingCause(Value, frozen=True):
     """Pods that wait for one cause.  `oldest` has waited longest (`age` seconds), and `next` is what would help it.
 
-    `code` is the name of the reason against most nodes, empty where devices are not the cause.  `wanted` is what the pods ask for,
-    e.g. `1 x gpu.example.com`.  `names` are the first of them, `namespace/name`, oldest first.
+    `code` is the name of the reason that is the nearest miss, empty where devices are not the cause.  `wanted` is the device
+    class that the pods ask for.  `detail` says more of the oldest.  `names` are the first of them, oldest first.
     """
 
     cause: Cause
@@ -39,6 +42,7 @@ class WaitingCause(Value, frozen=True):
     age: float | None = None
     code: str = ""
     wanted: str = ""
+    detail: str = ""
     names: tuple[str, ...] = ()
     next: tuple[NextStep, ...] = ()
 
@@ -74,28 +78,41 @@ class _Waiting(NamedTuple):
 
 
 def waiting(
-    view: ClusterView, namespace: str | None = None, *, steps: int = 0, most_evaluated: int = MOST_EVALUATED
+    view: ClusterView,
+    namespace: str | None = None,
+    *,
+    steps: int = 0,
+    most_evaluated: int = MOST_EVALUATED,
+    most_searched: int = MOST_SEARCHED,
 ) -> WaitingReport:
     """All pods of the cluster, or of a namespace, that wait for a node, by cause.
 
-    For the first `steps` causes it is looked for what would help their oldest pod.
+    For the first `steps` causes it is looked for what would help their oldest pod.  Pods are looked at, the oldest first, until so
+    many nodes have been evaluated.  A pod for which most nodes have to be searched is judged by as many nodes as its share of
+    `most_searched`, spread evenly.
     """
     found = sorted(_waiting_pods(view, namespace), key=_oldest_first)
-    rows, unasked = _rows(view, found, most_evaluated)
-    ordered = sorted(rows.items(), key=lambda entry: (-len(entry[1]), _oldest_first(entry[1][0])))
-    causes = [_row(view, row, pods) for row, pods in ordered]
+    keys = [_signature(view, each) for each in found]
+    rows = _Rows(view, most_evaluated, most_searched // max(1, len(set(keys))))
+    for key, each in zip(keys, found, strict=True):
+        rows.add(key, each)
+    ordered = sorted(rows.found.items(), key=lambda entry: (-len(entry[1]), _oldest_first(entry[1][0])))
+    causes = [_row(view, row, pods, rows.details[row]) for row, pods in ordered]
     for place in [place for place, each in enumerate(causes) if each.cause in _HELPED][:steps]:
         causes[place] = msgspec.structs.replace(causes[place], next=why(view, *_key(causes[place].oldest)).next)
     notes = [f"{each.kind}: {each.reason}" for each in view.unreadable]
-    if unasked:
-        notes.append(f"{unasked} pods were not looked at: {most_evaluated} nodes were evaluated, which is the limit")
+    if rows.unasked:
+        what = f"{most_evaluated} nodes were evaluated, which is the limit"
+        notes.append(f"{rows.unasked} pods were not looked at: {what}")
+    if rows.sampled:
+        notes.append(f"{rows.sampled} pods were judged by {rows.sample} of {len(view.ledger.nodes)} nodes")
     return WaitingReport(
         format=WAITING_FORMAT,
         origin=view.origin,
         nodes=len(view.ledger.nodes),
         pods=len(found),
         causes=tuple(causes),
-        unasked=unasked,
+        unasked=rows.unasked,
         notes=tuple(notes),
     )
 
@@ -113,24 +130,57 @@ def _oldest_first(each: _Waiting) -> tuple[float, str]:
     return (float("inf") if each.facts.created is None else each.facts.created, each.pod.key)
 
 
-def _rows(view: ClusterView, found: Sequence[_Waiting], most_evaluated: int) -> tuple[dict[_Row, list[_Waiting]], int]:
-    """The pods by row, oldest first, and how many were not looked at."""
-    known: dict[Hashable, _Row] = {}
-    rows: dict[_Row, list[_Waiting]] = {}
-    left, unasked = most_evaluated, 0
-    for each in found:
-        key = _signature(view, each)
-        row = known.get(key)
-        if row is None:
-            if left < len(view.ledger.nodes):
-                unasked += 1
-                continue
-            verdict = cause_of(view, each.pod, each.facts)
-            if verdict.result is not None:
-                left -= len(view.ledger.nodes)
-            row = known[key] = _row_of(each, verdict)
-        rows.setdefault(row, []).append(each)
-    return rows, unasked
+class _Rows:
+    """Pods by row, in the order in which they were added; `details` are those of the first pod of each row.
+
+    `unasked` pods were not looked at because of the limit, `sampled` ones were judged by `sample` nodes.
+    """
+
+    def __init__(self, view: ClusterView, most_evaluated: int, most_searched: int) -> None:
+        self._view = view
+        self._known: dict[Hashable, tuple[_Row, bool]] = {}
+        self._left = most_evaluated
+        self._sample = _spread(tuple(view.ledger.nodes), max(_LEAST_SAMPLE, most_searched))
+        self.found: dict[_Row, list[_Waiting]] = {}
+        self.details: dict[_Row, str] = {}
+        self.unasked = self.sampled = 0
+
+    @property
+    def sample(self) -> int:
+        """How many nodes judge a pod for which most nodes have to be searched."""
+        return len(self._sample)
+
+    def add(self, key: Hashable, each: _Waiting) -> None:
+        """Find out why the pod waits, unless that is known of a pod with an equal key."""
+        if key not in self._known:
+            if self._left < len(self._view.ledger.nodes):
+                self.unasked += 1
+                return
+            verdict, sampled = self._judged(each)
+            row, detail = _row_of(each, verdict)
+            self._known[key] = row, sampled
+            self.details.setdefault(row, detail)
+        row, sampled = self._known[key]
+        self.sampled += sampled
+        self.found.setdefault(row, []).append(each)
+
+    def _judged(self, each: _Waiting) -> tuple[PodCause, bool]:
+        """Why the pod waits, and whether a part of the nodes had to suffice."""
+        view, pod, facts = self._view, each.pod, each.facts
+        if len(self._sample) < len(view.ledger.nodes) and pod.pod_group is None:
+            verdict = cause_of(view, pod, facts, self._sample)
+            searched = 0 if verdict.result is None else verdict.result.searched
+            if searched > len(self._sample) // 2:
+                self._left -= len(self._sample)
+                return verdict, True
+        verdict = cause_of(view, pod, facts)
+        self._left -= 0 if verdict.result is None else len(view.ledger.nodes)
+        return verdict, False
+
+
+def _spread(nodes: Sequence[str], most: int) -> Sequence[str]:
+    """At most so many of the nodes, spread evenly."""
+    return nodes[:: -(-len(nodes) // most) or 1]
 
 
 def _signature(view: ClusterView, each: _Waiting) -> Hashable:
@@ -159,30 +209,31 @@ def _claims_signature(view: ClusterView, pod: Pod) -> Hashable:
     )
 
 
-def _row_of(each: _Waiting, verdict: PodCause) -> _Row:
+def _row_of(each: _Waiting, verdict: PodCause) -> tuple[_Row, str]:
+    """The row of a pod, and what is said of this pod alone."""
     match verdict.cause:
         case Cause.GATED:
-            return _Row(verdict.cause, ", ".join(each.facts.gates), "", "")
+            return _Row(verdict.cause, ", ".join(each.facts.gates), "", ""), ""
         case Cause.CONDITIONS:
-            return _Row(verdict.cause, _awaited_text(verdict), "", "")
+            return _Row(verdict.cause, _awaited_text(verdict), "", ""), ""
         case Cause.NODES:
-            return _Row(verdict.cause, verdict.beside[0].text, verdict.beside[0].code, "")
+            return _Row(verdict.cause, verdict.beside[0].text, verdict.beside[0].code, ""), ""
         case Cause.NOT_DEVICES | Cause.NO_DEVICES:
-            return _Row(verdict.cause, _reported_text(each, verdict), "", "")
+            return _Row(verdict.cause, _reported_text(each, verdict), "", ""), ""
     return _of_rejection(verdict)
 
 
-def _of_rejection(verdict: PodCause) -> _Row:
+def _of_rejection(verdict: PodCause) -> tuple[_Row, str]:
     """The nearest miss among the reasons against nodes."""
     result = verdict.result
     reasons = [] if result is None else result.why()
     if result is None or not reasons:
-        return _Row(verdict.cause, "the cluster has no nodes", "", "")
+        return _Row(verdict.cause, "the cluster has no nodes", "", ""), ""
     rejection = min(reasons, key=lambda group: _RANK.get(group.rejection.code, len(_RANK))).rejection
     option = None if result.demand is None else result.demand.option(rejection.claim, rejection.request)
-    wanted = "" if option is None else option.text
-    detail = f": {rejection.detail}" if rejection.detail and rejection.code not in OF_DEVICES else ""
-    return _Row(verdict.cause, rejection.code.value + detail, rejection.code.name, wanted)
+    detail = rejection.detail if rejection.code not in OF_DEVICES else ""
+    wanted = "" if option is None else option.device_class.name
+    return _Row(verdict.cause, rejection.code.value, rejection.code.name, wanted), detail
 
 
 _RANK: Final = {code: rank for rank, code in enumerate((*NEAREST_MISS_FIRST, Code.NO_MATCH, Code.OTHER_NODE))}
@@ -202,13 +253,14 @@ def _reported_text(each: _Waiting, verdict: PodCause) -> str:
     return ", ".join(dict.fromkeys(texts)) or _NOT_REPORTED
 
 
-def _row(view: ClusterView, row: _Row, pods: Sequence[_Waiting]) -> WaitingCause:
+def _row(view: ClusterView, row: _Row, pods: Sequence[_Waiting], detail: str) -> WaitingCause:
     created = pods[0].facts.created
     return WaitingCause(
         cause=row.cause,
         text=row.text,
         code=row.code,
         wanted=row.wanted,
+        detail=detail,
         pods=len(pods),
         oldest=pods[0].pod.key,
         age=None if created is None else max(0.0, view.now - created),

@@ -70,7 +70,7 @@ class _Pass:
             nodes = [*self.rejected, *uncached]
             texts += [each.text for each in uncached.values()]
             batch = RejectedBatch(nodes, texts, self._rejection)
-        return EvaluationResult(self.fits, batch, under_holds, self.limited)
+        return EvaluationResult(self.fits, batch, under_holds, self.limited, self.searched)
 
     def _rejection(self, name: str) -> Rejection:
         result = self.uncached.get(name)

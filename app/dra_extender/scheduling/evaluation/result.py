@@ -74,12 +74,14 @@ class EvaluationResult(NamedTuple):
     """The results of one demand on many nodes.
 
     `under_holds` are the nodes under holds among those that were visited.  `limited`: the search on some node was not finished.
+    `searched`: on so many nodes, the others have a cached result or that of an equivalent node.
     """
 
     fits: Mapping[str, NodeResult]
     rejected: RejectedBatch
     under_holds: Sequence[str]
     limited: bool
+    searched: int = 0
 
 
 class RejectionGroup(NamedTuple):
@@ -100,6 +102,7 @@ class FilterResult:
     `narrowing`: some node would fit if holds that are about to narrow to one node went elsewhere.  `limited`: the search on some
     node was not finished.  `behind` is what the pod would get but for holds that may end, `revocable` what it would get if stale
     holds were revoked.
+    `searched`: see EvaluationResult.
     `assigned_node` is the node of a gang member's plan, where its devices are held already.
     """
 
@@ -114,6 +117,7 @@ class FilterResult:
     revocable: tuple[ClaimPlacement, ...] = ()
     demand: Demand | None = None
     assigned_node: str | None = None
+    searched: int = 0
     _counts: dict[str, int] = field(default_factory=dict)
 
     def reject(self, node: str, rejection: Rejection, text: str | None = None) -> None:

@@ -49,8 +49,13 @@ class GangAccounts:
         self._holds = holds
 
     @contextmanager
-    def of(self, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> Iterator[GangAccount]:
-        """The account of a gang whose members may go to these nodes.  Inside, the devices of the `placed` members are held."""
+    def of(
+        self, group: PodGroup, nodes: Sequence[str], budget: CallBudget, *, partly: bool = True
+    ) -> Iterator[GangAccount]:
+        """The account of a gang whose members may go to these nodes.  Inside, the devices of the `placed` members are held.
+
+        Without `partly` no member is placed if the gang does not fit.
+        """
         snapshot = take_snapshot(group, self._ledger)
         candidates = snapshot.candidates
         uids = {each.pod.uid for each in candidates} | {pod.uid for pod, _ in snapshot.missing}
@@ -66,7 +71,7 @@ class GangAccounts:
         if refusal is not None or not candidates:
             yield account._replace(limit="" if refusal is None else refusal.detail)
             return
-        plan, limited = self._plan(candidates, max(snapshot.needed, 1), nodes, budget)
+        plan, limited = self._plan(candidates, max(snapshot.needed, 1), nodes, budget, partly=partly)
         self._holds.place(group, plan, candidates)
         try:
             yield account._replace(
@@ -85,6 +90,8 @@ class GangAccounts:
         needed: int,
         nodes: Sequence[str],
         budget: CallBudget,
+        *,
+        partly: bool,
     ) -> tuple[dict[str, Assignment], bool]:
         """Assignments for all that are needed, else for the most of the first members; whether a search was cut short."""
         limited = False
@@ -98,7 +105,7 @@ class GangAccounts:
             return dict(result.assignments)
 
         whole = planned(len(candidates), min(needed, len(candidates)))
-        if whole:
+        if whole or not partly:
             return whole, limited
         best: dict[str, Assignment] = {}
         fitting, failing = 0, len(candidates)
