@@ -1,18 +1,27 @@
 """`audit` on a real cluster: what is written by hand is found by the command and counted by the running service."""
 
 import asyncio
+import csv
+import io
 import sys
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.controlplane.objects import device
+from tests.controlplane import objects
+from tests.controlplane.objects import SCHEDULER_NAME, device
 from tests.controlplane.resources import RESOURCE_CLAIMS
+from tests.controlplane.schedulers import in_tree_config
 from tests.support.e2e.scene import SECONDS, Scene
 from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+
+IN_TREE = "in-tree-scheduler"
+APART_SECONDS = 1.5
+"""So that times of allocations, which are whole seconds, differ."""
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +30,14 @@ def setup() -> Setup:
 
 
 async def audit(world: World) -> tuple[int, dict[str, Any]]:
-    """Status and answer of the command in a process of its own."""
-    arguments = ("audit", "--kubeconfig", str(world.cluster.admin_kubeconfig), "--again-after", "1", "-o", "json")
+    """Status and answer of the command."""
+    status, out = await run(world, "audit", "--again-after", "1", "-o", "json")
+    return status, msgspec.json.decode(out)
+
+
+async def run(world: World, *command: str) -> tuple[int, bytes]:
+    """Status and output of a command in a process of its own."""
+    arguments = (*command, "--kubeconfig", str(world.cluster.admin_kubeconfig))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "dra_extender", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -30,7 +45,7 @@ async def audit(world: World) -> tuple[int, dict[str, Any]]:
         out, err = await process.communicate()
     assert err == b""
     assert process.returncode is not None
-    return process.returncode, msgspec.json.decode(out)
+    return process.returncode, out
 
 
 async def wait_for_findings(world: World, check: str, number: int) -> None:
@@ -92,3 +107,48 @@ async def test_pod_that_was_put_on_a_node_without_its_devices_is_found(scene: Sc
     await wait_for_findings(world, "unreserved_pod", 1)
     await scene.delete_pod("early")
     await wait_for_findings(world, "unreserved_pod", 0)
+
+
+async def test_two_schedulers_that_allocate_in_one_pool_in_turns_are_found(scene: Scene, world: World) -> None:
+    node = await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)))
+    await world.cluster.start_scheduler(in_tree_config(IN_TREE), IN_TREE)
+    try:
+        for name, scheduler in (("ours-0", SCHEDULER_NAME), ("theirs", IN_TREE), ("ours-1", SCHEDULER_NAME)):
+            await scene.claim(name)
+            await scene.pod(name, claim=name, scheduler=scheduler)
+            assert await scene.wait_until_bound(name) == node
+            await asyncio.sleep(APART_SECONDS)
+            status, report = await audit(world)
+            found = [(each["check"], each["about"]) for each in report.get("findings", ())]
+            if name == "ours-1":
+                assert (status, found) == (1, [("two_allocators", f"pool {scene.driver}/{node}")])
+            else:
+                assert (status, found) == (0, [])
+    finally:
+        await world.cluster.stop_scheduler(IN_TREE)
+
+
+async def test_devices_and_usage_have_what_kubernetes_has_stored(scene: Scene, world: World) -> None:
+    sets = [objects.counter_set("card", sm="98")]
+    parts = [device(f"mig-{index}", consumes=[objects.consumption("card", sm="42")]) for index in range(2)]
+    node = await scene.node_with_counters("a", sets, parts)
+    await scene.claim("part")
+    await scene.pod("worker", claim="part")
+    assert await scene.wait_until_bound("worker") == node
+
+    status, out = await run(world, "devices", node)
+    assert status == 0
+    assert "    card  sm [####      ] 42/98" in out.decode()
+    assert f"      mig-0  {scene.name}/worker (claim part) " in out.decode()
+
+    status, out = await run(world, "devices", node, "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(out.decode())))
+    assert [(row["device"], row["state"], row["claim"]) for row in rows] == [
+        ("mig-0", "allocated", f"{scene.name}/part"),
+        ("mig-1", "free", ""),
+    ]
+
+    status, out = await run(world, "usage", "-o", "json")
+    (row,) = msgspec.json.decode(out)["rows"]
+    assert (row["namespace"], row["deviceClass"], row["devices"], row["pods"]) == (scene.name, scene.name, 1, 1)
+    assert row["counters"] == [["sm", 42 * 10**9]]
