@@ -1,0 +1,64 @@
+"""Objects with fields of any shape are answered about, or left out with a reason; none ends a command with a traceback."""
+
+import copy
+import random
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from dra_extender.inspection.audit_report import audit_report
+from dra_extender.inspection.audit_tree import audit_tree
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.devices import devices_report
+from dra_extender.inspection.devices_table import devices_csv, devices_wide
+from dra_extender.inspection.devices_tree import devices_tree
+from dra_extender.inspection.usage import usage_report
+from dra_extender.inspection.usage_tree import usage_csv, usage_tree, usage_wide
+
+from tests.support.audit.sound_cluster import SoundCluster
+
+SEEDS: Final = 40
+PARTS: Final = 5
+VALUES: Final[tuple[Any, ...]] = (
+    *(None, "", -1, 2**70, True, 1e308, "x" * 500, "\x00\x1b[2J", "=1+1", "a/b/c", "-5", "1e400", "9" * 20 + "Ei"),
+    *("9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"),
+    *([], {}, [None], {"": None}, ["a", "a"], {"a": {"value": "-1"}}, {"a": ["x"]}),
+)
+
+
+def paths(found: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    members = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for name, value in members:
+        yield (*before, name)
+        yield from paths(value, (*before, name))
+
+
+def spoil(cluster: SoundCluster, chance: random.Random) -> None:
+    """Give a field of an object another value, or none."""
+    stored = [each for found in cluster.made.objects.values() for each in found]
+    found: Any = chance.choice(stored)
+    *above, last = chance.choice([each for each in paths(found) if each[0] not in ("kind", "apiVersion")])
+    for name in above:
+        found = found[name]
+    if isinstance(found, dict) and chance.random() < 0.2:
+        del found[last]
+    else:
+        found[last] = copy.deepcopy(chance.choice(VALUES))
+
+
+def answers(view: ClusterView) -> Iterator[str]:
+    yield audit_tree(audit_report(view))
+    devices = devices_report(view)
+    yield from (devices_tree(devices, view.now), devices_wide(devices, view.now), devices_csv(devices))
+    usage = usage_report(view)
+    yield from (usage_tree(usage), usage_wide(usage), usage_csv(usage))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_answer_is_text_without_control_characters(part: int) -> None:
+    for seed in range(part * SEEDS, (part + 1) * SEEDS):
+        cluster, chance = SoundCluster(seed), random.Random(seed)
+        for _ in range(chance.randint(1, 4)):
+            spoil(cluster, chance)
+        for text in answers(cluster.made.view()):
+            assert all(each.isprintable() or each in "\r\n" for each in text), seed
