@@ -45,13 +45,16 @@ def test_without_files_the_first_example_is_shown_in_full_and_each_other_in_one_
     assert all(len(line) <= 80 for line in lines)
     assert "FAILED" not in done.stdout
     assert "\x1b" not in done.stdout
+    shown = (ROOT / "README.md").read_text().partition("```text\n")[2].partition("```")[0].splitlines()
+    assert len(shown) > 10
+    assert [line for line in shown if line not in (*lines, "...")] == []
 
 
 def test_examples_are_listed_with_what_they_are_about() -> None:
     done = CliRunner().invoke(app, ["demo", "--list"])
     lines = done.stdout.splitlines()
     assert (done.exit_code, len(lines)) == (0, len(list(FIRST.parent.glob("*.yaml"))))
-    assert lines[0].split(maxsplit=1) == [FIRST.stem, "MIG against vGPU (KEP-5963, story 1 and example 3)."]
+    assert lines[0].split(maxsplit=1) == [FIRST.stem, "MIG against vGPU (KEP-5963)."]
 
 
 @pytest.mark.parametrize("names", [("03", "05"), ("03-group-less-neighbour.yaml", "several-groups")])

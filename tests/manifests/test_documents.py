@@ -92,3 +92,9 @@ def test_each_field_has_its_position() -> None:
     assert positions == {("a",): (2, 1), ("a", 0, "c", "d"): (4, 9), ("a", 0, "e"): (3, 5), ("x",): (2, 1)}
     assert document.inside(("a", 0)).position_of(("c",)) == (4, 5)
     assert document.narration == ("first",)
+
+
+@pytest.mark.parametrize("text", ['a: "\\ud800"\n', '"\\udfff": a\n', '[1, "x\\ud83d"]\n'])
+def test_half_of_a_utf_16_pair_is_refused_where_it_is(text: str) -> None:
+    with pytest.raises(YamlError, match=r"half of a UTF-16 pair \(line 1, column \d+\)"):
+        read_documents(text)

@@ -11,6 +11,7 @@ import msgspec
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
+from dra_extender.model.api_json import printable as printable
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
@@ -96,13 +97,6 @@ def _with_access(holder: Holder, holding: DeviceHolding) -> Holder:
     if not holding.admin:
         return holder
     return msgspec.structs.replace(holder, admin=True)
-
-
-def printable(line: str) -> str:
-    """The line with escapes in the place of control characters, which a terminal would obey: tenants choose names and messages."""
-    if line.isprintable():
-        return line
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
 
 
 def age_text(seconds: float) -> str:

@@ -206,7 +206,7 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise YamlError("expected a text as key", _position(key.start_mark))
-            if key.value in seen:
+            if _unicode(key) in seen:
                 raise YamlError(f"expected each key once, got {key.value!r} again", _position(key.start_mark))
             seen.add(key.value)
             yield value
@@ -240,7 +240,7 @@ class _Reader:
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         if node.tag in _TEXT_TAGS:
-            return node.value
+            return _unicode(node)
         position = _position(node.start_mark)
         if len(node.value) > _LONGEST_NUMBER:
             # Numbers to base 60 take time that grows with the square of their length.
@@ -261,6 +261,22 @@ class _Reader:
             case float() if math.isfinite(value):
                 return value
         raise YamlError(f"expected a value that JSON knows, got {node.value!r}", position)
+
+
+def _unicode(node: yaml.ScalarNode) -> str:
+    """The text of a scalar.
+
+    Raises:
+        YamlError: an escape stands for half of a UTF-16 pair, which no JSON has.
+    """
+    text = str(node.value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise YamlError(
+            "expected characters of Unicode, got half of a UTF-16 pair", _position(node.start_mark)
+        ) from problem
+    return text
 
 
 def _position(mark: yaml.Mark) -> Position:

@@ -179,3 +179,10 @@ def _plain(part: bytes) -> bytes:
         for escape, character in _ESCAPES.items():
             part = part.replace(escape, character)
     return part
+
+
+def printable(line: str) -> str:
+    """The line with escapes in the place of control characters, which a terminal would obey: tenants choose names and messages."""
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)

@@ -10,6 +10,7 @@ import typer
 
 from dra_extender.cel.lint.findings import Severity
 from dra_extender.lint.report import LintReport, ReportedFinding, lint_files
+from dra_extender.model.api_json import printable
 
 EXIT_WRONG: Final = 1
 EXIT_UNREADABLE: Final = 2
@@ -61,7 +62,7 @@ def command(
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     typer.echo(_as_json(report) if output is LintOutput.JSON else _as_text(report))
     for sentence in (*problems, *report.unreadable):
-        sys.stderr.write(f"dra-extender: {sentence}\n")
+        sys.stderr.write(f"dra-extender: {printable(sentence)}\n")
     if problems or report.unreadable:
         raise typer.Exit(EXIT_UNREADABLE)
     if errors or (strict and warnings):
@@ -124,7 +125,7 @@ def _finding_text(found: ReportedFinding) -> str:
     lines.append(f"    in {found.object}{f', {found.field}' if found.field else ''}")
     if found.suggestion:
         lines.append(f"    write {found.suggestion}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _number(count: int, noun: str) -> str:

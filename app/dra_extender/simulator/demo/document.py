@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from dra_extender.manifests.documents import Position
+from dra_extender.model.api_json import printable
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.demo.expectations import PodExpectation
 
@@ -26,7 +27,7 @@ class ManifestProblem(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         place = self.file if self.position is None else f"{self.file}:{self.position.line}:{self.position.column}"
         parts = (place, self.subject, self.field, self.text)
-        return ": ".join(part for part in parts if part)
+        return printable(": ".join(part for part in parts if part))
 
 
 class ManifestError(ValueError):

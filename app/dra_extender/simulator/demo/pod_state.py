@@ -14,7 +14,7 @@ from dra_extender.simulator.demo.results import AllocatedDevice, ClaimUse, PodSt
 from dra_extender.simulator.scheduler.loop import PodWaiting, SchedulingLoop, foreign_scheduler
 
 _EXTENDED: Final = "<extended-resources>"
-_BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes \()")
+_BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes: )")
 
 
 def state_of(cluster: MemoryCluster, pod: Json, loop: SchedulingLoop) -> PodState:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dra_extender.model.api_json import printable
 from dra_extender.simulator.demo.results import (
     ApplyEffect,
     CheckedExpectation,
@@ -29,6 +30,7 @@ class StoryReport:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._in_full = False
 
     def title(self, text: str) -> None:
         """Begin a story."""
@@ -71,9 +73,10 @@ class StoryReport:
             table.add_row(
                 Text(state.pod + (f" and {more} more" if more else "")),
                 Text(state.node or "waiting", "green" if state.node else "yellow"),
-                Text(what),
+                Text("\n".join(map(printable, what.splitlines()))),
             )
         self._console.print(table)
+        self._in_full = True
         for checked in result.at_end:
             self._check(checked)
 
@@ -81,6 +84,10 @@ class StoryReport:
         """A story in one line: whether its expectations hold, its name, and what it is about; and what failed."""
         text = f"{'FAILED' if result.failures else 'ok':<6} {name:<32} {subject}".rstrip()
         width = max(self._console.width, 40)
+        if self._in_full:
+            self._console.print()
+            self._in_full = False
+        text = printable(text)
         cut = text if len(text) < width else f"{text[: width - 2].rstrip()}…"
         self._console.print(Text(cut, "bold red" if result.failures else "green"), soft_wrap=True)
         for step in result.steps:
@@ -114,7 +121,7 @@ class StoryReport:
         width = max(self._console.width, 40)
         lines = [
             wrapped
-            for line in (text.splitlines() or [""])
+            for line in (map(printable, text.splitlines() or [""]))
             for wrapped in textwrap.wrap(
                 line, width - 1, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2 * bool(indent))
             )
