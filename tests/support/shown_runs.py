@@ -17,7 +17,7 @@ from dra_extender.cli.app import app
 from typer.testing import CliRunner
 
 ROOT: Final = Path(__file__).parents[2]
-DOCUMENTS: Final = ("README.md", "docs/inspection.md", "docs/what-if.md")
+DOCUMENTS: Final = ("README.md", "docs/audit.md", "docs/inspection.md", "docs/what-if.md")
 CAPTURES: Final = ROOT / "docs" / "captures"
 FRAGMENTED: Final = "--snapshot deploy/examples/snapshots/fragmented.tar.gz"
 CAPTURED: Final[Mapping[str, str]] = MappingProxyType(

@@ -41,14 +41,13 @@ def _lines(report: AuditReport, width: int) -> Iterator[str]:
 
 
 def _headline(report: AuditReport) -> str:
-    source = report.origin.source
     if report.verdict is Soundness.SOUND:
-        return f"sound: {source}"
+        return "sound"
     if report.verdict is Soundness.UNKNOWN:
-        return f"nothing found, but not everything could be judged: {source}"
+        return "nothing found, but not everything could be judged"
     errors = sum(each.severity is CheckSeverity.ERROR for each in report.findings)
     warnings = len(report.findings) - errors
-    return f"{_number(errors, 'error')}, {_number(warnings, 'warning')}: {source}"
+    return f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
 
 
 def _number(count: int, noun: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
 from dra_extender.inspection.snapshot_file import write_snapshot
+from dra_extender.model.resource_claim import FINALIZER
 
 from tests.controlplane.objects import (
     DRIVER,
@@ -66,6 +67,7 @@ class _Example(MadeCluster):
     def allocate(self, age: float, on: str, held: str, of: Object, driver: str, **result: object) -> None:
         """Allocate a device to the claim that was added last, and reserve the claim for the pod."""
         claim = self.objects["resourceclaims"][-1]
+        claim["metadata"]["finalizers"] = [FINALIZER]
         wanted = claim["spec"]["devices"]["requests"][0]["name"]
         results = [{"request": wanted, "driver": driver, "pool": on, "device": held, **result}]
         claim["status"] = {
