@@ -13,6 +13,7 @@ class Scale:
     wait for a slice.
     `group`: pods of the one PodGroup; `groups`, `gangs`: how many, and pods in each; `group_runs`: rounds of the area workloads.
     `slices`: of devices, in the large and the small cluster of the memory area.
+    `see_nodes`: nodes in the snapshot of the area see.
     """
 
     calls: int = 100
@@ -24,6 +25,7 @@ class Scale:
     pods: int = 1_000
     loads: int = 2
     slices: tuple[int, int] = (5_000, 1_250)
+    see_nodes: int = 5_000
     slow_pods: int = 40
     waiting: int = 2_000
     woken: int = 10
@@ -46,6 +48,7 @@ QUICK = Scale(
     pods=200,
     loads=1,
     slices=(400, 100),
+    see_nodes=100,
     slow_pods=10,
     waiting=100,
     woken=2,

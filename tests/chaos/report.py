@@ -25,6 +25,8 @@ def table(result: Result) -> str:
         ("findings at rest", str(len(result.left))),
         ("pods stuck", str(len(result.stuck))),
         ("complaints in the logs", str(len(result.complaints))),
+        *((f"replayed, equal answers: {name}", str(count)) for name, count in sorted(result.replayed.items())),
+        ("replayed, different answers", str(len(result.different_replays))),
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value:>8}" for name, value in rows]
@@ -51,5 +53,6 @@ def _wrong(result: Result) -> Iterator[str]:
         ("LEFT", result.left),
         ("STUCK", result.stuck),
         ("COMPLAINT", result.complaints[:20]),
+        ("REPLAYED OTHERWISE", result.different_replays[:20]),
     ):
         yield from (f"{title}: {each}" for each in found)

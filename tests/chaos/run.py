@@ -10,6 +10,8 @@ from random import Random
 from typing import Any, Final
 
 from dra_extender.audit.findings import InvariantViolation
+from dra_extender.recording.recording_file import read_recording
+from dra_extender.recording.replay import replay
 
 from tests.chaos.cluster import furnish
 from tests.chaos.faults import Faults, Rates
@@ -79,6 +81,8 @@ class Result:
     stuck: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
+    replayed: Counter[str] = field(default_factory=Counter)
+    different_replays: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
@@ -91,9 +95,21 @@ async def run(plan: Plan, workdir: Path) -> Result:
     options = ControlPlaneOptions(apiserver_flags=audit_flags(workdir))
     async with ControlPlane.start(workdir, options) as cluster, ApiRelay(cluster.api.access) as relay:
         environment = {f"DRA_EXTENDER_{name}": value for name, value in SETTINGS.items()}
+        environment["DRA_EXTENDER_RECORDING__FILE"] = str(workdir / "recording-%p.jsonl.gz")
         audit_log = workdir / "audit.log"
         async with Pair.start_pair(cluster, workdir, audit_log, server=relay.url, environment=environment) as pair:
-            return await _Run(plan, pair, relay).run()
+            result = await _Run(plan, pair, relay).run()
+    await asyncio.to_thread(_replay, workdir, result)
+    return result
+
+
+def _replay(workdir: Path, result: Result) -> None:
+    """Play again what every process of the service has recorded, also what was cut off when it was killed."""
+    for file in sorted(workdir.glob("recording-*.jsonl.gz")):
+        report = replay(read_recording(file))
+        result.replayed.update(report.equal)
+        result.replayed.update({f"not compared ({why})": count for why, count in report.excepted.items()})
+        result.different_replays += [f"{file.name}: {each}" for each in report.different]
 
 
 class _Run:

@@ -131,7 +131,7 @@ def test_all_bad_settings_are_named_at_once() -> None:
         ("- 1", "expected a mapping of groups"),
         (
             "sever: {}",
-            "there is no group 'sever'; the groups are server, cluster, leader_election, scheduling, features, audit, log",
+            "there is no group 'sever'; the groups are server, cluster, leader_election, scheduling, features, audit,",
         ),
         ("1: {}", "there is no group '1'"),
         ("server: 7", "setting server (settings file "),

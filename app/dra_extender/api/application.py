@@ -1,6 +1,7 @@
 import asyncio
 import platform
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
@@ -14,16 +15,18 @@ from dra_extender.api.dispatch import (
     DirectVerb,
     RequestMetrics,
     VerbDispatcher,
+    VerbHandler,
     VerbsFirst,
     as_response,
     failure,
 )
-from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler, Verbs
+from dra_extender.api.handlers import Verbs, verb_handlers
 from dra_extender.api.health import Health, HealthReport, ReadinessGate
 from dra_extender.api.protocol import encode
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.telemetry.metrics import CONTENT_TYPE, build_version
 
+_ERRORS_IN_BODY: Final = frozenset({"filter", "bind"})
 _NOT_FOUND = 404
 _METHOD = 405
 
@@ -37,11 +40,17 @@ class ScrapedMetrics(RequestMetrics, Protocol):
 
 
 def create_app(
-    verbs: Verbs, health: Health, metrics: ScrapedMetrics, settings: ServerSettings, gate: ReadinessGate | None = None
+    verbs: Verbs,
+    health: Health,
+    metrics: ScrapedMetrics,
+    settings: ServerSettings,
+    gate: ReadinessGate | None = None,
+    *,
+    around: Callable[[str, VerbHandler], VerbHandler] = lambda _, handler: handler,
 ) -> FastAPI:
     """The HTTP side: the verbs of the extender protocol, health, metrics and version.
 
-    `gate` decides whether the verbs are answered; None means always.
+    `gate` decides whether the verbs are answered; None means always.  `around` puts something around the handler of a verb.
     """
     gate = gate or ReadinessGate(None)
     app = VerbsFirst(
@@ -51,27 +60,24 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    _add_verbs(app, verbs, VerbDispatcher(gate, metrics, settings.body_limit_bytes))
+    handlers = {verb: around(verb, handler) for verb, handler in verb_handlers(verbs).items()}
+    _add_verbs(app, handlers, VerbDispatcher(gate, metrics, settings.body_limit_bytes))
     _add_operations(app, health, metrics)
     app.add_exception_handler(HTTPException, _http_error)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
     return app
 
 
-def _add_verbs(app: VerbsFirst, verbs: Verbs, dispatcher: VerbDispatcher) -> None:
+def _add_verbs(app: VerbsFirst, handlers: Mapping[str, VerbHandler], dispatcher: VerbDispatcher) -> None:
     async def respond(verb: DirectVerb, request: Request) -> Response:
         response = dispatcher.dispatch(
             verb.name, verb.handler, request.scope, request.receive, errors_in_body=verb.errors_in_body
         )
         return as_response(await response)
 
-    on_filter, on_prioritize = FilterHandler(verbs), PrioritizeHandler(verbs)
-    on_bind, on_preempt = BindHandler(verbs), PreemptHandler(verbs)
     direct = {
-        "/filter": DirectVerb("filter", on_filter, errors_in_body=True),
-        "/prioritize": DirectVerb("prioritize", on_prioritize, errors_in_body=False),
-        "/bind": DirectVerb("bind", on_bind, errors_in_body=True),
-        "/preempt": DirectVerb("preempt", on_preempt, errors_in_body=False),
+        f"/{verb}": DirectVerb(verb, handler, errors_in_body=verb in _ERRORS_IN_BODY)
+        for verb, handler in handlers.items()
     }
     app.dispatch_first(direct, dispatcher)
 

@@ -20,6 +20,7 @@ from dra_extender.api.decoding import (
     check_names,
     explain,
 )
+from dra_extender.api.dispatch import VerbHandler
 from dra_extender.api.protocol import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -163,6 +164,16 @@ class PreemptHandler:
         # A node without victims would fail the whole preemption.
         answer = {node: _merged(proposed.get(node, WireMetaVictims()), uids) for node, uids in kept.items() if uids}
         return encode(ExtenderPreemptionResult(answer))
+
+
+def verb_handlers(verbs: Verbs) -> Mapping[str, VerbHandler]:
+    """The handler of each verb."""
+    return {
+        "filter": FilterHandler(verbs),
+        "prioritize": PrioritizeHandler(verbs),
+        "bind": BindHandler(verbs),
+        "preempt": PreemptHandler(verbs),
+    }
 
 
 def _answered(

@@ -25,6 +25,7 @@ from dra_extender.config.service_settings import (
     ClusterSettings,
     LeaderElectionSettings,
     LogSettings,
+    RecordingSettings,
     ServerSettings,
 )
 from dra_extender.manifests.documents import YamlError, read_yaml
@@ -52,6 +53,7 @@ class Settings(BaseSettings):
     scheduling: SchedulingSettings = SchedulingSettings()
     features: FeatureSettings = FeatureSettings()
     audit: AuditSettings = AuditSettings()
+    recording: RecordingSettings = RecordingSettings()
     log: LogSettings = LogSettings()
 
     @classmethod

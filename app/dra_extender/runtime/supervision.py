@@ -41,6 +41,7 @@ class BackgroundTask(StrEnum):
     FOREIGN_ALLOCATIONS = "foreign-allocations"
     GUARD_CLAIMS = "guard-claims"
     POLICY = "policy"
+    RECORDING = "recording"
     AUDIT = "audit"
     COLLECTOR = "collector"
     LEASE = "lease"

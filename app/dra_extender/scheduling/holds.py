@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, ScoreTerms
+from dra_extender.scheduling.evaluation.placement_template import new_share_id, with_fresh_shares
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 
@@ -33,10 +34,17 @@ class HoldUnit(NamedTuple):
 class HoldService:
     """Places, extends, transfers, releases and revokes holds.  Readers use `Ledger.holds`."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, options: Options) -> None:
+    def __init__(
+        self, ledger: Ledger, clock: Clock, options: Options, share_ids: Callable[[], str] = new_share_id
+    ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._options = options
+        self._share_ids = share_ids
+
+    def with_own_shares(self, placement: ClaimPlacement) -> ClaimPlacement:
+        """The placement with share IDs that no other hold and no allocation has."""
+        return with_fresh_shares(placement, self._share_ids)
 
     def unit(self, namespace: str, uid: str) -> HoldUnit:
         """Holds that are placed now."""

@@ -8,7 +8,6 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.placement_template import new_share_id, with_fresh_shares
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
 from dra_extender.scheduling.evaluation.scoring import ratings, total
@@ -80,7 +79,7 @@ class NodeOffers:
             self._fairness.shares.offered(unit.uid)
         for index, claim in enumerate(claims):
             placements = {
-                name: with_fresh_shares(node_result.placement.claims[index], new_share_id)
+                name: self._holds.with_own_shares(node_result.placement.claims[index])
                 for name, node_result in offered.items()
                 if node_result.placement is not None and index < len(node_result.placement.claims)
             }

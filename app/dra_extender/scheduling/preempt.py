@@ -18,8 +18,8 @@ from dra_extender.scheduling.claims.short_claims import ShortClaims
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import ExtendedNeed, extended_need
 from dra_extender.scheduling.ports.context import SchedulingContext
-from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP, CallBudget
+from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _CREATED_SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})

@@ -5,7 +5,7 @@ When the file becomes invalid or vanishes, the last valid policy stays in force,
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -31,9 +31,17 @@ class PolicyReloader:
     """The policy of one service.  `load` at the start, then `run`; `notes` for the readiness page."""
 
     def __init__(
-        self, path: Path | None, ledger: Ledger, metrics: Metrics, *, seconds: float, compatibility_groups: bool
+        self,
+        path: Path | None,
+        ledger: Ledger,
+        metrics: Metrics,
+        *,
+        seconds: float,
+        compatibility_groups: bool,
+        taken: Callable[[Path], None] = lambda _: None,
     ) -> None:
-        """Watch this file, or none, every so many seconds."""
+        """Watch this file, or none, every so many seconds; `taken` is called when what is in it comes into force."""
+        self._taken = taken
         self._path = path
         self._ledger = ledger
         self._metrics = metrics
@@ -154,6 +162,8 @@ class PolicyReloader:
         return prepared
 
     def _apply(self, policy: PolicyOverlay, prepared: Prepared) -> None:
+        if self._path is not None:
+            self._taken(self._path)
         changed = self._ledger.overlays.use_policy(policy, prepared)
         self._ledger.overlays_changed(changed)
         self._policy, self._problem = policy, None

@@ -19,7 +19,7 @@ import socket
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -29,11 +29,12 @@ from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.audit.cluster_audit import AuditedCluster
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.sinks import EventSink, sinks_of
+from dra_extender.ledger.sinks import sinks_of
+from dra_extender.recording.recorded_cluster import WatchedCluster
+from dra_extender.recording.recording import recording_of
 from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
-from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.errors import STOPPING
 from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.http_server import serving
@@ -47,26 +48,6 @@ CATCHING_UP: Final = "this replica has just become the leader: its caches are be
 _LOG = structlog.get_logger(__name__)
 
 
-class WatchedCluster(Cluster, Protocol):
-    """A cluster that keeps sinks up to date."""
-
-    async def start(self, sinks: Mapping[str, EventSink]) -> None:
-        """Connect and begin to watch.  Raises ClusterError and errors of its configuration."""
-        ...
-
-    async def wait_synced(self) -> None:
-        """Returns when every object that exists has been delivered to its sink."""
-        ...
-
-    async def stop(self) -> None:
-        """End watches and connections."""
-        ...
-
-    def life(self) -> Mapping[str, str | None]:
-        """Failures that only a restart of the process can repair, by name."""
-        ...
-
-
 class Service:
     """One running extender over a cluster: ledger, use cases and HTTP side.
 
@@ -76,6 +57,8 @@ class Service:
     def __init__(
         self, settings: Settings, cluster: WatchedCluster, metrics: Metrics, leadership: Leadership | None = None
     ) -> None:
+        """Raises RecordingFileError if it is to record to a file that cannot be written."""
+        self._recording = recording = recording_of(settings.recording, cluster)
         self.ledger = Ledger(settings.scheduling.namespace_claim_bytes)
         self.gate = ReadinessGate(LOADING)
         self.health = Health()
@@ -84,13 +67,17 @@ class Service:
             extended_resources=features.extended_resources, pod_group_claims=features.pod_group_claims
         )
         options = replace(options, own_namespace=settings.leader_election.known_namespace() or options.own_namespace)
-        self.extender = Extender(self.ledger, cluster, metrics, options, features.features())
+        recording.begin(options, features.features(), settings.scheduling.namespace_claim_bytes)
+        self.extender = Extender(
+            self.ledger, recording.cluster, metrics, options, features.features(), recording.share_ids
+        )
         self.policy = PolicyReloader(
             settings.scheduling.policy_file,
             self.ledger,
             metrics,
             seconds=settings.scheduling.policy_check_seconds,
             compatibility_groups=settings.features.compatibility_groups,
+            taken=recording.policy_taken,
         )
         self.audit = AuditTask(
             AuditedCluster(
@@ -106,11 +93,13 @@ class Service:
         self._phase: str | None = LOADING
         self._settings = settings.server
         self._metrics = metrics
-        self._cluster = cluster
+        self._cluster = recording.cluster
         self._leadership = leadership
         self._keeping: asyncio.Task[None] | None = None
         self._add_checks(metrics)
-        self.app = create_app(self.extender, self.health, metrics, settings.server, self.gate)
+        self.app = create_app(
+            self.extender, self.health, metrics, settings.server, self.gate, around=recording.recorded
+        )
         add_debug(self.app, lambda: self.extender.holds.report(leads=self.gate.reason is None))
 
     async def run(self, stop: asyncio.Event, listener: socket.socket) -> None:
@@ -133,6 +122,7 @@ class Service:
                     self._enter(STOPPING)
                     await self._cluster.stop()
                     await self._resign()
+                    self._recording.close()
         _LOG.info("stopped")
 
     def _add_checks(self, metrics: Metrics) -> None:
@@ -160,6 +150,7 @@ class Service:
     async def _work(self, stop: asyncio.Event, collector: GarbageCollector) -> None:
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda _: self._enter(STOPPING))
+        recording = self._supervisor.keep(BackgroundTask.RECORDING, self._recording.run)
         try:
             if not await _unless(stopped, self._load()):
                 return
@@ -177,6 +168,7 @@ class Service:
                     each.cancel()
         finally:
             stopped.cancel()
+            recording.cancel()
 
     async def _load(self) -> None:
         self.policy.load()
@@ -200,6 +192,7 @@ class Service:
 
     async def _term(self, ends: set[asyncio.Task[bool] | asyncio.Task[None]], leads: Leadership | None = None) -> None:
         """Start the use cases and open the gate, until one of `ends` is done; then close the gate and drain."""
+        self._recording.term_began()
         await self.extender.start()
         self.gate.open(leads.reason if leads else None)
         announcing = self._supervisor.keep(BackgroundTask.SERVICE_ROUTE, leads.announce) if leads else None
@@ -216,6 +209,7 @@ class Service:
     async def _drain(self, reason: str) -> None:
         try:
             async with asyncio.timeout(self._settings.stop_seconds):
+                self._recording.term_ended(reason)
                 await self.extender.stop(reason)
         except TimeoutError:
             _LOG.warning("drain timed out", seconds=self._settings.stop_seconds)

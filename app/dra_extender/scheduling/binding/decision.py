@@ -22,8 +22,8 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need
 from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.ports.context import SchedulingContext
-from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP, CallBudget
+from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
 
@@ -181,4 +181,4 @@ class BindDecision:
         answer = self._allocator.search_in_call(demand, node, usage, budget, self._backoff.of(pod.uid))
         if isinstance(answer, NoFit):
             raise RetryableError(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
-        return list(zip(undecided, answer.claims, strict=True))
+        return list(zip(undecided, map(self._holds.with_own_shares, answer.claims), strict=True))

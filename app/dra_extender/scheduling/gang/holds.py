@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.scheduling.evaluation.placement_template import new_share_id, with_fresh_shares
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.permit.members import MemberCandidate
@@ -27,7 +26,7 @@ class GangHolds:
             for claim in assignment.placements:
                 users.setdefault(claim, []).append(uid)
         for claim, pods in users.items():
-            placement = with_fresh_shares(assignments[pods[0]].placements[claim], new_share_id)
+            placement = self._holds.with_own_shares(assignments[pods[0]].placements[claim])
             nodes = {assignments[uid].node for uid in pods}
             versions = {name: self._ledger.state.of(name) for name in nodes}
             self._holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)

@@ -21,6 +21,9 @@ class FilterResponse:
     unresolvable: Mapping[str, str] = field(default_factory=dict)
 
 
+SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its share of the time for such searches"
+
+
 class RetryableError(Exception):
     """The question cannot be answered now; the message becomes the protocol's `Error`, and kube-scheduler tries the pod again."""
 

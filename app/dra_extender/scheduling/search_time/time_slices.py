@@ -24,8 +24,6 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.decisions import SearchLane
 from dra_extender.telemetry.metrics import Metrics
 
-SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its share of the time for such searches"
-
 _LONG_AGO: Final = float("-inf")
 _NO_END: Final = float("inf")
 _NAMESPACES: Final = 10_000

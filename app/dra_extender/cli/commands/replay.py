@@ -1,0 +1,51 @@
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from dra_extender.cli.answers import ExitStatus, ended
+from dra_extender.inspection.holders import printable
+from dra_extender.recording.recorder import RecordingFileError
+from dra_extender.recording.recording_file import read_recording
+from dra_extender.recording.replay import ReplayReport, replay
+from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+
+_MOST_SHOWN: Final = 20
+
+
+def command(file: Annotated[Path, typer.Argument(help="The recording, from the setting recording.file.")]) -> None:
+    """Play a recording again through the ledger and the use cases, and compare the answers byte by byte.
+
+    Answers that a clock has decided are not compared; they are counted.
+
+    Exit status: 0 all answers are equal; 1 some differ; 2 the file is no recording.
+    """
+    configure_logging(LogFormat.TEXT, LogLevel.ERROR)
+    try:
+        report = replay(read_recording(file))
+    except RecordingFileError as problem:
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
+    sys.stdout.write("\n".join(map(printable, _lines(report))) + "\n")
+    if not report.is_equal:
+        raise typer.Exit(ExitStatus.NEGATIVE)
+
+
+def _lines(report: ReplayReport) -> Iterator[str]:
+    end = f", and ends early: {report.ended}" if report.ended else ""
+    yield f"the recording has {report.records} records of {report.seconds:.1f} s{end}"
+    equal = ", ".join(f"{count} {verb}" for verb, count in sorted(report.equal.items())) or "none"
+    yield f"equal answers: {equal}"
+    for why, count in sorted(report.excepted.items()):
+        yield f"not compared: {count} ({why})"
+    yield f"requests to the cluster: {report.requests}, {len(report.other_requests)} others than recorded"
+    for request in report.other_requests[:_MOST_SHOWN]:
+        yield f"  {request.at:.3f} s  {request.method} {request.of}"
+        yield f"    recorded {request.recorded}"
+        yield f"    replayed {request.replayed}"
+    yield f"different answers: {len(report.different)}"
+    for each in report.different[:_MOST_SHOWN]:
+        yield f"  {each.at:.3f} s  call {each.number}, {each.verb}"
+        yield f"    recorded {each.recorded}"
+        yield f"    replayed {each.replayed}"

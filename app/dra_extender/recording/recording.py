@@ -1,0 +1,179 @@
+"""The recording of one service: what it puts around the cluster and the verbs."""
+
+import os
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Final
+from uuid import UUID, uuid4, uuid5
+
+import msgspec
+
+from dra_extender.allocator.state.features import Features
+from dra_extender.api.decoding import MalformedRequestError
+from dra_extender.api.dispatch import VerbHandler
+from dra_extender.config.service_settings import RecordingSettings
+from dra_extender.recording.plain import answer_text, call_body
+from dra_extender.recording.recorded_cluster import RecordedCluster, WatchedCluster
+from dra_extender.recording.recorder import Recorder
+from dra_extender.recording.records import (
+    CURRENT_CALL,
+    FORMAT,
+    Answered,
+    Called,
+    Disconnected,
+    Header,
+    PolicyTaken,
+    TermBegan,
+    TermEnded,
+)
+from dra_extender.scheduling.evaluation.placement_template import new_share_id
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.telemetry.metrics import build_version
+
+_PROCESS: Final = "%p"
+
+
+class ShareIds:
+    """IDs of shares that follow from a seed (a UUID): no other share has them, and a replay has the same."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed = UUID(seed)
+        self._numbers = count()
+
+    def __call__(self) -> str:
+        """The next one."""
+        return str(uuid5(self._seed, str(next(self._numbers))))
+
+
+class NoRecording:
+    """Nothing is recorded: `cluster` is the cluster itself, and `share_ids` are random."""
+
+    def __init__(self, cluster: WatchedCluster) -> None:
+        self.cluster = cluster
+        self.share_ids: Callable[[], str] = new_share_id
+
+    def begin(self, options: Options, features: Features, claim_bytes: int) -> None:
+        """See ServiceRecording."""
+
+    def recorded(self, _: str, handler: VerbHandler) -> VerbHandler:
+        """See ServiceRecording."""
+        return handler
+
+    def term_began(self) -> None:
+        """See ServiceRecording."""
+
+    def term_ended(self, reason: str) -> None:
+        """See ServiceRecording."""
+
+    def policy_taken(self, file: Path) -> None:
+        """See ServiceRecording."""
+
+    async def run(self) -> None:
+        """See ServiceRecording."""
+
+    def close(self) -> None:
+        """See ServiceRecording."""
+
+
+class ServiceRecording:
+    """`begin` is called first, once the options are known.
+
+    `cluster` stands in the place of the cluster, `share_ids` in that of random IDs, and `recorded` puts a handler around that of a
+    verb.
+    """
+
+    def __init__(self, settings: RecordingSettings, path: Path, cluster: WatchedCluster) -> None:
+        """Record to this file.  Raises RecordingFileError."""
+        self.recorder = Recorder(settings, path, cluster.clock)
+        self.cluster = RecordedCluster(cluster, self.recorder)
+        self._seed = str(uuid4())
+        self.share_ids: Callable[[], str] = ShareIds(self._seed)
+        self._numbers = count()
+
+    def begin(self, options: Options, features: Features, claim_bytes: int) -> None:
+        """Note how the use cases are set up."""
+        header = Header(
+            format=FORMAT,
+            version=build_version(),
+            options=msgspec.to_builtins(options),
+            features=msgspec.to_builtins(features),
+            claim_bytes=claim_bytes,
+            share_seed=self._seed,
+        )
+        self.recorder.begin(header)
+
+    def recorded(self, verb: str, handler: VerbHandler) -> VerbHandler:
+        """The handler of a verb, whose calls and answers are noted."""
+        return _RecordedHandler(verb, handler, self.cluster, self.recorder, self._numbers)
+
+    def term_began(self) -> None:
+        """Note that the use cases begin to work."""
+        self.cluster.note_facts()
+        self.recorder.note_cause(lambda at: TermBegan(at=at))
+
+    def term_ended(self, reason: str) -> None:
+        """Note that the use cases are stopped."""
+        self.recorder.note_cause(lambda at: TermEnded(at=at, reason=reason))
+
+    def policy_taken(self, file: Path) -> None:
+        """Note the policy that is in force from now on."""
+        text = file.read_text(encoding="utf-8")
+        self.recorder.note_cause(lambda at: PolicyTaken(at=at, text=text))
+
+    async def run(self) -> None:
+        """Write what is noted, until the recording has ended or the task is cancelled."""
+        await self.recorder.run()
+
+    def close(self) -> None:
+        """Write what is left, and end the recording."""
+        self.recorder.close()
+
+
+def recording_of(settings: RecordingSettings, cluster: WatchedCluster) -> ServiceRecording | NoRecording:
+    """What the settings ask for.  Raises RecordingFileError if the file cannot be written."""
+    if settings.file is None:
+        return NoRecording(cluster)
+    return ServiceRecording(settings, Path(str(settings.file).replace(_PROCESS, str(os.getpid()))), cluster)
+
+
+class _RecordedHandler:
+    def __init__(
+        self, verb: str, handler: VerbHandler, cluster: RecordedCluster, recorder: Recorder, numbers: "count[int]"
+    ) -> None:
+        self._verb = verb
+        self._handler = handler
+        self._cluster = cluster
+        self._recorder = recorder
+        self._numbers = numbers
+
+    async def handle(self, body: bytes, receive: Callable[[], object]) -> bytes:
+        """See VerbHandler."""
+        given = None if self._recorder.ended is not None else call_body(self._verb, body)
+        if given is None:
+            return await self._handler.handle(body, receive)  # type: ignore[arg-type]
+        number, verb = next(self._numbers), self._verb
+        CURRENT_CALL.set(number)
+        self._cluster.note_facts()
+        self._recorder.note_cause(lambda at: Called(at=at, number=number, verb=verb, body=given))
+
+        async def observed() -> object:
+            message = await receive()  # type: ignore[misc]
+            if message["type"] == "http.disconnect":
+                self._recorder.note_cause(lambda at: Disconnected(at=at, number=number))
+            return message
+
+        outcome, text = "internal", ""
+        try:
+            answer = await self._handler.handle(body, observed)  # type: ignore[arg-type]
+            outcome, text = "ok", answer_text(verb, answer)
+        except RetryableError as reason:
+            outcome, text = "again", str(reason)
+            raise
+        except MalformedRequestError:
+            outcome = "malformed"
+            raise
+        finally:
+            self._recorder.note(lambda at: Answered(at=at, number=number, outcome=outcome, answer=text))
+        return answer

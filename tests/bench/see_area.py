@@ -1,0 +1,78 @@
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from dra_extender.inspection.snapshot_file import write_snapshot
+
+from tests.bench.rows import BenchError, Goal, Row, compare
+from tests.bench.scale import Scale
+from tests.controlplane.extender import REPOSITORY
+from tests.controlplane.objects import consumption, counter_set, device, device_class, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+AREA: Final = "see"
+DEVICES: Final = 4
+HELD: Final = 3
+CPU_SECONDS: Final = 2.0
+READ_MEGABYTES: Final = 40.0
+_WITHIN: Final = Goal("<=", 1.0)
+_AT_LEAST: Final = Goal(">=", 1.0)
+_WAITING: Final = "train"
+
+
+async def measure(scale: Scale, workdir: Path) -> list[Row]:
+    """`why` over a snapshot, each time in a fresh process; CPU of that process, so that other load changes little."""
+    file = workdir / "see.tar.gz"
+    write_snapshot(_cluster(scale.see_nodes).cluster(), file)
+    found = [await _asked(file, scale.see_nodes) for _ in range(scale.loads)]
+    what = f"{scale.see_nodes} nodes, {scale.see_nodes * DEVICES} devices"
+    return [
+        compare(
+            AREA,
+            f"{what}: why, beside reading the file",
+            "s of CPU",
+            [(each["why"], CPU_SECONDS) for each in found],
+            "goal",
+            goal=_WITHIN,
+            details={"of it to fill the ledger s": found[0]["ledger"], "file unpacked MB": found[0]["megabytes"]},
+        ),
+        compare(
+            AREA,
+            f"{what}: reading the file",
+            "MB/s",
+            [(each["megabytes"] / each["reading"], READ_MEGABYTES) for each in found],
+            "goal",
+            goal=_AT_LEAST,
+        ),
+    ]
+
+
+def _cluster(nodes: int) -> MadeCluster:
+    """Nodes with a GPU of four partitions each, three of which have pods; a pod wants more than is left on any node."""
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    for index in range(nodes):
+        name = f"node-{index:05}"
+        made.nodes(name)
+        parts = [device(f"mig-{part}", consumes=[consumption("gpu-0", sm="28")]) for part in range(DEVICES)]
+        made.partitions(name, [counter_set("gpu-0", sm="98")], parts)
+        for part in range(HELD):
+            made.running(f"pod-{index:05}-{part}", name, f"mig-{part}", request("gpu", "gpu"))
+    made.pod(_WAITING, request("gpu", "gpu"))
+    return made
+
+
+async def _asked(file: Path, nodes: int) -> dict[str, Any]:
+    arguments = ("-m", "tests.bench.see_worker", str(file), NAMESPACE, _WAITING)
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, cwd=REPOSITORY, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await worker.communicate()
+    if worker.returncode:
+        raise BenchError(f"why over a snapshot: the process ended with {worker.returncode}")
+    found: dict[str, Any] = json.loads(output)
+    if found["nodes"] != nodes or "shared counters are exhausted" not in found["answer"] or not found["next"]:
+        raise BenchError(f"why over a snapshot: another answer than expected: {found['answer'][:500]}")
+    return found

@@ -1,0 +1,40 @@
+"""Reads a snapshot and asks why a pod waits, in a process of its own; prints seconds of CPU as JSON."""
+
+import gzip
+import json
+import sys
+import time
+from pathlib import Path
+
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.snapshot_file import read_snapshot
+from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.why.why import why
+
+
+def main() -> int:
+    """Arguments: the file, namespace and name of the pod."""
+    path, namespace, pod = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    started = time.process_time()
+    objects = read_snapshot(path)
+    read = time.process_time()
+    view = ClusterView(objects)
+    filled = time.process_time()
+    report = why(view, namespace, pod)
+    text = tree(report)
+    ended = time.process_time()
+    found = {
+        "megabytes": len(gzip.decompress(path.read_bytes())) / 1e6,
+        "reading": read - started,
+        "why": ended - read,
+        "ledger": filled - read,
+        "answer": text,
+        "nodes": report.nodes,
+        "next": len(report.next),
+    }
+    sys.stdout.write(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
