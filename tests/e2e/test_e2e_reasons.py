@@ -1,0 +1,50 @@
+"""Constructed reasons for which pods wait, on a real control plane with the service.
+
+Each is asked about with `why` and compared with what the service says and with what a person expects; the next step is done, and
+the pod is bound.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.e2e.reasons import beside, claims, matching, shares
+from tests.support.e2e.reasons.asking import ask_why, check_report, expected_text, message_of
+from tests.support.e2e.reasons.case import WAITING, Reason
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.workloads import clear_groups
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+REASONS: Final = (*matching.REASONS, *shares.REASONS, *claims.REASONS, *beside.REASONS)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def place(scene: Scene) -> AsyncIterator[Scene]:
+    """The scene of one reason; reasons may have PodGroups."""
+    yield scene
+    await clear_groups(scene)
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.name.replace(" ", "-"))
+async def test_why_says_what_the_service_says_and_what_ends_the_wait(place: Scene, reason: Reason) -> None:
+    await reason.build(place)
+    if reason.said != "":
+        await place.wait_until_unschedulable(WAITING, expected_text(place, reason.said or "nodes are available"))
+    if reason.event:
+        note = await place.wait_for_event(WAITING, *(expected_text(place, each) for each in reason.event))
+        assert reason.said == "" or note.endswith(f". More: kubectl dra why {WAITING} -n {place.name}")
+
+    report = await ask_why(place)
+
+    check_report(place, reason, report)
+    if reason.said is None:
+        assert message_of(report) in await place.wait_until_unschedulable(WAITING), report
+    await reason.end(place)
+    await place.wait_until_bound(WAITING, SECONDS)
+
+
+def test_reasons_are_forty_at_least_and_each_has_a_name() -> None:
+    assert len({each.name for each in REASONS}) == len(REASONS) >= 40

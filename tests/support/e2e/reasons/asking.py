@@ -1,0 +1,73 @@
+"""Asks `why` about a pod that waits, through a kubeconfig as the command does, and compares the answer with what is expected."""
+
+import asyncio
+import sys
+from typing import Any, Final
+
+import msgspec
+from dra_extender.allocator.state.rejection import Code, Rejection
+
+from tests.support.e2e.reasons.case import WAITING, Reason
+from tests.support.e2e.scene import SECONDS, Scene
+
+Json = dict[str, Any]
+_OF_SERVICE: Final = frozenset({"DEVICES", "CLAIMS", "POD_GROUP"})
+
+
+async def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit status and output of the command line in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "dra_extender",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(SECONDS):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def ask_why(scene: Scene, pod: str = WAITING) -> Json:
+    """The answer to `why POD` as JSON."""
+    kubeconfig = str(scene.world.cluster.admin_kubeconfig)
+    status, out, err = await run("why", pod, "-n", scene.name, "-o", "json", "--kubeconfig", kubeconfig)
+    assert (status, err) == (0, "")
+    found: Json = msgspec.json.decode(out)
+    return found
+
+
+def expected_text(scene: Scene, text: str) -> str:
+    """The text with the names of the scene in it."""
+    return text.replace("{ns}", scene.name).replace("{driver}", scene.driver).replace("{node}", f"{scene.name}-a")
+
+
+def check_report(scene: Scene, reason: Reason, report: Json) -> None:
+    """The hand-written expectation holds for the answer."""
+    assert report["cause"] == reason.cause.value, report
+    found = sorted((each["code"], each["nodes"]) for branch in report.get("branches", ()) for each in branch["reasons"])
+    if reason.reasons:
+        assert found == sorted(reason.reasons), report
+    everything = str(report)
+    for text in reason.tells:
+        assert expected_text(scene, text) in everything, report
+    steps = [each["text"] for each in report.get("next", ())]
+    if reason.next:
+        assert expected_text(scene, reason.next) in steps, report
+
+
+def message_of(report: Json) -> str:
+    """What kube-scheduler says where `why` says the truth about the service's refusals; the end of the message is left out."""
+    nodes = sum(each["nodes"] for branch in report.get("branches", ()) for each in branch["reasons"])
+    texts = [
+        f"{each['nodes']} {_rejection(branch, each).summary}"
+        for branch in report.get("branches", ())
+        for each in branch["reasons"]
+    ]
+    return f"0/{nodes} nodes are available: {', '.join(sorted(texts))}."
+
+
+def _rejection(branch: Json, reason: Json) -> Rejection:
+    return Rejection(code=Code[reason["code"]], claim=branch.get("claim", ""), request=branch.get("request", ""))

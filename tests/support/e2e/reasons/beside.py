@@ -1,0 +1,172 @@
+"""Reasons that have nothing to do with devices: the pod would get its devices, or asks for none."""
+
+from typing import Any, Final
+
+from dra_extender.inspection.why.report import Cause
+
+from tests.controlplane.objects import device
+from tests.controlplane.resources import PODS
+from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, Step, change_node, ends, hold
+from tests.support.e2e.scene import Scene
+
+_RACK: Final = "example.com/rack"
+_TAINT: Final = {"key": "example.com/upkeep", "value": "today", "effect": "NoSchedule"}
+_APART: Final = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+
+
+def with_device(**fields: Any) -> Step:
+    """A pod whose device is free, with something else in its spec that keeps it waiting."""
+
+    async def build(scene: Scene) -> None:
+        await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"), cpu="4")
+        await scene.claim(WANTED)
+        await scene.pod(WAITING, claim=WANTED, **fields)
+
+    return build
+
+
+async def processors(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"), cpu="4")
+    await hold(scene)
+    await scene.pod("large", cpu="3")
+    await scene.wait_until_bound("large")
+    await scene.claim(WANTED)
+    await scene.pod(WAITING, claim=WANTED, cpu="2")
+
+
+async def tainted_node(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    await change_node(scene, {"spec": {"taints": [_TAINT]}})
+    await scene.claim(WANTED)
+    await scene.pod(WAITING, claim=WANTED)
+
+
+async def untaint(scene: Scene) -> None:
+    await change_node(scene, {"spec": {"taints": None}})
+
+
+async def cordoned(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    await change_node(scene, {"spec": {"unschedulable": True}})
+    await scene.claim(WANTED)
+    await scene.pod(WAITING, claim=WANTED)
+
+
+async def uncordon(scene: Scene) -> None:
+    await change_node(scene, {"spec": {"unschedulable": None, "taints": None}})
+
+
+async def label(scene: Scene) -> None:
+    await change_node(scene, {"metadata": {"labels": {_RACK: "1"}}})
+
+
+async def remove_gates(scene: Scene) -> None:
+    await scene.api.patch(PODS, WAITING, {"spec": {"schedulingGates": None}}, scene.name)
+
+
+async def apart_from_the_holder(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    await scene.claim(HOLDER)
+    await scene.pod(HOLDER, claim=HOLDER, labels={"app": "apart"})
+    await scene.wait_until_bound(HOLDER)
+    await scene.claim(WANTED)
+    await scene.pod(WAITING, claim=WANTED, labels={"app": "apart"}, affinity=_APART)
+
+
+async def without_devices(scene: Scene) -> None:
+    await scene.node("a", cpu="2")
+    await scene.pod("large", cpu="1500m")
+    await scene.wait_until_bound("large")
+    await scene.pod(WAITING, cpu="1")
+
+
+async def device_of_a_tainted_node(scene: Scene) -> None:
+    """The free device is where the pod may not go, and the other one is held."""
+    await scene.node_with_devices("a", device("gpu-0"))
+    await hold(scene)
+    await scene.node_with_devices("b", device("gpu-0"))
+    await change_node(scene, {"spec": {"taints": [_TAINT]}}, "b")
+    await scene.claim(WANTED)
+    await scene.pod(WAITING, claim=WANTED)
+
+
+REASONS: Final = (
+    Reason(
+        "processors",
+        processors,
+        ends("large"),
+        cause=Cause.NODES,
+        said="1 Insufficient cpu",
+        tells=("Insufficient cpu",),
+        said_in_tree="1 Insufficient cpu",
+    ),
+    Reason(
+        "tainted node",
+        tainted_node,
+        untaint,
+        cause=Cause.NODES,
+        said="untolerated taint",
+        tells=("untolerated taint",),
+        said_in_tree="untolerated taint",
+    ),
+    Reason(
+        "cordoned node",
+        cordoned,
+        uncordon,
+        cause=Cause.NODES,
+        said="1 node(s) were unschedulable",
+        tells=("unschedulable",),
+        said_in_tree="1 node(s) were unschedulable",
+    ),
+    Reason(
+        "node selector",
+        with_device(nodeSelector={_RACK: "1"}),
+        label,
+        cause=Cause.NODES,
+        said="didn't match Pod's node affinity/selector",
+        tells=("node affinity/selector",),
+        said_in_tree="didn't match Pod's node affinity/selector",
+    ),
+    Reason(
+        "scheduling gate",
+        with_device(schedulingGates=[{"name": "example.com/quota"}]),
+        remove_gates,
+        cause=Cause.GATED,
+        said="",
+        tells=("example.com/quota",),
+        said_in_tree=None,
+    ),
+    Reason(
+        "apart from another pod",
+        apart_from_the_holder,
+        ends(HOLDER),
+        cause=Cause.NOT_DEVICES,
+        said="didn't match pod anti-affinity rules",
+        tells=("anti-affinity",),
+        said_in_tree="didn't match pod anti-affinity rules",
+    ),
+    Reason(
+        "no devices asked for",
+        without_devices,
+        ends("large"),
+        cause=Cause.NO_DEVICES,
+        said="1 Insufficient cpu",
+        tells=("Insufficient cpu",),
+        said_in_tree="1 Insufficient cpu",
+    ),
+    Reason(
+        "device of a tainted node",
+        device_of_a_tainted_node,
+        ends(HOLDER),
+        cause=Cause.NODES,
+        said="untolerated taint",
+        tells=("untolerated taint",),
+        said_in_tree="untolerated taint",
+    ),
+)

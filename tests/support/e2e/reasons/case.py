@@ -1,0 +1,115 @@
+"""A constructed reason for which a pod waits, with what is expected of `why`, and what ends the wait."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dra_extender.inspection.why.report import Cause
+
+from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.support.e2e.scene import SECONDS, Scene
+
+WAITING: Final = "waiting"
+"""The pod that waits."""
+WANTED: Final = "wanted"
+"""Its claim, which the pod calls gpu."""
+HOLDER: Final = "holder"
+"""A pod that has what the waiting one needs."""
+
+Step = Callable[[Scene], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """`build` makes the pod WAITING wait; `end` does what `why` names as the next step, and the pod is bound.
+
+    `reasons` are (code, nodes) of the nodes that do not fit, as `why` has them.  `tells` are texts somewhere in its answer, `next`
+    is its next step; empty, where it knows none and a person has to find one.  In these texts `{ns}`, `{driver}` and `{node}`
+    stand for the namespace, the driver and the node `a`.  `said` is in the message of the condition PodScheduled, if it has one;
+    otherwise it is made of `reasons`.  `event` is in an Event of the service.  `only_here` says why a cluster with the in-tree
+    scheduler does not have the case; `said_in_tree` is in the message of the condition there.
+    """
+
+    name: str
+    build: Step
+    end: Step
+    cause: Cause = Cause.DEVICES
+    reasons: tuple[tuple[str, int], ...] = ()
+    tells: tuple[str, ...] = ()
+    next: str = ""
+    said: str | None = None
+    event: tuple[str, ...] = ()
+    only_here: str = ""
+    said_in_tree: str | None = "cannot allocate all claims"
+
+
+def of(scene: Scene, attribute: str) -> str:
+    """CEL for an attribute of a device."""
+    return scene.attribute(attribute)
+
+
+def amount(scene: Scene, capacity: str) -> str:
+    """CEL for a capacity of a device."""
+    return f'device.capacity["{scene.driver}"].{capacity}'
+
+
+async def ask(scene: Scene, *expressions: str, **fields: Any) -> None:
+    """Creates the claim for one device (fields as `objects.request`) and the pod that waits for it."""
+    await scene.claim(WANTED, *expressions, **fields)
+    await scene.pod(WAITING, claim=WANTED)
+
+
+async def ask_anew(scene: Scene, *expressions: str, **fields: Any) -> None:
+    """The same in the place of those that exist: a claim cannot be changed."""
+    await forget(scene)
+    await ask(scene, *expressions, **fields)
+
+
+async def forget(scene: Scene) -> None:
+    """Deletes the pod that waits and its claim, and waits until they are gone."""
+    api = scene.api
+    await scene.delete_pod(WAITING)
+    await api.wait_for(lambda: _gone(scene, PODS, WAITING), SECONDS, "the pod is gone")
+    if not await _gone(scene, RESOURCE_CLAIMS, WANTED):
+        await api.delete(RESOURCE_CLAIMS, WANTED, scene.name)
+        await api.wait_for(lambda: _gone(scene, RESOURCE_CLAIMS, WANTED), SECONDS, "the claim is gone")
+
+
+async def _gone(scene: Scene, resource: Any, name: str) -> bool:
+    return all(each["metadata"]["name"] != name for each in await scene.api.list(resource, scene.name))
+
+
+async def hold(scene: Scene, name: str = HOLDER, *expressions: str, **fields: Any) -> str:
+    """A bound pod with a claim of its own name; returns its node."""
+    await scene.claim(name, *expressions, **fields)
+    await scene.pod(name, claim=name)
+    return await scene.wait_until_bound(name)
+
+
+def ends(*pods: str) -> Step:
+    """The step that ends these pods."""
+
+    async def end(scene: Scene) -> None:
+        for name in pods:
+            await scene.delete_pod(name)
+
+    return end
+
+
+def asks_anew(*expressions: Callable[[Scene], str], **fields: Any) -> Step:
+    """The step that asks with these expressions instead."""
+
+    async def end(scene: Scene) -> None:
+        await ask_anew(scene, *(each(scene) for each in expressions), **fields)
+
+    return end
+
+
+async def change_node(scene: Scene, change: Any, suffix: str = "a") -> None:
+    """Changes the node of this suffix (merge patch)."""
+    await scene.api.patch(NODES, f"{scene.name}-{suffix}", change)
+
+
+async def change_slice(scene: Scene, change: Any, suffix: str = "a") -> None:
+    """Changes the slice of this suffix (merge patch)."""
+    await scene.api.patch(RESOURCE_SLICES, f"{scene.name}-{suffix}", change)

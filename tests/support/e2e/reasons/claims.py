@@ -1,0 +1,236 @@
+"""Reasons that lie in the claims themselves, in PodGroups, and in what comes after the allocation."""
+
+import asyncio
+from typing import Any, Final
+
+from dra_extender.inspection.why.report import Cause
+
+from tests.controlplane.objects import device
+from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, attachable
+from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, ends, hold
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.workloads import create_group, member
+
+MOST_RESERVED: Final = 256
+_KEPT: Final = "example.com/kept"
+_GANGS_ONLY: Final = "the in-tree scheduler schedules PodGroups in a cycle of their own, without a message on the pod"
+
+
+async def no_claim(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    await scene.pod(WAITING, claim=WANTED)
+
+
+async def make_claim(scene: Scene) -> None:
+    await scene.claim(WANTED)
+
+
+async def no_template(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    await scene.pod(WAITING, template=WANTED)
+
+
+async def make_template(scene: Scene) -> None:
+    await scene.template(WANTED)
+
+
+async def claim_that_is_deleted(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    await scene.claim(WANTED)
+    await _finalizers(scene, [_KEPT])
+    await scene.api.delete(RESOURCE_CLAIMS, WANTED, scene.name)
+    await scene.pod(WAITING, claim=WANTED)
+
+
+async def replace_deleted_claim(scene: Scene) -> None:
+    await _finalizers(scene, [])
+
+    async def gone() -> bool:
+        return not await scene.api.list(RESOURCE_CLAIMS, scene.name)
+
+    await scene.api.wait_for(gone, SECONDS, "the claim is gone")
+    await scene.claim(WANTED)
+
+
+async def _finalizers(scene: Scene, names: list[str]) -> None:
+    await scene.api.patch(RESOURCE_CLAIMS, WANTED, {"metadata": {"finalizers": names}}, scene.name)
+
+
+async def claim_without_room(scene: Scene) -> None:
+    """Reserved for others than pods, so that no controller takes an entry away."""
+    await scene.node_with_devices("a", device("gpu-0"))
+    await hold(scene, WANTED)
+    stored = await scene.stored_claim(WANTED)
+    entries = [*stored["status"]["reservedFor"], *(_consumer(n) for n in range(1, MOST_RESERVED))]
+    await _reserve(scene, entries)
+    await scene.pod(WAITING, claim=WANTED)
+
+
+async def make_room(scene: Scene) -> None:
+    stored = await scene.stored_claim(WANTED)
+    await _reserve(scene, stored["status"]["reservedFor"][:1])
+
+
+async def _reserve(scene: Scene, entries: list[dict[str, str]]) -> None:
+    change = {"status": {"reservedFor": entries}}
+    await scene.api.patch(RESOURCE_CLAIMS, WANTED, change, scene.name, subresource="status")
+
+
+def _consumer(number: int) -> dict[str, str]:
+    return {"apiGroup": "example.com", "resource": "users", "name": f"user-{number}", "uid": f"uid-{number}"}
+
+
+async def claim_on_a_full_node(scene: Scene) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"), cpu="2")
+    await scene.claim(WANTED)
+    await scene.pod("user", claim=WANTED)
+    assert await scene.wait_until_bound("user") == node
+    await scene.pod("filler", cpu="1800m")
+    await scene.wait_until_bound("filler")
+    await scene.node_with_devices("b", device("gpu-0"))
+    await scene.pod(WAITING, claim=WANTED, cpu="1")
+
+
+async def attached_later(scene: Scene) -> None:
+    await scene.node("a")
+    await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[attachable("gpu-0")]))
+    await scene.claim("one")
+    await scene.pod(WAITING, claim="one")
+    await allocated_claim(scene)
+
+
+async def attach(scene: Scene) -> None:
+    await FakeDriver(scene).report(await allocated_claim(scene), ATTACHED)
+
+
+async def gang_with_too_few_devices(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    await hold(scene)
+    await _gang_of_two(scene)
+    for name in (WAITING, "other"):
+        await member(scene, "gang", name, template=WANTED)
+
+
+async def gang_with_too_few_members(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    await _gang_of_two(scene)
+    await member(scene, "gang", WAITING, template=WANTED)
+
+
+async def _gang_of_two(scene: Scene) -> None:
+    await scene.template(WANTED)
+    await create_group(scene, "gang", min_count=2)
+
+
+async def second_member(scene: Scene) -> None:
+    await member(scene, "gang", "other", template=WANTED)
+
+
+async def member_without_group(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    await scene.template(WANTED)
+    await member(scene, "gang", WAITING, template=WANTED)
+
+
+async def make_group(scene: Scene) -> None:
+    await create_group(scene, "gang")
+
+
+async def extended_resource_held(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    resource = await _backed(scene)
+    await hold(scene)
+    await scene.pod(WAITING, extended={resource: "1"})
+
+
+async def _backed(scene: Scene) -> str:
+    resource = f"{scene.driver}/gpu"
+    backing: dict[str, Any] = scene.device_class(extendedResourceName=resource)
+    backing["metadata"]["name"] = f"{scene.name}-backing"
+    await scene.api.create(DEVICE_CLASSES, backing)
+    # kube-scheduler has to know the class before the pod.
+    await asyncio.sleep(1)
+    return resource
+
+
+REASONS: Final = (
+    Reason(
+        "no claim",
+        no_claim,
+        make_claim,
+        cause=Cause.CLAIMS,
+        reasons=(("CLAIM_MISSING", 1),),
+        tells=("{ns}/wanted",),
+        event=("{ns}/wanted",),
+        said_in_tree='resourceclaim "wanted" not found',
+    ),
+    Reason(
+        "no template",
+        no_template,
+        make_template,
+        cause=Cause.CLAIMS,
+        reasons=(("CLAIM_NOT_CREATED", 1),),
+        tells=("template wanted",),
+        said_in_tree=None,
+    ),
+    Reason(
+        "claim that is being deleted",
+        claim_that_is_deleted,
+        replace_deleted_claim,
+        cause=Cause.CLAIMS,
+        reasons=(("CLAIM_DELETING", 1),),
+        said_in_tree='resourceclaim "wanted" is being deleted',
+    ),
+    Reason(
+        "claim without room",
+        claim_without_room,
+        make_room,
+        cause=Cause.CLAIMS,
+        reasons=(("CLAIM_FULLY_RESERVED", 1),),
+        only_here="the in-tree scheduler binds no pod here either, and says nothing: reserving fails after the filters",
+    ),
+    Reason(
+        "claim on a full node",
+        claim_on_a_full_node,
+        ends("filler"),
+        cause=Cause.NODES,
+        said='1 Insufficient cpu, 1 node(s): claim "gpu" is allocated for another node',
+        tells=("Insufficient cpu",),
+        said_in_tree="Insufficient cpu",
+    ),
+    Reason(
+        "attached later",
+        attached_later,
+        attach,
+        cause=Cause.CONDITIONS,
+        said="",
+        tells=(ATTACHED, "fabric/gpu-0"),
+        event=(f"waits for {ATTACHED}",),
+        said_in_tree=None,
+    ),
+    Reason(
+        "gang with too few devices",
+        gang_with_too_few_devices,
+        ends(HOLDER),
+        cause=Cause.POD_GROUP,
+        reasons=(("GANG", 1),),
+        event=("no placement for 2 of 2 waiting members at once",),
+        only_here=_GANGS_ONLY,
+    ),
+    Reason(
+        "gang with too few members",
+        gang_with_too_few_members,
+        second_member,
+        cause=Cause.POD_GROUP,
+        reasons=(("GANG_INCOMPLETE", 1),),
+        only_here=_GANGS_ONLY,
+    ),
+    Reason(
+        "extended resource held",
+        extended_resource_held,
+        ends(HOLDER),
+        reasons=(("IN_USE", 1),),
+        said_in_tree=None,
+    ),
+)

@@ -1,0 +1,294 @@
+"""Reasons that lie in what a request says of devices: selectors, classes, numbers."""
+
+from typing import Final
+
+from dra_extender.inspection.why.report import Cause
+
+from tests.controlplane.objects import device, device_class
+from tests.controlplane.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS
+from tests.support.e2e.reasons.case import (
+    HOLDER,
+    WAITING,
+    WANTED,
+    Reason,
+    amount,
+    ask,
+    ask_anew,
+    asks_anew,
+    change_node,
+    change_slice,
+    ends,
+    forget,
+    hold,
+    of,
+)
+from tests.support.e2e.scene import Scene
+
+NO_MATCH: Final = (("NO_MATCH", 1),)
+_LABEL: Final = "example.com/rack"
+
+
+def at_least(scene: Scene, memory: str) -> str:
+    """CEL: the device has so much memory."""
+    return f'{amount(scene, "memory")}.compareTo(quantity("{memory}")) >= 0'
+
+
+async def too_little_memory(scene: Scene) -> None:
+    devices = [device(f"gpu-{n}", capacity={"memory": size}) for n, size in enumerate(("24Gi", "40Gi"))]
+    await scene.node_with_devices("a", *devices)
+    await ask(scene, at_least(scene, "80Gi"))
+
+
+async def other_model(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0", attributes={"model": "A100"}))
+    await ask(scene, f'{of(scene, "model")} == "H100"')
+
+
+async def too_few_cores(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0", attributes={"cores": 8}))
+    await ask(scene, f"{of(scene, 'cores')} >= 16")
+
+
+async def old_driver(scene: Scene) -> None:
+    old = {**device("gpu-0"), "attributes": {"driverVersion": {"version": "11.4.0"}}}
+    await scene.node_with_devices("a", old)
+    await ask(scene, f'{of(scene, "driverVersion")}.compareTo(semver("12.0.0")) >= 0')
+
+
+async def second_condition(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0", attributes={"model": "A100", "cores": 8}))
+    await ask(scene, f'{of(scene, "model")} == "A100" && {of(scene, "cores")} > 10')
+
+
+async def class_of_another_driver(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    other = device_class(f"{scene.name}-other", 'device.driver == "other.example.com"')
+    await scene.api.create(DEVICE_CLASSES, other)
+    await ask(scene, device_class=f"{scene.name}-other")
+
+
+async def no_devices(scene: Scene) -> None:
+    await scene.node("a")
+    await ask(scene)
+
+
+async def publish_device(scene: Scene) -> None:
+    await scene.publish(scene.slice_of("a", node=f"{scene.name}-a", devices=[device("gpu-0")]))
+
+
+async def other_rack(scene: Scene) -> None:
+    await scene.node("a")
+    terms = [{"matchExpressions": [{"key": _LABEL, "operator": "In", "values": ["1"]}]}]
+    devices = [device("gpu-0")]
+    await scene.publish(scene.slice_of("rack", pool="rack", nodeSelector={"nodeSelectorTerms": terms}, devices=devices))
+    await ask(scene)
+
+
+async def label_node(scene: Scene) -> None:
+    await change_node(scene, {"metadata": {"labels": {_LABEL: "1"}}})
+
+
+async def fewer_than_asked(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    await ask(scene, count=3)
+
+
+async def attribute_without_fields(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0", attributes={"model": "A100"}))
+    await ask(scene, f'{of(scene, "model")}.string == "A100"')
+
+
+async def misspelt_class(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    await ask(scene, device_class=f"{scene.name}x")
+
+
+async def no_alternative(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0", capacity={"memory": "40Gi"}))
+    body = {
+        "apiVersion": RESOURCE_CLAIMS.group_version,
+        "kind": "ResourceClaim",
+        "metadata": {"name": WANTED, "namespace": scene.name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "firstAvailable": alternatives(scene, "80Gi", "60Gi")}]}},
+    }
+    await scene.api.create(RESOURCE_CLAIMS, body)
+    await scene.pod(WAITING, claim=WANTED)
+
+
+def alternatives(scene: Scene, *sizes: str) -> list[dict[str, object]]:
+    """Alternatives of a request by their memory."""
+    return [
+        {
+            "name": f"at-least-{size.lower()}",
+            "deviceClassName": scene.name,
+            "selectors": [{"cel": {"expression": at_least(scene, size)}}],
+        }
+        for size in sizes
+    ]
+
+
+async def more_than_a_claim_may_have(scene: Scene) -> None:
+    await scene.node_with_devices("a", *(device(f"gpu-{n}") for n in range(33)))
+    await scene.api.create(RESOURCE_CLAIMS, _all_devices(scene))
+    await scene.pod(WAITING, claim=WANTED)
+
+
+async def all_of_two_and_one_is_held(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    await hold(scene)
+    await scene.api.create(RESOURCE_CLAIMS, _all_devices(scene))
+    await scene.pod(WAITING, claim=WANTED)
+
+
+def _all_devices(scene: Scene) -> dict[str, object]:
+    exactly = {"deviceClassName": scene.name, "allocationMode": "All"}
+    return {
+        "apiVersion": RESOURCE_CLAIMS.group_version,
+        "kind": "ResourceClaim",
+        "metadata": {"name": WANTED, "namespace": scene.name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+
+
+async def second_claim_of_two(scene: Scene) -> None:
+    await scene.node_with_devices("a", *(device(f"gpu-{n}", attributes={"model": "A100"}) for n in range(2)))
+    await scene.claim("first")
+    await scene.claim(WANTED, f'{of(scene, "model")} == "H100"')
+    await scene.pod(WAITING, claims={"first": "first", "gpu": WANTED})
+
+
+async def second_claim_right(scene: Scene) -> None:
+    await forget(scene)
+    await scene.claim(WANTED, f'{of(scene, "model")} == "A100"')
+    await scene.pod(WAITING, claims={"first": "first", "gpu": WANTED})
+
+
+async def two_kinds_of_nodes(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0", attributes={"cores": 8}))
+    for suffix in ("b", "c"):
+        await scene.node(suffix)
+    await ask(scene, f"{of(scene, 'cores')} >= 9")
+
+
+async def republish_with_generation(scene: Scene) -> None:
+    pool = {"name": f"{scene.name}-a", "generation": 1, "resourceSliceCount": 1}
+    await change_slice(scene, {"spec": {"pool": pool, "devices": [device("gpu-0", attributes={"model": "H100"})]}})
+
+
+async def put_back_missing_driver(scene: Scene) -> None:
+    """Another device class is the administrator's to make; the pod asks for the one that there is."""
+    await ask_anew(scene)
+
+
+async def delete_node(scene: Scene) -> None:
+    await scene.api.delete(NODES, f"{scene.name}-b")
+
+
+REASONS: Final = (
+    Reason(
+        "memory",
+        too_little_memory,
+        asks_anew(lambda scene: at_least(scene, "40Gi")),
+        reasons=NO_MATCH,
+        tells=("40Gi", "80Gi"),
+        next="ask for memory >= 40Gi",
+        event=("40Gi", "80Gi"),
+    ),
+    Reason(
+        "model",
+        other_model,
+        asks_anew(lambda scene: f'{of(scene, "model")} == "A100"'),
+        reasons=NO_MATCH,
+        tells=('"A100"', '"H100"'),
+        next='ask for model == "A100"',
+        event=('"A100"', '"H100"'),
+    ),
+    Reason(
+        "cores",
+        too_few_cores,
+        asks_anew(lambda scene: f"{of(scene, 'cores')} >= 8"),
+        reasons=NO_MATCH,
+        tells=("8", "16"),
+        next="ask for cores >= 8",
+    ),
+    Reason(
+        "version",
+        old_driver,
+        asks_anew(lambda scene: f'{of(scene, "driverVersion")}.compareTo(semver("11.4.0")) >= 0'),
+        reasons=NO_MATCH,
+        tells=("11.4.0", "12.0.0"),
+    ),
+    Reason(
+        "second condition",
+        second_condition,
+        asks_anew(lambda scene: f'{of(scene, "model")} == "A100" && {of(scene, "cores")} >= 8'),
+        reasons=NO_MATCH,
+        tells=("8", "10"),
+        next="ask for cores >= 8",
+    ),
+    Reason("model that is published later", other_model, republish_with_generation, reasons=NO_MATCH),
+    Reason("class of another driver", class_of_another_driver, put_back_missing_driver, reasons=NO_MATCH),
+    Reason("no devices", no_devices, publish_device, reasons=(("NO_DEVICES", 1),)),
+    Reason("devices of another rack", other_rack, label_node, reasons=(("NO_DEVICES", 1),)),
+    Reason(
+        "fewer devices than asked for",
+        fewer_than_asked,
+        asks_anew(count=2),
+        reasons=(("COMBINATION", 1),),
+        next="ask for 2 devices",
+    ),
+    Reason(
+        "selector that fails",
+        attribute_without_fields,
+        asks_anew(lambda scene: f'{of(scene, "model")} == "A100"'),
+        cause=Cause.CLAIMS,
+        reasons=(("SELECTOR_FAILED", 1),),
+        tells=(".string",),
+        said_in_tree=None,
+    ),
+    Reason(
+        "misspelt class",
+        misspelt_class,
+        asks_anew(),
+        cause=Cause.CLAIMS,
+        reasons=(("CLASS_MISSING", 1),),
+        next="use the DeviceClass {ns}",
+        said_in_tree="x does not exist",
+    ),
+    Reason(
+        "no alternative",
+        no_alternative,
+        asks_anew(lambda scene: at_least(scene, "40Gi")),
+        reasons=NO_MATCH,
+        tells=("40Gi",),
+    ),
+    Reason(
+        "more devices than a claim may have",
+        more_than_a_claim_may_have,
+        asks_anew(),
+        cause=Cause.CLAIMS,
+        reasons=(("TOO_MANY_DEVICES", 1),),
+        tells=("33", "32"),
+    ),
+    Reason(
+        "all devices and one is held",
+        all_of_two_and_one_is_held,
+        ends(HOLDER),
+        reasons=(("IN_USE", 1),),
+        next="end {ns}/holder",
+    ),
+    Reason(
+        "second claim of two",
+        second_claim_of_two,
+        second_claim_right,
+        reasons=NO_MATCH,
+        next='ask for model == "A100"',
+    ),
+    Reason(
+        "two kinds of nodes",
+        two_kinds_of_nodes,
+        asks_anew(lambda scene: f"{of(scene, 'cores')} >= 8"),
+        reasons=(("NO_DEVICES", 2), ("NO_MATCH", 1)),
+        next="ask for cores >= 8",
+    ),
+)
