@@ -5,20 +5,17 @@ the pod is bound.
 """
 
 from collections.abc import AsyncIterator
-from typing import Final
 
 import pytest
 import pytest_asyncio
 
-from tests.support.e2e.reasons import beside, claims, matching, shares
 from tests.support.e2e.reasons.asking import ask_why, check_report, expected_text, message_of
 from tests.support.e2e.reasons.case import WAITING, Reason
+from tests.support.e2e.reasons.every import REASONS
 from tests.support.e2e.scene import SECONDS, Scene
 from tests.support.e2e.workloads import clear_groups
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
-
-REASONS: Final = (*matching.REASONS, *shares.REASONS, *claims.REASONS, *beside.REASONS)
+pytestmark = pytest.mark.e2e
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -28,6 +25,7 @@ async def place(scene: Scene) -> AsyncIterator[Scene]:
     await clear_groups(scene)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.name.replace(" ", "-"))
 async def test_why_says_what_the_service_says_and_what_ends_the_wait(place: Scene, reason: Reason) -> None:
     await reason.build(place)

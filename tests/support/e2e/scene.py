@@ -33,10 +33,14 @@ RETRY_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Scene:
-    """What one test has for itself in a shared world: a namespace, a driver with its device class, and nodes, named after it."""
+    """What one test has for itself in a shared world: a namespace, a driver with its device class, and nodes, named after it.
+
+    `scheduler` is that of its pods.
+    """
 
     world: World
     name: str
+    scheduler: str = objects.SCHEDULER_NAME
 
     @property
     def api(self) -> ApiClient:
@@ -115,7 +119,9 @@ class Scene:
             sources["templates"] = {"gpu": template}
         if claim is not None:
             sources["claims"] = {"gpu": claim}
-        created = await self.api.create(PODS, objects.pod(name, self.name, **sources, **fields))
+        created = await self.api.create(
+            PODS, objects.pod(name, self.name, **{"scheduler": self.scheduler, **sources, **fields})
+        )
         return str(created["metadata"]["uid"])
 
     async def delete_pod(self, name: str) -> None:

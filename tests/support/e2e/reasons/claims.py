@@ -14,7 +14,7 @@ from tests.support.e2e.workloads import create_group, member
 
 MOST_RESERVED: Final = 256
 _KEPT: Final = "example.com/kept"
-_GANGS_ONLY: Final = "the in-tree scheduler schedules PodGroups in a cycle of their own, without a message on the pod"
+_GANGS_ONLY: Final = "kube-scheduler plans no gangs without its gate GenericWorkload, which is off by default"
 
 
 async def no_claim(scene: Scene) -> None:
@@ -188,7 +188,7 @@ REASONS: Final = (
         make_room,
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_FULLY_RESERVED", 1),),
-        only_here="the in-tree scheduler binds no pod here either, and says nothing: reserving fails after the filters",
+        said_in_tree="resourceclaim in use",
     ),
     Reason(
         "claim on a full node",
@@ -214,7 +214,10 @@ REASONS: Final = (
         gang_with_too_few_devices,
         ends(HOLDER),
         cause=Cause.POD_GROUP,
-        reasons=(("GANG", 1),),
+        said="1 node(s): not enough members of the PodGroup fit at once",
+        reasons=(("IN_USE", 1),),
+        tells=("blocked",),
+        next="end {ns}/holder",
         event=("no placement for 2 of 2 waiting members at once",),
         only_here=_GANGS_ONLY,
     ),
@@ -223,7 +226,8 @@ REASONS: Final = (
         gang_with_too_few_members,
         second_member,
         cause=Cause.POD_GROUP,
-        reasons=(("GANG_INCOMPLETE", 1),),
+        said="1 node(s): too few members of the PodGroup can be placed yet",
+        next="create 1 more member of PodGroup {ns}/gang",
         only_here=_GANGS_ONLY,
     ),
     Reason(

@@ -5,7 +5,7 @@ from typing import Final
 from dra_extender.inspection.why.report import Cause
 
 from tests.controlplane.objects import device, device_class
-from tests.controlplane.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS
+from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from tests.support.e2e.reasons.case import (
     HOLDER,
     WAITING,
@@ -170,18 +170,13 @@ async def two_kinds_of_nodes(scene: Scene) -> None:
     await ask(scene, f"{of(scene, 'cores')} >= 9")
 
 
-async def republish_with_generation(scene: Scene) -> None:
+async def publish_another_model(scene: Scene) -> None:
     pool = {"name": f"{scene.name}-a", "generation": 1, "resourceSliceCount": 1}
     await change_slice(scene, {"spec": {"pool": pool, "devices": [device("gpu-0", attributes={"model": "H100"})]}})
 
 
-async def put_back_missing_driver(scene: Scene) -> None:
-    """Another device class is the administrator's to make; the pod asks for the one that there is."""
+async def ask_for_the_class_that_matches(scene: Scene) -> None:
     await ask_anew(scene)
-
-
-async def delete_node(scene: Scene) -> None:
-    await scene.api.delete(NODES, f"{scene.name}-b")
 
 
 REASONS: Final = (
@@ -226,8 +221,14 @@ REASONS: Final = (
         tells=("8", "10"),
         next="ask for cores >= 8",
     ),
-    Reason("model that is published later", other_model, republish_with_generation, reasons=NO_MATCH),
-    Reason("class of another driver", class_of_another_driver, put_back_missing_driver, reasons=NO_MATCH),
+    Reason("model that is published later", other_model, publish_another_model, reasons=NO_MATCH),
+    Reason(
+        "class of another driver",
+        class_of_another_driver,
+        ask_for_the_class_that_matches,
+        reasons=NO_MATCH,
+        next="use the DeviceClass {ns}",
+    ),
     Reason("no devices", no_devices, publish_device, reasons=(("NO_DEVICES", 1),)),
     Reason("devices of another rack", other_rack, label_node, reasons=(("NO_DEVICES", 1),)),
     Reason(
@@ -261,6 +262,7 @@ REASONS: Final = (
         asks_anew(lambda scene: at_least(scene, "40Gi")),
         reasons=NO_MATCH,
         tells=("40Gi",),
+        next="ask for memory >= 40Gi",
     ),
     Reason(
         "more devices than a claim may have",
