@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.state.features import Features
+from dra_extender.cel.runtime.budget import CALL_COST, Budget
 from dra_extender.inspection.extender_view import place_holds
 from dra_extender.inspection.holders import Holders
 from dra_extender.inspection.node_fit import NodeFit
@@ -28,6 +29,9 @@ from dra_extender.telemetry.metrics import Metrics
 
 _BESIDE_COUNTERS: Final = "v1.34."
 _ALL_NODES: Final = 2**31
+_ANSWER_COST: Final = CALL_COST // 4
+SECONDS_EACH: Final = 30.0
+"""As long as the searches for one pod take at most."""
 
 
 class UnreadableObject(NamedTuple):
@@ -67,6 +71,7 @@ class ClusterView:
             cluster = ReadOnlyCluster(objects.origin.taken_at, devices_beside_counters=beside)
         # The service ends a search early when enough nodes fit; here all of them count.
         self.options = options or Options(offered_nodes=_ALL_NODES)
+        self._clock = cluster.clock
         self.extender = Extender(self.ledger, cluster, Metrics(), self.options, self.features)
         self._objects = objects
         self.unreadable = tuple(self._fill(objects))
@@ -134,10 +139,19 @@ class ClusterView:
 
     def try_on(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
         """As `evaluate`, on these nodes."""
-        result = self.extender.evaluate(pod, nodes)
+        result = self.extender.evaluate(pod, nodes, SECONDS_EACH)
         self.extender.forget_plan(pod)
         self.hold_again()
         return result
+
+    def budget(self) -> Budget:
+        """What one answer may spend on expressions of tenants."""
+        return Budget(_ANSWER_COST, clock=self._clock.monotonic)
+
+    @property
+    def monotonic(self) -> float:
+        """Seconds of a clock that only goes forward; the time of the objects stands still."""
+        return self._clock.monotonic()
 
     def hold_again(self) -> None:
         """Hold what the extender holds; an evaluation releases what is held for its pod and gang."""

@@ -13,6 +13,8 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.accounts import DeviceAccount
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
@@ -263,9 +265,16 @@ class Extender:
         self._check_running()
         return await self._filter.run(await self._pods.resolve(pod), nodes)
 
-    def evaluate(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
-        """See Filter.evaluate; without a limit of time."""
-        return self._filter.evaluate(pod, nodes, CallBudget(self._context.clock, math.inf))
+    def evaluate(self, pod: Pod, nodes: Sequence[str], seconds: float = math.inf) -> FilterResult:
+        """See Filter.evaluate; nodes that are not searched after so many seconds are rejected with SEARCH_LIMIT."""
+        budget = CallBudget(self._context.clock, seconds)
+        if seconds < math.inf:
+            budget.open_slice(seconds)
+        try:
+            return self._filter.evaluate(pod, nodes, budget)
+        except SearchPaused:
+            budget.close()
+            return self._filter.evaluate(pod, nodes, budget)
 
     def evaluate_alone(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
         """See Filter.evaluate_alone; without a limit of time."""
@@ -282,11 +291,17 @@ class Extender:
         self._filter.forget_plan(pod)
 
     def accounts(
-        self, demand: Demand, node: Node, request: tuple[str, str], *, explains_selectors: bool = True
+        self,
+        demand: Demand,
+        node: Node,
+        request: tuple[str, str],
+        budget: Budget | None = None,
+        *,
+        explains_selectors: bool = True,
     ) -> Iterator[DeviceAccount]:
         """See NodeAllocator.accounts."""
         usage = self._context.ledger.usage()
-        return self._allocator.accounts(demand, node, usage, request, explains_selectors=explains_selectors)
+        return self._allocator.accounts(demand, node, usage, request, budget, explains_selectors=explains_selectors)
 
     def pools_of(self, node: Node) -> NodePools | None:
         """See NodeAllocator.pools_of."""

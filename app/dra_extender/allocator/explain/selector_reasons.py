@@ -1,6 +1,7 @@
 """Why a device is not one that a request means: the selector that is false there, with the values on both sides."""
 
 from collections.abc import Hashable
+from math import inf
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Reads, is_read
@@ -32,9 +33,13 @@ class UnmetSelectors:
 
     @property
     def driver(self) -> str | None:
-        """The driver that a device must have, as far as a selector says so."""
+        """The driver that a device must have, as far as a selector says so and the budget suffices to find out."""
         programs = (each for each in self._selectors.programs if isinstance(each, Program))
-        return next((name for each in programs if (name := required_driver(self._explainable(each))) is not None), None)
+        try:
+            names = (required_driver(self._explainable(each)) for each in programs)
+            return next((name for name in names if name is not None), None)
+        except (CelBudgetError, CelCompileError):
+            return None
 
     def first(self, published: ResourceSlice, position: int) -> int | None:
         """The index of the first selector that is not true on the device; None if there is none."""
@@ -76,10 +81,13 @@ class UnmetSelectors:
         return ""
 
     def distance(self, published: ResourceSlice, position: int) -> float:
-        """How far the device is from satisfying all selectors (see `cel.explain.nearness`)."""
+        """How far the device is from satisfying all selectors (see `cel.explain.nearness`); infinite once the budget is spent."""
         activation = activation_of(published, published.devices[position])
         programs = (each for each in self._selectors.programs if isinstance(each, Program))
-        return sum(distance(self._explainable(each), activation, self._budget) for each in programs)
+        try:
+            return sum(distance(self._explainable(each), activation, self._budget) for each in programs)
+        except CelBudgetError:
+            return inf
 
     def _message(self, program: Program, activation: DeviceActivation) -> str:
         """What is false and why; empty if the budget does not suffice to tell."""

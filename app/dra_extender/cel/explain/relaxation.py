@@ -8,6 +8,7 @@ import msgspec
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression, ExplainedPart, operands
 from dra_extender.cel.explain.messages import compared_sides
 from dra_extender.cel.explain.values import quantity_text
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.quantity import Quantity
 from dra_extender.cel.runtime.values import Optional
@@ -28,12 +29,14 @@ class Relaxation(NamedTuple):
     conditions: tuple[str, ...]
 
 
-def relaxed(expression: ExplainableExpression, device: DeviceActivation) -> Relaxation | None:
+def relaxed(
+    expression: ExplainableExpression, device: DeviceActivation, budget: Budget | None = None
+) -> Relaxation | None:
     """The expression with constants that the device has, in each comparison that is false for it; None if that is not enough.
 
-    Only comparisons joined by `&&` are changed.
+    Only comparisons joined by `&&` are changed.  What is evaluated is charged to `budget`; None also where that is spent.
     """
-    evaluation = Evaluation(expression, device)
+    evaluation = Evaluation(expression, device, budget=budget)
     if device.defect is not None:
         return None
     changes: dict[int, ast.SyntaxNode] = {}

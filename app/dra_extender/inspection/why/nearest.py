@@ -38,12 +38,12 @@ class NearestDevices:
 
     def accounts(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeAccount]:
         """The devices of these nodes for a request (claim, request); of many nodes as many as MOST_NODES, spread evenly."""
-        step = -(-len(nodes) // MOST_NODES) or 1
+        step, budget = -(-len(nodes) // MOST_NODES) or 1, self._view.budget()
         found: list[NodeAccount] = []
         for name in nodes[::step]:
             node = self._view.ledger.nodes.get(name)
             if node is not None:
-                devices = self._view.extender.accounts(demand, node, request, explains_selectors=False)
+                devices = self._view.extender.accounts(demand, node, request, budget, explains_selectors=False)
                 meant = tuple(each for each in devices if each.code not in (Code.NO_MATCH, Code.OTHER_NODE))
                 found.append(NodeAccount(node, meant, sum(each.code is None for each in meant)))
         return found

@@ -14,6 +14,7 @@ from dra_extender.cel.explain.evaluation import ExplainableExpression
 from dra_extender.cel.explain.relaxation import relaxed
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
+from dra_extender.cel.support.errors import CelBudgetError, CelCompileError
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.advice import advice
 from dra_extender.inspection.why.changes import (
@@ -61,6 +62,7 @@ class NextSteps:
         self._view = view
         self._pod = pod
         self._nearest = nearest
+        self._budget = view.budget()
         self._claims = ClaimChanges(view, pod)
         self.trials = Trials(view, pod, self._claims)
 
@@ -163,7 +165,7 @@ class NextSteps:
         """The request's own selectors with the values of a near device; a class's selectors are the administrator's."""
         own = len(option.device_class.spec.selectors)
         for miss in candidates:
-            edits, conditions = _relaxations(option.selectors.programs[own:], miss)
+            edits, conditions = self._relaxations(option.selectors.programs[own:], miss)
             if edits:
                 text = f"ask for {' and '.join(conditions)}"
                 yield self._claims.of_request(rejection.claim, rejection.request, text, with_expressions(edits))
@@ -173,23 +175,28 @@ class NextSteps:
         name = option.device_class.name
         own = len(option.device_class.spec.selectors)
         for miss in candidates:
-            edits, conditions = _relaxations(option.selectors.programs[:own], miss)
+            edits, conditions = self._relaxations(option.selectors.programs[:own], miss)
             if edits and all(map(_is_amount, conditions)):
                 text = f"have DeviceClass {name} ask for {' and '.join(conditions)}"
                 yield self._claims.of_class(name, text, edits)
 
-
-def _relaxations(programs: Sequence[object], miss: Miss) -> tuple[dict[str, str], list[str]]:
-    """Other expressions that are true for the device, by the present ones, and what they ask for."""
-    activation = activation_of(miss.published, miss.device)
-    edits: dict[str, str] = {}
-    conditions: list[str] = []
-    for program in (each for each in programs if isinstance(each, Program)):
-        found = relaxed(ExplainableExpression(program.expression, program.emulate), activation)
-        if found is not None:
-            edits[program.expression] = found.expression
-            conditions += found.conditions
-    return edits, conditions
+    def _relaxations(self, programs: Sequence[object], miss: Miss) -> tuple[dict[str, str], list[str]]:
+        """Other expressions that are true for the device, by the present ones, and what they ask for."""
+        activation = activation_of(miss.published, miss.device)
+        edits: dict[str, str] = {}
+        conditions: list[str] = []
+        for program in (each for each in programs if isinstance(each, Program)):
+            try:
+                expression = ExplainableExpression(program.expression, program.emulate, self._budget)
+            except CelCompileError:
+                continue
+            except CelBudgetError:
+                return {}, []
+            found = relaxed(expression, activation, self._budget)
+            if found is not None:
+                edits[program.expression] = found.expression
+                conditions += found.conditions
+        return edits, conditions
 
 
 def _is_amount(condition: str) -> bool:

@@ -53,7 +53,7 @@ class NoMatch:
     def __init__(self, view: ClusterView, option: SearchableRequest) -> None:
         self._view = view
         self._option = option
-        self._unmet = UnmetSelectors(option.selectors)
+        self._unmet = UnmetSelectors(option.selectors, view.budget())
         self._driver = self._unmet.driver
         self._known: dict[Hashable, _Lack] = {}
         self._limited = False

@@ -109,7 +109,7 @@ def _request(
     view: ClusterView, nearest: NearestDevices, demand: Demand, node: Node, place: tuple[str, SearchableRequest]
 ) -> RequestReport:
     claim, option = place
-    accounts = list(view.extender.accounts(demand, node, (claim, option.name)))
+    accounts = list(view.extender.accounts(demand, node, (claim, option.name), view.budget()))
     devices = [
         DeviceVerdictReport(
             device=nearest.described(node, each),

@@ -45,6 +45,7 @@ _ACCOUNTED: Final = frozenset(
 """Codes about devices that the selectors mean."""
 _COUNTED: Final = frozenset({Code.COMBINATION, Code.IN_USE, Code.CONSTRAINT})
 _MOST_VALUES: Final = 16
+_MOST_EXPLAINED: Final = 24
 _ABSENT: Final = ""
 
 
@@ -58,7 +59,9 @@ class Reasons:
         self._next = NextSteps(view, pod, self._nearest)
         self._nodes = _nodes_by_text(result.texts)
         self._notes: dict[str, None] = {}
-        self._known = [each for group in result.why() for each in self._facts(group)]
+        self._known: list[ReasonFacts] = []
+        for group in result.why():
+            self._known.extend(self._facts(group))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -95,6 +98,9 @@ class Reasons:
         if demand is None or option is None:
             reason = self._plain(rejection, nodes)
             yield ReasonFacts(rejection, reason, demand, nodes)
+        elif len(self._known) >= _MOST_EXPLAINED:
+            self._notes[f"{_MOST_EXPLAINED} reasons have their nearest device, the others have none"] = None
+            yield ReasonFacts(rejection, self._plain(rejection, nodes), demand, nodes)
         elif rejection.code is Code.NO_MATCH:
             yield from self._unmatched(rejection, demand, option, nodes)
         elif rejection.code in _ACCOUNTED:

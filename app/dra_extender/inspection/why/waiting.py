@@ -23,6 +23,8 @@ MOST_EVALUATED: Final = 500_000
 MOST_SEARCHED: Final = 10_000
 """On about how many of them a search is made; the others have the result of an equivalent node."""
 _LEAST_SAMPLE: Final = 64
+MOST_SECONDS: Final = 60.0
+"""After so much time no further pod is looked at; the limits that count end it sooner, unless searches are hard."""
 _MOST_NAMES: Final = 10
 _HELPED: Final = frozenset({Cause.DEVICES, Cause.NODES, Cause.CLAIMS, Cause.CONDITIONS, Cause.POD_GROUP})
 _NOT_REPORTED: Final = "kube-scheduler has not reported why"
@@ -102,7 +104,8 @@ def waiting(
         causes[place] = msgspec.structs.replace(causes[place], next=why(view, *_key(causes[place].oldest)).next)
     notes = [f"{each.kind}: {each.reason}" for each in view.unreadable]
     if rows.unasked:
-        what = f"{most_evaluated} nodes were evaluated, which is the limit"
+        nodes = f"{most_evaluated} nodes were evaluated"
+        what = f"{f'{MOST_SECONDS:g} s were up' if rows.late else nodes}, which is the limit"
         notes.append(f"{rows.unasked} pods were not looked at: {what}")
     if rows.sampled:
         notes.append(f"{rows.sampled} pods were judged by {rows.sample} of {len(view.ledger.nodes)} nodes")
@@ -133,13 +136,15 @@ def _oldest_first(each: _Waiting) -> tuple[float, str]:
 class _Rows:
     """Pods by row, in the order in which they were added; `details` are those of the first pod of each row.
 
-    `unasked` pods were not looked at because of the limit, `sampled` ones were judged by `sample` nodes.
+    `unasked` pods were not looked at because of a limit (`late`: that of time), `sampled` ones were judged by `sample` nodes.
     """
 
     def __init__(self, view: ClusterView, most_evaluated: int, most_searched: int) -> None:
         self._view = view
         self._known: dict[Hashable, tuple[_Row, bool]] = {}
         self._left = most_evaluated
+        self._end = view.monotonic + MOST_SECONDS
+        self.late = False
         self._sample = _spread(tuple(view.ledger.nodes), max(_LEAST_SAMPLE, most_searched))
         self.found: dict[_Row, list[_Waiting]] = {}
         self.details: dict[_Row, str] = {}
@@ -153,7 +158,8 @@ class _Rows:
     def add(self, key: Hashable, each: _Waiting) -> None:
         """Find out why the pod waits, unless that is known of a pod with an equal key."""
         if key not in self._known:
-            if self._left < len(self._view.ledger.nodes):
+            if self._left < len(self._view.ledger.nodes) or self._view.monotonic > self._end:
+                self.late = self.late or self._view.monotonic > self._end
                 self.unasked += 1
                 return
             verdict, sampled = self._judged(each)

@@ -229,13 +229,23 @@ class NodeAllocator:
             return ()
 
     def accounts(
-        self, demand: Demand, node: Node, usage: Usage, request: tuple[str, str], *, explains_selectors: bool = True
+        self,
+        demand: Demand,
+        node: Node,
+        usage: Usage,
+        request: tuple[str, str],
+        budget: Budget | None = None,
+        *,
+        explains_selectors: bool = True,
     ) -> Iterator[DeviceAccount]:
-        """What keeps each device of the node from a request (claim, request); nothing if its pools cannot be read."""
+        """What keeps each device of the node from a request (claim, request); nothing if its pools cannot be read.
+
+        The work is charged to `budget`.
+        """
         pools = self.pools_of(node)
         if pools is None:
             return iter(())
-        return device_accounts(demand, node, pools, usage, request, explains_selectors=explains_selectors)
+        return device_accounts(demand, node, pools, usage, request, budget, explains_selectors=explains_selectors)
 
     @property
     def compatibility_check(self) -> IsTrue | None:

@@ -1,0 +1,126 @@
+"""Pods whose owners wish the reader ill: answers come in bounded work, and say which limit they reached."""
+
+from typing import Any
+
+import pytest
+from dra_extender.inspection.why.lists import node_tree, waiting_tree
+from dra_extender.inspection.why.node import why_on_node
+from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.why.waiting import waiting
+from dra_extender.inspection.why.why import why
+
+from tests.controlplane.objects import device, device_class, node, pod, request, resource_claim
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+TEN = "[1,2,3,4,5,6,7,8,9,10]"
+COSTLY = (
+    f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, {TEN}.all(d, "
+    'device.attributes["gpu.example.com"].uuid != string(a * b * c * d))))) && '
+    'device.attributes["gpu.example.com"].uuid == "x"'
+)
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\r\n"
+
+
+def cluster(nodes: int, devices: int) -> MadeCluster:
+    """Devices none of which equals another one in what a selector reads."""
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    for number in range(nodes):
+        made.nodes(f"n{number}")
+        made.gpus(
+            f"n{number}", *(device(f"gpu-{each}", attributes={"uuid": f"{number}-{each}"}) for each in range(devices))
+        )
+    return made
+
+
+def test_costly_selector_is_paid_from_one_budget_for_all_devices() -> None:
+    made = cluster(40, 16)
+    made.pod("train", request("gpu", "gpu", COSTLY))
+
+    report = why(made.view(), NAMESPACE, "train")
+
+    assert {each.code for branch in report.branches for each in branch.reasons} <= {"NO_MATCH", "SEARCH_LIMIT"}
+    assert "SEARCH_LIMIT" in {each.code for branch in report.branches for each in branch.reasons}
+
+
+def test_costly_selector_leaves_the_devices_of_a_node_without_their_values() -> None:
+    made = cluster(1, 120)
+    made.pod("train", request("gpu", "gpu", COSTLY))
+
+    (found,) = why_on_node(made.view(), NAMESPACE, "train", "n0").requests
+
+    codes = {each.code for each in found.devices}
+    assert codes <= {"NO_MATCH", "SEARCH_LIMIT"}
+    assert "SEARCH_LIMIT" in codes
+
+
+def test_search_that_takes_too_long_ends_with_its_limit_as_the_reason() -> None:
+    made = cluster(3, 2)
+    made.pod("train", request("gpu", "gpu", 'device.attributes["gpu.example.com"].uuid == "x"'))
+    view = made.view()
+    asked = view.pod(NAMESPACE, "train")
+    assert asked is not None
+
+    result = view.extender.evaluate(asked, tuple(view.ledger.nodes), 0.0)
+
+    assert not result.fits
+    assert {each.name for each in result.codes} == {"SEARCH_LIMIT"}
+
+
+def test_pod_with_very_many_requests_has_so_many_reasons_explained() -> None:
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    for number in range(40):
+        made.nodes(f"n{number}")
+        made.gpus(f"n{number}", *(device(f"gpu-{each}") for each in range(number)))
+    claims = {f"c{number}": f"claim-{number}" for number in range(40)}
+    made.add(*(resource_claim(name, NAMESPACE, request("gpu", "gpu")) for name in claims.values()))
+    made.add(pod("train", NAMESPACE, claims=claims))
+
+    report = why(made.view(), NAMESPACE, "train")
+
+    explained = [each for branch in report.branches for each in branch.reasons if each.nearest or each.count]
+    assert sum(len(branch.reasons) for branch in report.branches) == 40
+    assert len(explained) <= 24
+
+
+@pytest.mark.parametrize("field", ["schedulerName", "nodeSelector", "schedulingGates"])
+def test_what_tenants_write_never_reaches_the_terminal_as_it_is(field: str) -> None:
+    made = cluster(1, 1)
+    values: dict[str, Any] = {
+        "schedulerName": ESCAPE,
+        "nodeSelector": {"zone": ESCAPE},
+        "schedulingGates": [{"name": ESCAPE}],
+    }
+    made.pod("train", request("gpu", "gpu", f'device.attributes["gpu.example.com"].uuid == {ESCAPE!r}'))
+    made.objects["pods"][-1]["spec"][field] = values[field]
+    condition = {"type": "PodScheduled", "status": "False", "message": f"0/1 nodes are available: 1 {ESCAPE}."}
+    made.objects["pods"][-1]["status"] = {"conditions": [condition]}
+    made.add(node("evil"))
+    made.objects["nodes"][-1]["spec"] = {"taints": [{"key": ESCAPE, "effect": "NoSchedule"}]}
+    view = made.view()
+
+    for text in (
+        tree(why(view, NAMESPACE, "train")),
+        waiting_tree(waiting(view, steps=1)),
+        node_tree(why_on_node(view, NAMESPACE, "train", "evil")),
+    ):
+        assert all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {"a" * 100_000: "b"}},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}},
+        {"tolerations": [{"operator": "Nonsense"}] * 10_000},
+        {"overhead": {"cpu": "not a quantity"}},
+        {"initContainers": [{"name": f"i{each}", "resources": {"requests": {"cpu": "1"}}} for each in range(2_000)]},
+    ],
+)
+def test_odd_pod_has_an_answer(spec: dict[str, Any]) -> None:
+    made = cluster(2, 1)
+    made.pod("train", request("gpu", "gpu"), **spec)
+
+    assert why(made.view(), NAMESPACE, "train").cause in ("nodes", "something else than devices")
+    assert waiting(made.view()).pods == 1
