@@ -9,7 +9,7 @@ from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 
-from tests.controlplane.objects import device, device_class, node, pod, request, resource_claim
+from tests.controlplane.objects import device, device_class, node, pod, request, resource_claim, resource_slice
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
@@ -45,6 +45,8 @@ def test_costly_selector_is_paid_from_one_budget_for_all_devices() -> None:
 
 def test_costly_selector_leaves_the_devices_of_a_node_without_their_values() -> None:
     made = cluster(1, 120)
+    more = [device(f"gpu-{each}", attributes={"uuid": f"more-{each}"}) for each in range(120)]
+    made.add(resource_slice("more", node="n0", pool="more", devices=more))
     made.pod("train", request("gpu", "gpu", COSTLY))
 
     (found,) = why_on_node(made.view(), NAMESPACE, "train", "n0").requests
