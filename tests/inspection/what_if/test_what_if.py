@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from dra_extender.inspection.objects import ClusterObjects, MissingKind
+from dra_extender.inspection.what_if import trial
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, WrittenObject
 from dra_extender.inspection.what_if.report import Fate, OutcomeKind, PodOutcome, WhatIfReport
 from dra_extender.inspection.what_if.table import table
 from dra_extender.inspection.what_if.what_if import UnansweredError, what_if
 
+from tests.controlplane import objects
 from tests.controlplane.objects import device, device_class, pod_group, request, resource_claim, resource_slice
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
@@ -264,6 +266,31 @@ async def test_extended_resource_gets_the_claim_that_a_bind_makes(made: MadeClus
     found = after(await what_if(made.cluster()))
     assert (found["train"].node, found["train"].devices) == ("n2", ("gpu.example.com/n2/gpu-0",))
     assert found["other"].kind is WAITS
+
+
+async def test_pods_beyond_the_bound_are_said_to_be_left_out(
+    made: MadeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "MOST_PODS", 1)
+    made.pod("a", request("gpu", "gpu"))
+    made.pod("b", request("gpu", "gpu"))
+    found = after(await what_if(made.cluster()))
+    assert found["a"].kind is LANDS
+    assert found["b"].reasons[0].text == "not tried: 1 pods are before it in the queue"
+
+
+async def test_namespace_whose_pods_take_too_long_leaves_time_to_the_others(
+    made: MadeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "NAMESPACE_SECONDS", 0.0)
+    for name in ("a", "b"):
+        made.pod(name, request("gpu", "gpu"), priority=1)
+    made.add(resource_claim("claim-c", "dev", request("gpu", "gpu", allocationMode="ExactCount")))
+    made.add(objects.pod("c", "dev", claims={"gpu": "claim-c"}))
+    found = after(await what_if(made.cluster()))
+    assert found["a"].node == "n2"
+    assert "not tried: placing pods of namespace ml has taken 0 s" in found["b"].reasons[0].text
+    assert "in use" in found["dev/c"].reasons[0].text
 
 
 async def test_kind_without_which_nothing_can_be_said_is_named(made: MadeCluster) -> None:

@@ -7,9 +7,10 @@ import msgspec
 
 from dra_extender.inspection.what_if.changes import ChangeError
 from dra_extender.inspection.what_if.generated_claims import generate_for_pod
+from dra_extender.inspection.what_if.outcomes import counted
 from dra_extender.inspection.what_if.report import Fill, NodeFill, OutcomeKind
 from dra_extender.inspection.what_if.stranded import stranded
-from dra_extender.inspection.what_if.trial import Trial, counted
+from dra_extender.inspection.what_if.trial import Trial
 from dra_extender.inspection.what_if.trial_cluster import time_text
 from dra_extender.inspection.what_if.working_copy import Json, Key
 from dra_extender.model.api_json import ModelError

@@ -1,11 +1,11 @@
-"""Where the pods that wait would land: the service's filter, prioritize and bind, one pod after the other, over a working copy."""
+"""Where the pods that wait would land: the service's filter, rating and bind, one pod after the other, over a working copy."""
 
 import asyncio
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
@@ -13,8 +13,19 @@ from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.inspection.cluster_view import ClusterView, has_devices_beside_counters
 from dra_extender.inspection.pod_facts import read_pod_facts
 from dra_extender.inspection.what_if.candidate_nodes import CandidateNodes
+from dra_extender.inspection.what_if.outcomes import (
+    NodeChoice,
+    best_node,
+    counted,
+    gated,
+    held_back,
+    landed,
+    refused,
+    running,
+    waits_for,
+)
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
-from dra_extender.inspection.what_if.trial_cluster import ASSUMED, TrialCluster, with_reported_conditions
+from dra_extender.inspection.what_if.trial_cluster import TrialCluster, with_reported_conditions
 from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.ledger.state.claim_record import ClaimRecord
@@ -28,13 +39,11 @@ NODE_FIT: Final = "NODE_FIT"
 """The code of nodes that kube-scheduler's own filters refuse."""
 MOST_PODS: Final = 5_000
 """Waiting pods that are placed; those after them in the queue are said to be left out."""
-_LEFT_OUT: Final = f"not tried: {MOST_PODS} pods are before it in the queue"
 NAMESPACE_SECONDS: Final = 60.0
 """Time after which no further pods of a namespace are placed in one trial."""
 _BIND_SECONDS: Final = 60.0
 """A bind of a trial has nothing to wait for; one that waits all the same ends then."""
-_FOR_KUBE_SCHEDULER: Final = "node(s): "
-"""How a refusal begins that kube-scheduler prints behind the number of nodes."""
+_ALL_NODES: Final = 2**31
 _MARK: Final = b"indingConditions"
 _PODS: Final = "pods"
 _CLAIMS: Final = "resourceclaims"
@@ -49,15 +58,6 @@ class WaitingPod(NamedTuple):
     order: tuple[int, float, str]
     pod: Pod
     gates: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """The node that a pod would be bound to, or why it fits nowhere."""
-
-    pod: Pod
-    node: str = ""
-    reasons: tuple[ReasonCount, ...] = ()
 
 
 class Refusals(NamedTuple):
@@ -80,12 +80,12 @@ class Trial:
                     if (reported := with_reported_conditions(claim)) is not claim:
                         copy.put(_CLAIMS, reported)
         self._cluster = TrialCluster(copy, devices_beside_counters=has_devices_beside_counters(copy.origin))
-        # Nobody else waits for the answer, so that a search may take its time; limits that are counted hold.
+        # Nobody else waits for the answer: all nodes count, and a search may take its time.  Limits that are counted hold.
         unhurried = replace(
             options or Options(),
+            offered_nodes=_ALL_NODES,
             filter_budget_seconds=math.inf,
             search_burst_seconds=math.inf,
-            settle_wait_seconds=0.0,
         )
         self.view = ClusterView(copy.cluster(), options=unhurried, cluster=self._cluster)
         self._fit = CandidateNodes(self.view)
@@ -110,18 +110,18 @@ class Trial:
         Pods that ask for no devices are left out.  The members of a gang are placed together: at least `minCount` of them, or none.
         """
         queue = [each for each in self.waiting() if each.pod.needs_devices or self._needed(each.pod) is not None]
-        outcomes = {each.pod.uid: _gated(each.gates) for each in queue if each.gates}
+        outcomes = {each.pod.uid: gated(each.gates) for each in queue if each.gates}
         pending = [each.pod for each in queue if not each.gates]
         for left_out in pending[MOST_PODS:]:
-            outcomes[left_out.uid] = _waits(_LEFT_OUT)
+            outcomes[left_out.uid] = waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
         pending = pending[:MOST_PODS]
-        landed = True
-        while pending and landed:
+        moved = True
+        while pending and moved:
             found: dict[str, PodOutcome] = {}
             for unit in self._units(pending):
-                found.update(await self._place_in_time(unit))
+                found.update(await self._place_in_time(unit, outcomes))
             outcomes.update(found)
-            landed = any(each.kind is OutcomeKind.LANDS for each in found.values())
+            moved = any(each.kind is OutcomeKind.LANDS for each in found.values())
             pending = [pod for pod in pending if found[pod.uid].kind is not OutcomeKind.LANDS]
         return outcomes
 
@@ -133,13 +133,15 @@ class Trial:
             if pod.needs_devices or self._needed(pod) is not None:
                 continue
             if gates or len(outcomes) >= MOST_PODS:
-                outcomes[pod.uid] = _gated(gates) if gates else _waits(_LEFT_OUT)
+                outcomes[pod.uid] = (
+                    gated(gates) if gates else waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
+                )
                 continue
             candidates = self._fit.of(pod)
             node = min(candidates.nodes, key=lambda name: (pods[name], name), default="")
-            choice = _Choice(pod, node, reasons=counted(candidates.refused.values()))
+            choice = NodeChoice(pod, node, reasons=counted(candidates.refused.values()))
             pods[node] += 1
-            outcomes[pod.uid] = await self._bind(choice, asyncio.Event()) if node else _refused(choice)
+            outcomes[pod.uid] = await self._bind(choice, asyncio.Event()) if node else refused(choice)
         return outcomes
 
     async def place(self, pod: Pod) -> PodOutcome:
@@ -152,7 +154,7 @@ class Trial:
 
     def outcome_of(self, pod: Pod) -> PodOutcome:
         """Where a pod stands that has a node, with its devices."""
-        return PodOutcome(kind=OutcomeKind.RUNS, node=pod.node_name, devices=_devices(self._records(pod)))
+        return running(pod, self._records(pod))
 
     @property
     def judges_nodes(self) -> bool:
@@ -211,65 +213,59 @@ class Trial:
         bound = sum(bool(each.node_name) and not each.finished for each in members)
         return max(group.min_count - bound, 1)
 
-    async def _place_in_time(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
-        """As `_place`, while the namespace of the unit has not taken its time; what tenants write may take long to search."""
-        namespace, clock = unit[0].namespace, self._cluster.trial_clock
+    async def _place_in_time(self, unit: Sequence[Pod], before: Mapping[str, PodOutcome]) -> Mapping[str, PodOutcome]:
+        """As `_place`, while the namespace of the unit has not taken its time; what tenants write may take long to search.
+
+        Afterwards outcomes of an earlier round (`before`) stay.
+        """
+        namespace, clock = unit[0].namespace, self._cluster.clock
         if self._seconds[namespace] > NAMESPACE_SECONDS:
             text = f"not tried: placing pods of namespace {namespace} has taken {NAMESPACE_SECONDS:g} s"
-            return {each.uid: _waits(text) for each in unit}
-        ahead, start = clock.ahead, clock.monotonic()
+            return {each.uid: before.get(each.uid, waits_for(text)) for each in unit}
+        start = clock.monotonic()
         try:
             return await self._place(unit)
         finally:
-            self._seconds[namespace] += clock.monotonic() - start - (clock.ahead - ahead)
+            self._seconds[namespace] += clock.monotonic() - start
 
     async def _place(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
         """Bind the pods of a unit, if enough of them have a node."""
-        choices = [await self._choose(pod) for pod in unit]
+        choices = [self._choose(pod) for pod in unit]
         chosen = [each for each in choices if each.node]
         needed = self._needed(unit[0])
         if needed is not None and len(chosen) < needed:
-            self._cluster.trial_clock.advance(self.view.options.hold_seconds + 1)
-            return {each.pod.uid: _held_back(each, needed, len(chosen)) for each in choices}
-        outcomes = {each.pod.uid: _refused(each) for each in choices}
+            for pod in unit:
+                self.view.extender.forget_plan(pod)
+            return {each.pod.uid: held_back(each, needed, len(chosen)) for each in choices}
+        outcomes = {each.pod.uid: refused(each) for each in choices}
         # The members of a gang wait for each other at the permit: one that fails ends the waiting of the others.
         disconnected = asyncio.Event()
         bound = await asyncio.gather(*(self._bind(each, disconnected) for each in chosen))
         return outcomes | dict(zip((each.pod.uid for each in chosen), bound, strict=True))
 
-    async def _choose(self, pod: Pod) -> _Choice:
-        """The node that filter and prioritize say is best; of equals the first by name."""
-        extender = self.view.extender
+    def _choose(self, pod: Pod) -> NodeChoice:
+        """The best node for the pod, see `best_node`; for a member of a gang that of the plan, which holds its devices."""
         candidates = self._fit.of(pod)
         try:
-            answer = await extender.filter(pod, candidates.nodes)
-            if not answer.fitting:
-                refused = {**answer.failed, **answer.unresolvable}
-                texts = [each.removeprefix(_FOR_KUBE_SCHEDULER) for each in refused.values()]
-                return _Choice(pod, reasons=counted((*candidates.refused.values(), *texts)))
-            scores = dict(await extender.prioritize(pod, answer.fitting))
+            result = self.view.extender.evaluate(pod, candidates.nodes)
         except RetryableError as problem:
-            return _Choice(pod, reasons=(ReasonCount(nodes=0, text=str(problem)),))
-        if pod.nominated_node_name in answer.fitting:
-            return _Choice(pod, pod.nominated_node_name)
-        return _Choice(pod, min(answer.fitting, key=lambda name: (-scores.get(name, 0), name)))
+            return NodeChoice(pod, reasons=(ReasonCount(nodes=0, text=str(problem)),))
+        if not result.fits:
+            said = [result.reasons[text][1].reason for text in result.texts.values()]
+            return NodeChoice(pod, reasons=counted((*candidates.refused.values(), *said)))
+        return NodeChoice(pod, best_node(pod, result, self.view.options.weights))
 
-    async def _bind(self, choice: _Choice, disconnected: asyncio.Event) -> PodOutcome:
+    async def _bind(self, choice: NodeChoice, disconnected: asyncio.Event) -> PodOutcome:
         pod = choice.pod
         try:
             async with asyncio.timeout(_BIND_SECONDS):
                 await self.view.extender.bind(pod.namespace, pod.name, pod.uid, choice.node, disconnected)
         except (RetryableError, TimeoutError) as problem:
             disconnected.set()
-            return _waits(f"bind: {str(problem) or 'it did not come to an end'}")
+            return waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
         self._fit.add(self.copy.data(_PODS, pod.namespace, pod.name) or b"{}")
         records = self._records(self.view.ledger.pods.newest(pod))
-        return PodOutcome(
-            kind=OutcomeKind.LANDS,
-            node=choice.node,
-            devices=_devices(records),
-            conditions=tuple(sorted(_assumed(records))),
-        )
+        return landed(choice, records)
 
     def _records(self, pod: Pod) -> Sequence[ClaimRecord]:
         """The claims of a pod that has its node, that for its extended resources included."""
@@ -277,48 +273,3 @@ class Trial:
         found = find_claims(pod, ledger)
         named = () if isinstance(found, Rejection) else tuple(each.record for each in found)
         return (*named, *ledger.claims.for_extended_resources(pod.namespace, pod.uid))
-
-
-def counted(texts: Iterable[str]) -> tuple[ReasonCount, ...]:
-    """Reasons of nodes, most nodes first."""
-    found = sorted(Counter(texts).items(), key=lambda entry: (-entry[1], entry[0]))
-    return tuple(ReasonCount(nodes=count, text=text) for text, count in found)
-
-
-def _devices(records: Iterable[ClaimRecord]) -> tuple[str, ...]:
-    return tuple(
-        "/".join(result.device_id)
-        for record in records
-        if record.claim.status.allocation is not None
-        for result in record.claim.status.allocation.devices.results
-    )
-
-
-def _assumed(records: Iterable[ClaimRecord]) -> set[str]:
-    """The binding conditions that no driver has reported yet."""
-    return {
-        condition.type
-        for record in records
-        for device in record.claim.status.devices
-        for condition in device.conditions or ()
-        if condition.reason == ASSUMED
-    }
-
-
-def _waits(text: str) -> PodOutcome:
-    return PodOutcome(kind=OutcomeKind.WAITS, reasons=(ReasonCount(nodes=0, text=text),))
-
-
-def _refused(choice: _Choice) -> PodOutcome:
-    return PodOutcome(kind=OutcomeKind.WAITS, reasons=choice.reasons)
-
-
-def _gated(gates: Sequence[str]) -> PodOutcome:
-    return _waits(f"scheduling gates: {', '.join(gates)}")
-
-
-def _held_back(choice: _Choice, needed: int, fitting: int) -> PodOutcome:
-    """A member whose gang does not fit as a whole."""
-    if choice.reasons:
-        return _refused(choice)
-    return _waits(f"its PodGroup needs {needed} more members with a node, {fitting} fit")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -52,26 +51,6 @@ class _Stored:
 
     def has(self, namespace: str, name: str) -> bool:
         return self._copy.has(self._kind, namespace, name)
-
-
-class TrialClock:
-    """The wall clock stands at the time when the objects were read; the other one goes on, and can be moved `ahead` (seconds)."""
-
-    def __init__(self, taken_at: float) -> None:
-        self._taken_at = taken_at
-        self.ahead = 0.0
-
-    def now(self) -> float:
-        """See Clock."""
-        return self._taken_at
-
-    def monotonic(self) -> float:
-        """See Clock."""
-        return monotonic() + self.ahead
-
-    def advance(self, seconds: float) -> None:
-        """Move the monotonic clock ahead, past the end of holds."""
-        self.ahead += seconds
 
 
 class TrialClaims:
@@ -176,7 +155,6 @@ class TrialCluster(ReadOnlyCluster):
     def __init__(self, copy: WorkingCopy, *, devices_beside_counters: bool) -> None:
         """`devices_beside_counters` as in Cluster."""
         super().__init__(copy.origin.taken_at, devices_beside_counters=devices_beside_counters)
-        self.clock = self.trial_clock = TrialClock(copy.origin.taken_at)
         self._stored = {kind: _Stored(copy, kind) for kind in (_CLAIMS, _PODS)}
         self.claims = TrialClaims(self._stored[_CLAIMS], time_text(copy.origin.taken_at))
         self.pods = TrialPods(self._stored[_PODS])
