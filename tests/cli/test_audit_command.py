@@ -9,8 +9,9 @@ from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.snapshot_file import write_snapshot
 from typer.testing import CliRunner
 
-from tests.support.audit.mutations import class_of_nothing, whole_device_twice
-from tests.support.audit.sound_cluster import SoundCluster
+from tests.controlplane.objects import request, resource_claim
+from tests.support.audit.mutations import class_of_nothing, condition_overdue, whole_device_twice
+from tests.support.audit.sound_cluster import GPUS, SoundCluster
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -89,3 +90,26 @@ def test_control_characters_of_a_hostile_name_are_printed_as_escapes(tmp_path: P
     cluster.made.objects["deviceclasses"][-1]["metadata"]["name"] = "x\x1b[2J"
     status, text = run("--snapshot", snapshot(cluster, tmp_path))
     assert (status, "\x1b" in text, "x\\x1b[2J" in text) == (1, False, True)
+
+
+def test_guard_claims_of_the_service_take_nothing_in_the_namespace_where_it_runs(tmp_path: Path) -> None:
+    """Elsewhere anyone may give a claim such a name."""
+    cluster = SoundCluster(1)
+    taken = cluster.of(GPUS)[0]
+    cluster.made.add(resource_claim("dra-extender-guard-0", "gpu-system", request("r", "gpu")))
+    guard = cluster.made.objects["resourceclaims"][-1]
+    guard["metadata"]["finalizers"] = taken.claim["metadata"]["finalizers"]
+    guard["status"] = {"allocation": taken.claim["status"]["allocation"]}
+    file = snapshot(cluster, tmp_path)
+    assert run("--snapshot", file, "--extender-namespace", "gpu-system")[0] == 0
+    status, text = run("--snapshot", file)
+    assert (status, f"device {taken.device_id}" in text) == (1, True)
+
+
+def test_conditions_are_overdue_after_the_timeout_that_the_service_has(tmp_path: Path) -> None:
+    cluster = SoundCluster(1)
+    condition_overdue(cluster)
+    file = snapshot(cluster, tmp_path)
+    status, text = run("--snapshot", file)
+    assert (status, "FabricAttached; the limit of 600 s has passed" in " ".join(text.split())) == (1, True)
+    assert run("--snapshot", file, "--binding-timeout", "3600")[0] == 0

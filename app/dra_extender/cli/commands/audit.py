@@ -26,6 +26,22 @@ def command(
             help="A running cluster with findings is read again after so long; 0: one reading counts.",
         ),
     ] = 5.0,
+    binding_timeout: Annotated[
+        float,
+        typer.Option(
+            "--binding-timeout",
+            metavar="SECONDS",
+            min=1,
+            max=86400,
+            help="After so long binding conditions are overdue; the service's scheduling.binding_timeout_seconds.",
+        ),
+    ] = 600.0,
+    extender_namespace: Annotated[
+        str,
+        typer.Option(
+            "--extender-namespace", metavar="NAME", help="Where the service runs; its guard claims are there."
+        ),
+    ] = "dra-extender",
     output: Output = AnswerFormat.TREE,
 ) -> None:
     """Say whether the cluster is sound: nothing allocated twice, nothing over-committed, no pod without its devices, nothing left.
@@ -39,9 +55,12 @@ def command(
     from dra_extender.inspection.audit_report import Soundness, audit_report, lasting, use_policy
     from dra_extender.inspection.audit_tree import audit_tree
     from dra_extender.inspection.cluster_view import ClusterView
+    from dra_extender.scheduling.ports.options import Options
+
+    options = Options(binding_timeout_seconds=binding_timeout, own_namespace=extender_namespace)
 
     def look() -> "AuditReport":
-        view = ClusterView(source.read())
+        view = ClusterView(source.read(), options=options)
         return audit_report(view, () if policy is None else use_policy(view, policy))
 
     try:
