@@ -56,53 +56,73 @@ class Story(NamedTuple):
         return first.narration[0] if first is not None and first.narration else ""
 
 
-def chosen(stories: Sequence[Story], names: Sequence[str]) -> list[Story]:
+class StoryFile(NamedTuple):
+    """An example whose manifests have not been read, and the policy file in force there."""
+
+    title: str
+    text: str
+    policy: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The title without the ending of a file name."""
+        return self.title.removesuffix(_SUFFIX)
+
+    @property
+    def subject(self) -> str:
+        """What the story is about: its first line."""
+        return self.text.partition("\n")[0].removeprefix("#").strip()
+
+    def story(self, scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Story:
+        """The story.  Raises ManifestError: a manifest cannot be used."""
+        return Story(self.title, load_texts([(self.title, self.text)], scheduler_names), self.policy)
+
+
+def chosen(files: Sequence[StoryFile], names: Sequence[str]) -> list[StoryFile]:
     """The stories of these names, in the order given; a name may be the beginning of one, or a part that no other has.
 
     Raises:
         UnknownStoryError: a name fits none, or several.
     """
-    return [_named(stories, name.removesuffix(_SUFFIX)) for name in names]
+    return [_named(files, name.removesuffix(_SUFFIX)) for name in names]
 
 
-def _named(stories: Sequence[Story], name: str) -> Story:
+def _named(files: Sequence[StoryFile], name: str) -> StoryFile:
     for fitting in (
-        [each for each in stories if each.name == name],
-        [each for each in stories if each.name.startswith(name)],
-        [each for each in stories if name in each.name],
+        [each for each in files if each.name == name],
+        [each for each in files if each.name.startswith(name)],
+        [each for each in files if name in each.name],
     ):
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
             which = ", ".join(each.name for each in fitting)
             raise UnknownStoryError(f"several stories are called {name!r}: {which}")
-    close = difflib.get_close_matches(name, [each.name for each in stories], n=1, cutoff=0.4)
+    close = difflib.get_close_matches(name, [each.name for each in files], n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else "see dra-extender demo --list"
     raise UnknownStoryError(f"there is no story {name!r}; {hint}")
 
 
-def examples(scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> list[Story]:
+def example_files() -> list[StoryFile]:
     """The stories that come with the project, by file name: from the installed package, else from the source tree.
 
     A story for which the folder `policies` has a file of the same name is played with that policy.
 
     Raises:
-        ManifestError: a manifest cannot be used, or there are none.
+        ManifestError: there are none.
     """
     for folder in (resources.files("dra_extender") / "_examples", Path(__file__).parents[3] / "deploy" / "examples"):
         if folder.is_dir():
             found = sorted(
                 (each for each in folder.iterdir() if each.name.endswith(_SUFFIX)), key=lambda each: each.name
             )
-            return [
-                Story(
-                    each.name,
-                    load_texts([(each.name, each.read_text(encoding="utf-8"))], scheduler_names),
-                    _policy_of(str(each)),
-                )
-                for each in found
-            ]
+            return [StoryFile(each.name, each.read_text(encoding="utf-8"), _policy_of(str(each))) for each in found]
     raise ManifestError.saying("the examples are not part of this installation; name manifests with -f")
+
+
+def examples(scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> list[Story]:
+    """All of them, read.  Raises ManifestError: a manifest cannot be used, or there are none."""
+    return [each.story(scheduler_names) for each in example_files()]
 
 
 def read_story(files: list[Path], scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Story:

@@ -466,6 +466,14 @@ def test_misspelt_annotation_is_a_problem(name: str) -> None:
     assert found.startswith(f"file.yaml:6: Pod p: metadata.annotations[{name}]: unknown annotation; ")
 
 
+def test_field_that_is_null_is_one_that_is_left_out() -> None:
+    (document,) = load(
+        POD.replace("  containers:", "  schedulerName: null\n  resourceClaims:\n  containers:")
+    ).documents
+    assert "schedulerName" not in document.thing["spec"]
+    assert "resourceClaims" not in document.thing["spec"]
+
+
 def test_annotations_of_others_are_left_alone() -> None:
     text = POD.replace("  name: p\n", "  name: p\n  annotations: {example.com/expect: bound}\n")
     assert len(load(f"{text}  {OURS}\n").documents) == 1

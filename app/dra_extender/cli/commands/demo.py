@@ -14,7 +14,7 @@ from dra_extender.cli.demo_stories import (
     UnknownReleaseError,
     UnknownStoryError,
     chosen,
-    examples,
+    example_files,
     minor_of,
     play,
     read_story,
@@ -73,7 +73,10 @@ def command(
     """
     names = tuple(scheduler_name or (SCHEDULER_NAME,))
     try:
-        played = _stories(file or [], None if list_names else stories or [], names)
+        if list_names:
+            _list_examples(file or [])
+            return
+        played = _stories(file or [], stories or [], names)
         if policy is not None:
             played = [story._replace(policy=policy) for story in played]
         minor = minor_of(kubernetes)
@@ -83,9 +86,6 @@ def command(
     except (ManifestError, InvalidSettingsError, UnknownReleaseError, UnknownStoryError) as problem:
         sys.stderr.write(f"{problem}\n")
         raise typer.Exit(EXIT_USAGE) from problem
-    if list_names:
-        typer.echo("\n".join(f"{story.name:<32}  {story.subject}".rstrip() for story in played))
-        return
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     report = StoryReport(Console(highlight=False)) if output is DemoOutput.TEXT else None
     full = {story.title for story in (played if verbose or file or stories else played[:1])}
@@ -100,16 +100,28 @@ def command(
     raise typer.Exit(exit_code(results))
 
 
-def _stories(files: list[Path], names: list[str] | None, scheduler_names: tuple[str, ...]) -> list[Story]:
-    """The story in the files, else the examples of these names; all of them for none, or for None (they are to be listed).
+def _stories(files: list[Path], names: list[str], scheduler_names: tuple[str, ...]) -> list[Story]:
+    """The story in the files, else the examples of these names; all of them for none.
 
     Raises:
         ManifestError: a manifest cannot be used, or there are none.
-        UnknownStoryError: a name fits no example, or several; or there are names or a list beside files.
+        UnknownStoryError: a name fits no example, or several; or there are names beside files.
+    """
+    if files and names:
+        raise UnknownStoryError("STORY and --list are about the examples; they cannot be combined with --file")
+    if files:
+        return [read_story(files, scheduler_names)]
+    found = example_files()
+    return [each.story(scheduler_names) for each in (chosen(found, names) if names else found)]
+
+
+def _list_examples(files: list[Path]) -> None:
+    """Print name and subject of each example.
+
+    Raises:
+        ManifestError: there are none.
+        UnknownStoryError: there are files.
     """
     if files:
-        if names is None or names:
-            raise UnknownStoryError("STORY and --list are about the examples; they cannot be combined with --file")
-        return [read_story(files, scheduler_names)]
-    found = examples(scheduler_names)
-    return chosen(found, names) if names else found
+        raise UnknownStoryError("STORY and --list are about the examples; they cannot be combined with --file")
+    typer.echo("\n".join(f"{each.name:<32}  {each.subject}".rstrip() for each in example_files()))

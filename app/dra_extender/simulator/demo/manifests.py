@@ -22,6 +22,7 @@ _START: Final = Position(1, 1)
 _SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 _KINDS: Final = (*KIND_OF, *workloads.KINDS)
 _METADATA: Final = ("metadata",)
+_FOR_DRIVERS: Final = "parameters"
 
 
 def load_files(paths: Sequence[Path], scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Manifests:
@@ -163,7 +164,7 @@ class _Reader:
             yield self._document(source, made.pod, controls._replace(copies=made.replicas), _workload(value))
 
     def _document(self, source: YamlDocument, thing: Json, controls: Controls, workload: str = "") -> Document:
-        kind = KIND_OF[thing["kind"]]
+        kind, thing = KIND_OF[thing["kind"]], _without_nulls(thing)
         if kind.namespaced:
             thing = {**thing, "metadata": {"namespace": NAMESPACE, **thing["metadata"]}}
         return Document(
@@ -202,6 +203,17 @@ class _Reader:
         self._problems.append(
             ManifestProblem(self._file, source.position_of(path), subject, path_text(path), text, warning)
         )
+
+
+def _without_nulls(value: Any) -> Any:
+    """As an API server reads it: a field that is null is one that is left out, but for what is meant for drivers."""
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: each if name == _FOR_DRIVERS else _without_nulls(each) for name, each in value.items() if each is not None
+    }
 
 
 def _accepted(kind: str) -> tuple[str, ...]:
