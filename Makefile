@@ -98,6 +98,7 @@ lock: $(READY) ## Resolve the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements-dev.lock
 	$(BIN)/uv pip compile $(COMPILE) --group go -o requirements-go.lock
 	$(BIN)/uv pip compile $(COMPILE) --group bench -o requirements-bench.lock
+	$(BIN)/uv pip compile $(COMPILE) --group archive -o requirements-archive.lock
 	$(BIN)/uv pip compile $(COMPILE) --group ui -o requirements-ui.lock
 
 .PHONY: clean

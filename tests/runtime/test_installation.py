@@ -52,6 +52,11 @@ def test_answers_are_the_same_without_the_packages_for_unix(snapshot: str) -> No
         assert without(UNIX_ALONE, *asked) == without((), *asked)
 
 
+def test_demo_plays_without_the_packages_for_unix() -> None:
+    """All but those whose selectors have a regular expression; the HTTP server of the service is part of it."""
+    assert "1 story, 5 of 5 expectations hold" in without(UNIX_ALONE, "demo", "01")
+
+
 def test_regular_expression_without_re2_is_said_to_be_unevaluated_and_never_left_to_python(snapshot: str) -> None:
     asked = ("why", "pattern", "-n", NAMESPACE, "--snapshot", snapshot)
     assert "google-re2" not in without((), *asked)

@@ -9,8 +9,7 @@ import shutil
 import sys
 from collections.abc import Collection, Sequence
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
+from importlib.resources import files
 from pkgutil import iter_modules
 from typing import Annotated, Any, Final
 
@@ -121,8 +120,8 @@ def _module(name: str) -> str:
 
 def _summary(name: str) -> str:
     """The first paragraph of the docstring of a command, read without importing its module."""
-    spec = find_spec(_module(name))
-    tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
+    source = files(commands).joinpath(f"{name.replace('-', '_')}.py")
+    tree = ast.parse(source.read_text(encoding="utf-8"))
     functions = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "command")
     return " ".join((ast.get_docstring(next(functions, tree)) or "").partition("\n\n")[0].split())
 

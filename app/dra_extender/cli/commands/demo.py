@@ -1,31 +1,14 @@
-import asyncio
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-import uvloop
-from rich.console import Console
 
-from dra_extender.cli.demo_stories import (
-    Playing,
-    Story,
-    UnknownReleaseError,
-    UnknownStoryError,
-    chosen,
-    example_files,
-    minor_of,
-    play,
-    read_story,
-)
-from dra_extender.config.policy_file import read_policy
-from dra_extender.config.settings import InvalidSettingsError, load_settings
-from dra_extender.simulator.demo.document import ManifestError
-from dra_extender.simulator.demo.report import StoryReport, as_json
-from dra_extender.simulator.demo.runner import EXIT_USAGE, exit_code
-from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
-from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+from dra_extender.cli.answers import ExitStatus
+
+if TYPE_CHECKING:
+    from dra_extender.cli.demo_stories import Story
 
 
 class DemoOutput(StrEnum):
@@ -60,7 +43,9 @@ def command(
     ] = "1.37",
     scheduler_name: Annotated[
         list[str] | None,
-        typer.Option("--scheduler-name", help=f"Schedule pods with this schedulerName; default: {SCHEDULER_NAME}."),
+        typer.Option(
+            "--scheduler-name", help="Schedule pods with this schedulerName; default: dra-extender-scheduler."
+        ),
     ] = None,
     *,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show all examples in full.")] = False,
@@ -71,6 +56,18 @@ def command(
     Without files, the examples of the project are played, each on a cluster of its own: the first in full, each other in one line.
     Exit status: 0 when every expectation in the manifests holds, 1 when one does not, 2 when a manifest cannot be used.
     """
+    from rich.console import Console
+
+    from dra_extender.cli.demo_stories import Playing, UnknownReleaseError, UnknownStoryError, minor_of, play
+    from dra_extender.config.policy_file import read_policy
+    from dra_extender.config.settings import InvalidSettingsError, load_settings
+    from dra_extender.runtime.installation import run
+    from dra_extender.simulator.demo.document import ManifestError
+    from dra_extender.simulator.demo.report import StoryReport, as_json
+    from dra_extender.simulator.demo.runner import exit_code
+    from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
+    from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+
     names = tuple(scheduler_name or (SCHEDULER_NAME,))
     try:
         if list_names:
@@ -85,12 +82,11 @@ def command(
             read_policy(path)
     except (ManifestError, InvalidSettingsError, UnknownReleaseError, UnknownStoryError) as problem:
         sys.stderr.write(f"{problem}\n")
-        raise typer.Exit(EXIT_USAGE) from problem
+        raise typer.Exit(ExitStatus.UNKNOWN) from problem
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     report = StoryReport(Console(highlight=False)) if output is DemoOutput.TEXT else None
     full = {story.title for story in (played if verbose or file or stories else played[:1])}
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        results = runner.run(play(played, Playing(minor, settings, names), report, full))
+    results = run(play(played, Playing(minor, settings, names), report, full))
     if report is None:
         sys.stdout.write(as_json(results) + "\n")
     else:
@@ -100,13 +96,15 @@ def command(
     raise typer.Exit(exit_code(results))
 
 
-def _stories(files: list[Path], names: list[str], scheduler_names: tuple[str, ...]) -> list[Story]:
+def _stories(files: list[Path], names: list[str], scheduler_names: tuple[str, ...]) -> "list[Story]":
     """The story in the files, else the examples of these names; all of them for none.
 
     Raises:
         ManifestError: a manifest cannot be used, or there are none.
         UnknownStoryError: a name fits no example, or several; or there are names beside files.
     """
+    from dra_extender.cli.demo_stories import UnknownStoryError, chosen, example_files, read_story
+
     if files and names:
         raise UnknownStoryError("STORY and --list are about the examples; they cannot be combined with --file")
     if files:
@@ -122,6 +120,8 @@ def _list_examples(files: list[Path]) -> None:
         ManifestError: there are none.
         UnknownStoryError: there are files.
     """
+    from dra_extender.cli.demo_stories import UnknownStoryError, example_files
+
     if files:
         raise UnknownStoryError("STORY and --list are about the examples; they cannot be combined with --file")
     typer.echo("\n".join(f"{each.name:<32}  {each.subject}".rstrip() for each in example_files()))

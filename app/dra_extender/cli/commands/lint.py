@@ -3,14 +3,14 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 import typer
 
-from dra_extender.cel.lint.findings import Severity
-from dra_extender.lint.report import LintReport, ReportedFinding, lint_files
 from dra_extender.model.api_json import printable
+
+if TYPE_CHECKING:
+    from dra_extender.lint.report import LintReport, ReportedFinding
 
 EXIT_WRONG: Final = 1
 EXIT_UNREADABLE: Final = 2
@@ -57,6 +57,9 @@ def command(
     error would be refused by the API server or fail on a device; a warning may not mean what its author thinks.  Exit status: 0
     no error, 1 an error (with --strict, a warning, too), 2 something cannot be read.
     """
+    from dra_extender.cel.lint.findings import Severity
+    from dra_extender.lint.report import lint_files
+
     texts, problems = _texts(files)
     report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST)
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
@@ -97,7 +100,11 @@ def _inside(file: Path) -> list[Path]:
     return found
 
 
-def _as_json(report: LintReport) -> str:
+def _as_json(report: "LintReport") -> str:
+    import msgspec
+
+    from dra_extender.cel.lint.findings import Severity
+
     document = {
         "objects": report.objects,
         "policies": report.policies,
@@ -110,7 +117,9 @@ def _as_json(report: LintReport) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _as_text(report: LintReport) -> str:
+def _as_text(report: "LintReport") -> str:
+    from dra_extender.cel.lint.findings import Severity
+
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     counts = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}, {report.expected} expected"
     read = [_number(report.objects, "object"), _number(report.expressions, "expression")]
@@ -119,7 +128,7 @@ def _as_text(report: LintReport) -> str:
     return "\n".join((*(_finding_text(each) for each in report.findings), summary))
 
 
-def _finding_text(found: ReportedFinding) -> str:
+def _finding_text(found: "ReportedFinding") -> str:
     severity = f"expected {found.severity}" if found.expected else found.severity
     lines = [f"{found.file}:{found.line}:{found.column}: {severity}: {found.message} [{found.code}]"]
     lines.append(f"    in {found.object}{f', {found.field}' if found.field else ''}")

@@ -1,16 +1,14 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from dra_extender.cli.answers import ExitStatus, ended
-from dra_extender.inspection.holders import printable
-from dra_extender.recording.recorder import RecordingFileError
-from dra_extender.recording.recording_file import read_recording
-from dra_extender.recording.replay import ReplayReport, replay
-from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+
+if TYPE_CHECKING:
+    from dra_extender.recording.replay import ReplayReport
 
 _MOST_SHOWN: Final = 20
 
@@ -22,6 +20,12 @@ def command(file: Annotated[Path, typer.Argument(help="The recording, from the s
 
     Exit status: 0 all answers are equal; 1 some differ; 2 the file is no recording.
     """
+    from dra_extender.inspection.holders import printable
+    from dra_extender.recording.recorder import RecordingFileError
+    from dra_extender.recording.recording_file import read_recording
+    from dra_extender.recording.replay import replay
+    from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+
     configure_logging(LogFormat.TEXT, LogLevel.ERROR)
     try:
         report = replay(read_recording(file))
@@ -32,7 +36,7 @@ def command(file: Annotated[Path, typer.Argument(help="The recording, from the s
         raise typer.Exit(ExitStatus.NEGATIVE)
 
 
-def _lines(report: ReplayReport) -> Iterator[str]:
+def _lines(report: "ReplayReport") -> Iterator[str]:
     end = f", and ends early: {report.ended}" if report.ended else ""
     yield f"the recording has {report.records} records of {report.seconds:.1f} s{end}"
     equal = ", ".join(f"{count} {verb}" for verb, count in sorted(report.equal.items())) or "none"

@@ -1,0 +1,99 @@
+"""The plugin as an archive that needs no Python: `python -m tests.release.archive OS-ARCH FOLDER` builds that of this machine.
+
+PyInstaller puts program, interpreter and the packages of the environment into one folder.  It is tried out before it is packed: it
+has to answer about the example snapshot.
+"""
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+NAME: Final = "kubectl-dra"
+PLATFORMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "linux-amd64": "tar.gz",
+        "linux-arm64": "tar.gz",
+        "darwin-amd64": "tar.gz",
+        "darwin-arm64": "tar.gz",
+        "windows-amd64": "zip",
+    }
+)
+"""The platforms that have an archive (as Go and Krew name them), and its form."""
+SNAPSHOT: Final = ROOT / "deploy" / "examples" / "snapshots" / "fragmented.tar.gz"
+_ENTRY: Final = "from dra_extender.cli.app import plugin_main\n\nplugin_main()\n"
+
+
+def file_name(platform: str) -> str:
+    """The name of the archive of a platform."""
+    return f"{NAME}-{platform}.{PLATFORMS[platform]}"
+
+
+def program(platform: str) -> str:
+    """The path of the program inside the archive."""
+    return f"{NAME}/{NAME}{'.exe' if platform.startswith('windows') else ''}"
+
+
+def build(platform: str, folder: Path) -> Path:
+    """Build, try out and pack the archive of this machine's platform; returns the file."""
+    with tempfile.TemporaryDirectory() as work:
+        made = _frozen(Path(work))
+        shutil.copy(ROOT / "LICENSE", made / "LICENSE")
+        _try_out(made.parent / program(platform))
+        folder.mkdir(parents=True, exist_ok=True)
+        return pack(made, folder / file_name(platform))
+
+
+def pack(folder: Path, file: Path) -> Path:
+    """An archive of the folder, under the folder's own name."""
+    if file.suffix == ".zip":
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for each in sorted(folder.rglob("*")):
+                archive.write(each, each.relative_to(folder.parent))
+    else:
+        with tarfile.open(file, "w:gz") as archive:
+            archive.add(folder, folder.name)
+    return file
+
+
+def _frozen(work: Path) -> Path:
+    entry = work / "entry.py"
+    entry.write_text(_ENTRY)
+    commands = "dra_extender.cli.commands"
+    options = ["--noconfirm", "--onedir", "--console", "--log-level", "WARN", "--name", NAME]
+    options += ["--distpath", str(work / "dist"), "--workpath", str(work / "build"), "--specpath", str(work)]
+    # Commands are found by the files of their modules, and help reads the first sentence of each from there.
+    options += ["--collect-submodules", commands, "--collect-data", "dra_extender", "--copy-metadata", "dra-extender"]
+    sources = ROOT / "app" / "dra_extender" / "cli" / "commands"
+    separator = ";" if sys.platform == "win32" else ":"
+    options += ["--add-data", f"{sources}{separator}dra_extender/cli/commands"]
+    options += ["--add-data", f"{ROOT / 'deploy' / 'examples'}{separator}dra_extender/_examples"]
+    subprocess.run([sys.executable, "-m", "PyInstaller", *options, str(entry)], cwd=work, check=True)
+    return work / "dist" / NAME
+
+
+def _try_out(path: Path) -> None:
+    """Raises CalledProcessError or AssertionError if the program does not answer."""
+    help_text = subprocess.run([path, "-h"], capture_output=True, text=True, check=True).stdout
+    answer = subprocess.run(
+        [path, "why", "infer-1", "-n", "ml", "--snapshot", SNAPSHOT], capture_output=True, check=True
+    ).stdout.decode()
+    if "Say why a pod waits" not in help_text or not answer.startswith("ml/infer-1  Pending"):
+        raise AssertionError(f"the program of the archive does not answer:\n{help_text}\n{answer}")
+
+
+def main() -> None:
+    """See the docstring of the module."""
+    platform, folder = sys.argv[1:]
+    sys.stdout.write(f"{build(platform, Path(folder))}\n")
+
+
+if __name__ == "__main__":
+    main()
