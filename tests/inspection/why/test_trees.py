@@ -45,6 +45,26 @@ def test_answer_reads_as_it_is_meant_to(name: str) -> None:
     assert tree(why(made.view(), NAMESPACE, "train")) == expected
 
 
+@pytest.mark.parametrize(
+    "name", ["device_in_use", "counters_exhausted", "several_devices_in_use", "gang_of_which_some_members_fit"]
+)
+def test_pod_fits_once_the_pods_that_are_named_have_ended(name: str) -> None:
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    CASES[name][0](made)
+    step = next(each for each in why(made.view(), NAMESPACE, "train").next if each.text.startswith("end "))
+    ended = {each.rpartition("/")[2] for each in step.text.removeprefix("end ").split(", ")}
+
+    made.objects["pods"] = [each for each in made.objects["pods"] if each["metadata"]["name"] not in ended]
+    for claim in made.objects["resourceclaims"]:
+        if {each["name"] for each in claim.get("status", {}).get("reservedFor", ())} & ended:
+            del claim["status"]
+
+    report = why(made.view(), NAMESPACE, "train")
+    assert report.cause == "something else than devices"
+    assert report.gang is None or report.gang.placed >= report.gang.min_count
+
+
 def memory(amount: str) -> str:
     return f'device.capacity["gpu.example.com"].memory.compareTo(quantity("{amount}")) >= 0'
 
@@ -497,7 +517,148 @@ def conditions_met(made: MadeCluster) -> None:
     allocated(made, conditions=[{"type": "Attached", "status": "True"}])
 
 
+@case(
+    "ml/train  allocated 46m ago on n1, not bound\n"
+    "└ claim gpu, request gpu: gpu.example.com/n1/gpu-0\n"
+    "  waits for Attached, not reported in time\n"
+    "  next  check driver gpu.example.com\n"
+)
+def condition_timed_out(made: MadeCluster) -> None:
+    allocated(made)
+    made.objects["resourceclaims"][-1]["status"]["allocation"]["allocationTimestamp"] = "2026-11-25T09:00:00Z"
+
+
+@case(HEAD + "has its devices on 1 of 2 nodes,\n    and may use none of them\n  1 node  Too many pods\n")
+def shared_claim_that_is_allocated_on_a_node_that_is_full(made: MadeCluster) -> None:
+    made.nodes("n1", "n2")
+    made.objects["nodes"][0]["status"]["allocatable"]["pods"] = "1"
+    for name in ("n1", "n2"):
+        made.gpus(name, device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
+    made.add(pod("train", NAMESPACE, claims={"gpu": "claim-old"}))
+
+
+@case(
+    HEAD + "fits 0 of 1 nodes\n"
+    "└ claim gpu, request gpu/big (1 x gpu)\n"
+    "  1 node  no device matches the selectors; nearest n1/gpu-0\n"
+    "          memory is 20Gi, wanted at least 80Gi (request selector 1)\n"
+    "  next  ask for memory >= 20Gi  ok on n1\n"
+)
+def alternatives_of_a_request(made: MadeCluster) -> None:
+    made.nodes("n1")
+    made.gpus("n1", device("gpu-0", capacity={"memory": "20Gi"}))
+    options = [
+        {"name": "big", "deviceClassName": "gpu", "count": 1, "selectors": [{"cel": {"expression": memory("80Gi")}}]},
+        {"name": "small", "deviceClassName": "gpu", "count": 1, "selectors": [{"cel": {"expression": memory("40Gi")}}]},
+    ]
+    for each in options:
+        each["allocationMode"] = "ExactCount"
+    claim = resource_claim("claim-train", NAMESPACE)
+    claim["spec"]["devices"]["requests"] = [{"name": "gpu", "firstAvailable": options}]
+    made.objects["resourceclaims"].append(
+        {**claim, "metadata": {**claim["metadata"], "uid": "uid-claim-train", "resourceVersion": "1"}}
+    )
+    made.add(pod("train", NAMESPACE, claims={"gpu": "claim-train"}))
+
+
+@case(
+    HEAD + "fits 0 of 2 nodes\n"
+    "└ claim gpu, request gpu (1 x gpu)\n"
+    "  1 node  no device of driver gpu.example.com\n"
+    "└ claim nic, request nic (1 x nic)\n"
+    "  1 node  no device of driver nic.example.com\n"
+)
+def several_claims(made: MadeCluster) -> None:
+    made.nodes("n1", "n2")
+    made.gpus("n1", device("gpu-0"))
+    made.gpus("n2", device("nic-0"), driver="nic.example.com")
+    made.add(device_class("nic", 'device.driver == "nic.example.com"'))
+    made.add(
+        resource_claim("a", NAMESPACE, request("gpu", "gpu")), resource_claim("b", NAMESPACE, request("nic", "nic"))
+    )
+    made.add(pod("train", NAMESPACE, claims={"gpu": "a", "nic": "b"}))
+
+
+@case(
+    HEAD + "fits 0 of 1 nodes\n"
+    "└ claim gpu, request gpu (1 x gpu)\n"
+    "  1 node  devices are not compatible with their neighbours; nearest n1/b\n"
+    "          a (allocated) is compatible only with 'kind == \"mig\"', which is false\n"
+    "          for b\n"
+    "          held by ml/old\n"
+    "  next  end ml/old  ok on n1\n"
+)
+def neighbours_that_are_not_compatible(made: MadeCluster) -> None:
+    made.nodes("n1")
+    rule = 'device.attributes["gpu.example.com"].kind == "mig"'
+    made.partitions(
+        "n1",
+        [counter_set("gpu-0", sm="98")],
+        [
+            device(
+                "a",
+                attributes={"kind": "mig"},
+                consumes=[consumption("gpu-0", sm="10")],
+                compatibleOnlyWith={"expression": rule},
+            ),
+            device("b", attributes={"kind": "vgpu"}, consumes=[consumption("gpu-0", sm="10")]),
+        ],
+    )
+    made.running("old", "n1", "a", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu", 'device.attributes["gpu.example.com"].kind == "vgpu"'))
+
+
+@case(
+    HEAD + "fits 0 of 1 nodes\n"
+    "└ claim gpu, request gpu (1 x gpu)\n"
+    "  1 node  resource pool is invalid: pool gpu.example.com/n1: device gpu-0 is\n"
+    "          published twice\n"
+    "  next  check driver gpu.example.com\n"
+)
+def pool_invalid(made: MadeCluster) -> None:
+    made.nodes("n1")
+    made.add(resource_slice("one", node="n1", devices=[device("gpu-0")], slice_count=2))
+    made.add(resource_slice("two", node="n1", devices=[device("gpu-0")], slice_count=2))
+    made.pod("train", request("gpu", "gpu"))
+
+
+@case(
+    HEAD + "fits 0 of 1 nodes\n"
+    "└ claim <extended-resources>, request container-0-request-1 (1 x backed)\n"
+    "  1 node  matching devices are in use; nearest n1/gpu-0\n"
+    "          held by ml/old\n"
+    "  next  end ml/old  ok on n1\n"
+)
+def extended_resource(made: MadeCluster) -> None:
+    made.nodes("n1")
+    made.gpus("n1", device("gpu-0"))
+    made.add(device_class("backed", extendedResourceName="example.com/gpu"))
+    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
+    made.add(pod("train", NAMESPACE, extended={"example.com/gpu": "1"}))
+
+
 # Gangs.
+
+
+@case(
+    HEAD + "PodGroup ml/train: 1 of 4 placed,\n"
+    "    at least 3 needed\n"
+    "├ bound      runs     on n1\n"
+    "├ blocked    train    gpu: matching devices are in use on 1 node\n"
+    "├ waiting    train-1\n"
+    '└ not ready  zero     claim "gpu" does not exist: ml/absent\n'
+    "└ claim gpu, request gpu (1 x gpu)\n"
+    "  1 node  matching devices are in use; nearest n1/gpu-0\n"
+    "          held by ml/runs\n"
+)
+def gang_with_a_member_that_runs_and_one_without_its_claim(made: MadeCluster) -> None:
+    made.nodes("n1")
+    made.gpus("n1", device("gpu-0"))
+    gang(made, 2, 3)
+    made.running("runs", "n1", "gpu-0", request("gpu", "gpu"))
+    made.objects["pods"][-1]["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    made.add(pod("zero", NAMESPACE, claims={"gpu": "absent"}, schedulingGroup={"podGroupName": "train"}))
 
 
 def gang(made: MadeCluster, size: int, min_count: int) -> None:

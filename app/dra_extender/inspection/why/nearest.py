@@ -130,6 +130,17 @@ class NearestDevices:
             counter_set = shortage.counter_set if shortage is not None else conflict and conflict.entry.counter_set
             if counter_set:
                 yield from self._drawing(account.device_id, counter_set)
+        elif account.code is Code.NEIGHBOURS:
+            yield from self._neighbours(account)
+
+    def _neighbours(self, account: DeviceAccount) -> Iterator[HolderShare]:
+        """The holders of devices of the pool that the sentence about the device names."""
+        named = set(account.detail.replace(",", " ").split())
+        pool_id = account.device_id[:2]
+        for name in sorted(named & self._view.ledger.claims.usage.pool(pool_id).keys()):
+            for each in self._holders.of((*pool_id, name)):
+                if not each.holding.admin:
+                    yield HolderShare(holder=each.holder, device=name)
 
     def _drawing(self, device_id: DeviceId, counter_set: str) -> Iterator[HolderShare]:
         pool_id = device_id[:2]
