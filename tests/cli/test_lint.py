@@ -398,3 +398,14 @@ def test_file_that_holds_nothing_that_lint_knows_is_named_and_fails_only_if_aske
         "standard input:1:1: warning: the file holds nothing that lint knows: expected DeviceClass, " in result.stdout
     )
     assert lint("-", "--strict", text=pod).exit_code == 1
+
+
+def test_a_slice_that_refuses_a_neighbour_without_objection_is_named_at_its_line() -> None:
+    rule = "compatibleOnlyWith: {expression: 'device.attributes[device.driver].type == \"mig\"'}"
+    text = SLICE.replace("KIND", "vgpu").replace("- {name: a,", f"- {{{rule}, name: a,")
+    whole = f"{CLASS}---\n{text}"
+    line = max(number for number, each in enumerate(whole.splitlines(), 1) if each.startswith("apiVersion"))
+    (found,) = findings(whole)
+    assert (found["code"], found["object"], found["line"]) == ("asymmetric-rule", "ResourceSlice s", line)
+    both = text.replace("- {name: b,", f"- {{{rule.replace('mig', 'vgpu')}, name: b,")
+    assert findings(f"{CLASS}---\n{both}") == []
