@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_extender.inspection.snapshot_file import write_snapshot
+from dra_extender.model.resource_claim import FINALIZER
 
 from tests.bench.rows import BenchError, Goal, Row, compare
 from tests.bench.scale import Scale
@@ -16,6 +17,7 @@ AREA: Final = "see"
 DEVICES: Final = 4
 HELD: Final = 3
 CPU_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 1.0
 READ_MEGABYTES: Final = 40.0
 _WITHIN: Final = Goal("<=", 1.0)
 _AT_LEAST: Final = Goal(">=", 1.0)
@@ -23,7 +25,7 @@ _WAITING: Final = "train"
 
 
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
-    """`why` over a snapshot, each time in a fresh process; CPU of that process, so that other load changes little."""
+    """The commands over a snapshot, each time in a fresh process; CPU of that process, so that other load changes little."""
     file = workdir / "see.tar.gz"
     write_snapshot(_cluster(scale.see_nodes).cluster(), file)
     found = [await _asked(file, scale.see_nodes) for _ in range(scale.loads)]
@@ -37,6 +39,17 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
             "goal",
             goal=_WITHIN,
             details={"of it to fill the ledger s": found[0]["ledger"], "file unpacked MB": found[0]["megabytes"]},
+        ),
+        *(
+            compare(
+                AREA,
+                f"{what}: {command}, beside reading the file and filling the ledger",
+                "s of CPU",
+                [(each[command], ANSWER_SECONDS) for each in found],
+                "goal",
+                goal=_WITHIN,
+            )
+            for command in ("audit", "devices", "usage")
         ),
         compare(
             AREA,
@@ -60,6 +73,7 @@ def _cluster(nodes: int) -> MadeCluster:
         made.partitions(name, [counter_set("gpu-0", sm="98")], parts)
         for part in range(HELD):
             made.running(f"pod-{index:05}-{part}", name, f"mig-{part}", request("gpu", "gpu"))
+            made.objects["resourceclaims"][-1]["metadata"]["finalizers"] = [FINALIZER]
     made.pod(_WAITING, request("gpu", "gpu"))
     return made
 
@@ -75,4 +89,8 @@ async def _asked(file: Path, nodes: int) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(output)
     if found["nodes"] != nodes or "shared counters are exhausted" not in found["answer"] or not found["next"]:
         raise BenchError(f"why over a snapshot: another answer than expected: {found['answer'][:500]}")
+    if found["verdict"] != "sound" or found["rows"] != nodes * DEVICES:
+        raise BenchError(f"over a snapshot: {found['rows']} rows of devices, and {found['findings'][:500]}")
+    if f"{nodes * HELD} of {nodes * DEVICES} devices in use" not in found["used"]:
+        raise BenchError(f"usage over a snapshot: another answer than expected: {found['used'][:500]}")
     return found

@@ -1,4 +1,4 @@
-"""Reads a snapshot and asks why a pod waits, in a process of its own; prints seconds of CPU as JSON."""
+"""Reads a snapshot and asks why a pod waits, and what audit, devices and usage say; prints seconds of CPU as JSON."""
 
 import gzip
 import json
@@ -6,8 +6,14 @@ import sys
 import time
 from pathlib import Path
 
+from dra_extender.inspection.audit_report import audit_report
+from dra_extender.inspection.audit_tree import audit_tree
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.devices import devices_report
+from dra_extender.inspection.devices_table import devices_csv
 from dra_extender.inspection.snapshot_file import read_snapshot
+from dra_extender.inspection.usage import usage_report
+from dra_extender.inspection.usage_tree import usage_tree
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
 
@@ -23,6 +29,14 @@ def main() -> int:
     report = why(view, namespace, pod)
     text = tree(report)
     ended = time.process_time()
+    audit = audit_report(view)
+    lines = audit_tree(audit)
+    audited = time.process_time()
+    devices = devices_report(view)
+    rows = devices_csv(devices).count("\n") - 1
+    listed = time.process_time()
+    usage = usage_tree(usage_report(view))
+    summed = time.process_time()
     found = {
         "megabytes": len(gzip.decompress(path.read_bytes())) / 1e6,
         "reading": read - started,
@@ -31,6 +45,13 @@ def main() -> int:
         "answer": text,
         "nodes": report.nodes,
         "next": len(report.next),
+        "audit": audited - ended,
+        "verdict": audit.verdict.value,
+        "findings": lines,
+        "devices": listed - audited,
+        "rows": rows,
+        "usage": summed - listed,
+        "used": usage,
     }
     sys.stdout.write(json.dumps(found))
     return 0

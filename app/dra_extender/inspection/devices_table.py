@@ -146,7 +146,7 @@ def _notes(pool: PoolUse, device: DeviceUse) -> Iterator[str]:
 
 
 def _cells(row: HeldDeviceRow, since: str) -> Sequence[str]:
-    return tuple(since if name == "since" else str(value) for name, value in zip(row._fields, row, strict=True))
+    return (*row[:7], since, *row[8:])
 
 
 def _age(since: float | None, now: float) -> str:
@@ -176,6 +176,11 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """The rows below their header as RFC 4180 has them, every cell in quotes; an apostrophe is before what looks like a formula."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    # Most cells are equal to one above them.
+    safe: dict[str, str] = {}
     for row in (header, *rows):
-        writer.writerow([_FORMULA.sub(r"\1'\2", printable(text)) for text in row])
+        for text in row:
+            if text not in safe:
+                safe[text] = _FORMULA.sub(r"\1'\2", printable(text))
+        writer.writerow([safe[text] for text in row])
     return buffer.getvalue()
