@@ -9,6 +9,7 @@ from dra_extender.inspection.audit_report import audit_report
 from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
+from dra_extender.page.reports import Reports
 
 from tests.controlplane.objects import device, pod_group, request
 from tests.page.conftest import TOKEN, Open
@@ -197,6 +198,27 @@ async def test_what_is_not_there_is_said_in_a_page(
 ) -> None:
     page = await shown(open_page(made), path, status)
     assert said in page.text
+
+
+async def test_view_that_fails_says_so_and_the_others_go_on(
+    open_page: Open, made: MadeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault <here>")
+
+    monkeypatch.setattr(Reports, "node", fail)
+    client = open_page(made)
+    assert "This view failed: RuntimeError: a fault <here>" in (await shown(client, "node?name=n1", 500)).text
+    assert (await client.get("map")).status_code == 200
+
+
+@pytest.mark.parametrize("seconds", [1e300, -1e300, 0.0])
+async def test_time_that_no_calendar_has_is_shown_all_the_same(
+    open_page: Open, made: MadeCluster, seconds: float
+) -> None:
+    made.now = seconds
+    for view in VIEWS:
+        assert (await open_page(made).get(view)).status_code == 200, view
 
 
 async def test_long_lists_have_pages(open_page: Open, made: MadeCluster) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
@@ -14,9 +16,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from dra_extender.page.guard import PageGuard
+from dra_extender.page.query import Query
 from dra_extender.page.rendering import Renderer
 from dra_extender.page.sources import StateSource
-from dra_extender.page.views import CommandLines, Views
+from dra_extender.page.views import CommandLines, ViewAnswer, Views
 
 _TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -34,8 +37,8 @@ class PageApplication:
         self._source = source
         self._base = f"/{token}"
         self._views = Views(Renderer(self._base), commands)
-        # A state is asked by one thread at a time.
-        self._turn = asyncio.Lock()
+        # A state is asked by one thread at a time, even after a request is cancelled.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="page")
         self._streams = 0
         self._ended = asyncio.Event()
         routes = [
@@ -49,6 +52,7 @@ class PageApplication:
     def end(self) -> None:
         """Close the streams, so that a server that waits for its connections can stop."""
         self._ended.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _landing(self, _: Request) -> Response:
         return RedirectResponse(f"{self._base}/{_LANDING}", 303)
@@ -56,10 +60,12 @@ class PageApplication:
     async def _view(self, request: Request) -> Response:
         # The last of several values of one name counts, as in most programs.
         query = dict(request.query_params)
-        async with self._turn:
-            reports = self._source.latest()
-            found = await asyncio.to_thread(self._views.answer, request.path_params["view"], reports, query)
+        answer = partial(self._answer, request.path_params["view"], query)
+        found = await asyncio.get_running_loop().run_in_executor(self._thread, answer)
         return HTMLResponse(found.html, found.status)
+
+    def _answer(self, view: str, query: Query) -> ViewAnswer:
+        return self._views.answer(view, self._source.latest(), query)
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]

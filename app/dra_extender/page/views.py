@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from shlex import join
 from typing import Final, NamedTuple
 
+import structlog
+
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.origin_text import origin_lines
 from dra_extender.inspection.why.why import UnknownPodError
@@ -16,9 +18,12 @@ from dra_extender.page.rendering import Renderer
 from dra_extender.page.reports import Reports
 from dra_extender.page.waiting_view import pods_under_way
 
+_LOG = structlog.get_logger(__name__)
+
 PROGRAM: Final = ("kubectl", "dra")
 _DEFAULT_NAMESPACE: Final = "default"
 _MOST_PROBLEMS: Final = 20
+_MOST_SAID: Final = 500
 _ONE_LINE: Final = 10**9
 _NODES: Final = 200
 """Names of nodes on one page."""
@@ -87,7 +92,7 @@ class Facts(NamedTuple):
     problems: tuple[str, ...]
 
 
-class Answer(NamedTuple):
+class ViewAnswer(NamedTuple):
     """A page and its HTTP status."""
 
     html: str
@@ -108,17 +113,20 @@ class Views:
             "health": self._health,
         }
 
-    def answer(self, path: str, reports: Reports, query: Query) -> Answer:
+    def answer(self, path: str, reports: Reports, query: Query) -> ViewAnswer:
         """The view of this path; status 404 for what is not there, 400 for a query that cannot be meant."""
         view = self._by_path.get(path)
         if view is None:
             return self._problem(reports, f"There is no view {path[:80]!r}.", 404)
         try:
-            return Answer(view(reports, query))
+            return ViewAnswer(view(reports, query))
         except (UnknownNodeError, UnknownPodError) as problem:
             return self._problem(reports, str(problem), 404)
         except QueryError as problem:
             return self._problem(reports, str(problem), 400)
+        except Exception as problem:  # noqa: BLE001 - one view that fails says so, and the others go on
+            _LOG.exception("a view failed", view=path)
+            return self._problem(reports, f"This view failed: {type(problem).__name__}: {problem}"[:_MOST_SAID], 500)
 
     def _pending(self, reports: Reports, query: Query) -> str:
         shown = pending_pods(reports, pod_key(query), number(query, "round"), number(query, "page"), self._commands.why)
@@ -161,8 +169,8 @@ class Views:
             pools=pool_sections(report),
         )
 
-    def _problem(self, reports: Reports, problem: str, status: int) -> Answer:
-        return Answer(self._page("problem", "Nothing to show", reports, "", problem=problem), status)
+    def _problem(self, reports: Reports, problem: str, status: int) -> ViewAnswer:
+        return ViewAnswer(self._page("problem", "Nothing to show", reports, "", problem=problem), status)
 
     def _page(
         self, view: str, title: str, reports: Reports, command: str, unfinished: bool = False, **values: object

@@ -32,6 +32,7 @@ class MadeCluster:
     def __init__(self) -> None:
         self.objects: dict[str, list[Json]] = {kind: [] for kind in _PLURALS.values()}
         self.missing: tuple[MissingKind, ...] = ()
+        self.now = NOW
 
     def add(self, *items: Json) -> None:
         """Store these objects."""
@@ -81,7 +82,9 @@ class MadeCluster:
         by_kind = {kind: [msgspec.json.encode(each) for each in found] for kind, found in self.objects.items()}
         for each in self.missing:
             del by_kind[each.kind]
-        return ClusterObjects(Origin(source="a test", taken_at=NOW, release="v1.37.1", missing=self.missing), by_kind)
+        return ClusterObjects(
+            Origin(source="a test", taken_at=self.now, release="v1.37.1", missing=self.missing), by_kind
+        )
 
     def view(self) -> ClusterView:
         """The cluster as decisions see it."""
