@@ -24,7 +24,8 @@ def flooded() -> MadeCluster:
         devices = [device(f"d-{number}-{each}", taints=[{"key": "k", "effect": "NoSchedule"}]) for each in range(128)]
         made.add(resource_slice(f"s-{number}", node="n1", slice_count=slices, devices=devices))
     for number in range(ROWS + 150):
-        made.pod(f"late-{number}", request("gpu", f"missing-{number}"), schedulerName=f"scheduler-{number}")
+        made.pod(f"late-{number}", request("gpu", "gpu"), schedulerName=f"scheduler-{number}")
+        made.objects["pods"][-1]["spec"]["schedulingGates"] = [{"name": f"example.com/gate-{number}"}]
         made.running(f"run-{number}", "n1", f"d-0-{number}", request("gpu", "gpu"))
     return made
 

@@ -37,6 +37,7 @@ class PendingPods(NamedTuple):
     report: WaitingReport
     rows: tuple[PendingRow, ...]
     part: ListPart
+    notes: tuple[str, ...]
     pod: str
     tree: str
     command: str
@@ -82,6 +83,8 @@ def pending_pods(
         report=report,
         rows=tuple(rows),
         part=part,
+        # The first notes are about objects that cannot be read: every view has those at its end.
+        notes=report.notes[len(reports.view.unreadable) :],
         pod=opened,
         tree=lines,
         command="" if pod is None else command(*pod),
