@@ -80,10 +80,10 @@ def _frozen(work: Path) -> Path:
 
 
 def _try_out(path: Path) -> None:
-    """Raises CalledProcessError or AssertionError if the program does not answer."""
-    help_text = subprocess.run([path, "-h"], capture_output=True, text=True, check=True).stdout
+    """Raises CalledProcessError or AssertionError if the program does not answer; it says itself on standard error why."""
+    help_text = subprocess.run([path, "-h"], stdout=subprocess.PIPE, text=True, check=True).stdout
     answer = subprocess.run(
-        [path, "why", "infer-1", "-n", "ml", "--snapshot", SNAPSHOT], capture_output=True, check=True
+        [path, "why", "infer-1", "-n", "ml", "--snapshot", SNAPSHOT], stdout=subprocess.PIPE, check=True
     ).stdout.decode()
     if "Say why a pod waits" not in help_text or not answer.startswith("ml/infer-1  Pending"):
         raise AssertionError(f"the program of the archive does not answer:\n{help_text}\n{answer}")

@@ -35,10 +35,6 @@ class ExitStatus(IntEnum):
     UNKNOWN = 2
 
 
-EXIT_FAILED: Final = ExitStatus.NEGATIVE
-EXIT_USAGE: Final = ExitStatus.UNKNOWN
-
-
 class AnswerFormat(StrEnum):
     """A tree for people, Markdown for issues and chats, JSON and YAML for programs."""
 

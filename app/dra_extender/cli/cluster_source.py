@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from dra_extender.cli.answers import EXIT_FAILED as EXIT_FAILED
-from dra_extender.cli.answers import EXIT_USAGE, ended
-from dra_extender.cli.answers import AnswerFormat as AnswerFormat
-from dra_extender.cli.answers import Output as Output
-from dra_extender.cli.answers import print_json as print_json
+from dra_extender.cli.answers import ExitStatus, ended
 
 if TYPE_CHECKING:
     from dra_extender.inspection.objects import ClusterObjects
@@ -101,7 +97,7 @@ class ClusterSource:
                 return read_snapshot(self.snapshot)
             return run(self._live(namespace))
         except (SnapshotFileError, ConfigurationError, ClusterError) as problem:
-            raise ended(problem, EXIT_USAGE) from problem
+            raise ended(problem, ExitStatus.UNKNOWN) from problem
 
     def follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
         """Call `answer` with the objects of the cluster, and again after each change, until the person stops the program.
@@ -121,7 +117,7 @@ class ClusterSource:
         except KeyboardInterrupt:
             return
         except (ConfigurationError, ClusterError) as problem:
-            raise ended(problem, EXIT_USAGE) from problem
+            raise ended(problem, ExitStatus.UNKNOWN) from problem
 
     async def _follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
         from contextlib import aclosing
@@ -172,8 +168,3 @@ def _source(
     if extender_url and not extender_url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--extender-url: expected http://HOST:PORT, got {extender_url!r}")
     return ClusterSource(snapshot, kubeconfig, context, impersonate, tuple(groups or ()), extender_url)
-
-
-def read_objects(file: Path | None, kubeconfig: Path | None, context: str | None, impersonate: str) -> "ClusterObjects":
-    """See ClusterSource.read."""
-    return ClusterSource(file, kubeconfig, context, impersonate).read()
