@@ -8,6 +8,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import AllocationResult, named_nodes
 from dra_extender.model.metadata import OwnerReference, seconds_of
+from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import GROUP, is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
@@ -51,14 +52,30 @@ def unused_claim(record: ClaimRecord, ledger: Ledger, now: float) -> Iterator[Au
         yield finding(Check.FINALIZER, about, f"has finalizer {FINALIZER} and no allocation")
 
 
-def overdue_conditions(record: ClaimRecord, now: float, timeout: float) -> AuditFinding | None:
-    """Devices of an allocated claim report a failure, or are not ready after `timeout` seconds."""
+def overdue_conditions(record: ClaimRecord, ledger: Ledger, now: float, timeout: float) -> AuditFinding | None:
+    """Devices of an allocated claim report a failure, or are not ready after `timeout` seconds and no pod is bound with them.
+
+    Once a pod is bound no scheduler looks at the conditions, and the driver may report other ones.
+    """
     verdict = evaluate_conditions(record.claim, now=now, waiting_since=now, timeout=timeout)
     if verdict.readiness not in _OVERDUE:
         return None
+    limit = ""
+    if verdict.readiness is Readiness.TIMED_OUT:
+        if any(pod is not None and pod.node_name for pod in _pods_of(record, ledger)):
+            return None
+        limit = f"; the limit of {timeout:g} s has passed"
     about = f"claim {'/'.join(record.claim.metadata.key)}"
-    limit = f"; the limit of {timeout:g} s has passed" if verdict.readiness is Readiness.TIMED_OUT else ""
     return finding(Check.CONDITIONS_OVERDUE, about, verdict.text + limit)
+
+
+def _pods_of(record: ClaimRecord, ledger: Ledger) -> Iterator[Pod | None]:
+    """The pods for which a claim is reserved, and the members of its PodGroups; None for one that is gone."""
+    for consumer in record.claim.status.reserved_for:
+        if is_group(consumer):
+            yield from ledger.pods.members(record.claim.metadata.namespace, consumer.name)
+        else:
+            yield ledger.pods.by_uid(consumer.uid)
 
 
 def _owner_exists(owner: OwnerReference, claim: ClaimHead, ledger: Ledger) -> bool:

@@ -131,7 +131,7 @@ def _claims(cluster: AuditedCluster) -> Steps:
         yield from map(finding_of, claim_violations(claim, _LiveConsumers(ledger, claim)))
         yield from map(finding_of, _extended(claim, ledger))
         yield from unused_claim(record, ledger, cluster.now())
-        overdue = overdue_conditions(record, cluster.now(), cluster.binding_timeout)
+        overdue = overdue_conditions(record, ledger, cluster.now(), cluster.binding_timeout)
         if overdue is not None:
             yield overdue
         yield None

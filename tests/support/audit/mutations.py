@@ -278,6 +278,8 @@ def finalizer_left(cluster: SoundCluster) -> Injected:
 def condition_overdue(cluster: SoundCluster) -> Injected:
     placed = _attached(cluster)
     placed.claim["status"].pop("devices", None)
+    placed.pod["spec"].pop("nodeName", None)
+    placed.pod["status"] = {"phase": "Pending"}
     placed.claim["status"]["allocation"]["allocationTimestamp"] = stamp(NOW - 601)
     _bare(placed)
     return Injected("conditions_overdue", placed.name)

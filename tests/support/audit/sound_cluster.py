@@ -191,6 +191,8 @@ class SoundCluster:
             del placed.pod["spec"]["nodeName"]
             placed.pod["status"] = {"phase": "Pending"}
             return
+        if self.random.random() < 0.3:
+            return  # The driver reports something else by now.
         condition = {"type": ATTACHED, "status": "True", "reason": "Done", "lastTransitionTime": stamp(NOW - 7100)}
         placed.claim["status"]["devices"] = [
             {"driver": FABRIC, "pool": pool, "device": device, "conditions": [condition]}
