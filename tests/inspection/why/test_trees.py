@@ -645,7 +645,7 @@ def extended_resource(made: MadeCluster) -> None:
     HEAD + "PodGroup ml/train: 1 of 4 placed,\n"
     "    at least 3 needed\n"
     "├ bound      runs     on n1\n"
-    "├ blocked    train    gpu: matching devices are in use on 1 node\n"
+    "├ blocked    train    gpu: matching devices are in use (1 node)\n"
     "├ waiting    train-1\n"
     '└ not ready  zero     claim "gpu" does not exist: ml/absent\n'
     "└ claim gpu, request gpu (1 x gpu)\n"
@@ -671,7 +671,7 @@ def gang(made: MadeCluster, size: int, min_count: int) -> None:
     HEAD + "PodGroup ml/train: 2 of 4 placed,\n"
     "    all 4 needed\n"
     "├ ok       train, train-1  on n1\n"
-    "├ blocked  train-2         gpu: matching devices are in use on 2 nodes\n"
+    "├ blocked  train-2         gpu: matching devices are in use (2 nodes)\n"
     "└ waiting  train-3\n"
     "└ claim gpu, request gpu (1 x gpu)\n"
     "  2 nodes  matching devices are in use; nearest n2/gpu-0\n"

@@ -1,6 +1,8 @@
 """Why a pod waits: constructed causes, and what is said of each."""
 
 import pytest
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.why.report import Cause, NodeReason, WhyReport
 from dra_extender.inspection.why.why import UnknownPodError, why
 from dra_extender.model.quantity import NANO
@@ -280,3 +282,35 @@ def test_asking_changes_nothing_so_that_the_same_question_has_the_same_answer(ma
 def test_unknown_pod_is_said_with_where_it_was_looked_for(made: MadeCluster) -> None:
     with pytest.raises(UnknownPodError, match="pod ml/nobody does not exist in a test"):
         asked(made, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("resourceclaims", "look whether ResourceClaim ml/claim-train exists"), ("resourceclaimtemplates", "")],
+)
+def test_object_of_a_kind_that_could_not_be_read_is_not_said_to_be_missing(
+    made: MadeCluster, kind: str, said: str
+) -> None:
+    gpus_of(made, {"n1": "40Gi"})
+    made.pod("train", request("gpu", "gpu"))
+    made.missing = (MissingKind(kind=kind, reason="403 Forbidden"),)
+
+    assert [each.text for each in asked(made, "train").next] == ([said] if said else [])
+
+
+def test_template_that_could_not_be_read_is_to_be_looked_for(made: MadeCluster) -> None:
+    gpus_of(made, {"n1": "40Gi"})
+    made.add(pod("train", NAMESPACE, templates={"gpu": "absent"}))
+    made.missing = (MissingKind(kind="resourceclaimtemplates", reason="403 Forbidden"),)
+
+    (step,) = asked(made, "train").next
+    assert (step.text, step.nodes) == ("look whether ResourceClaimTemplate ml/absent exists", ())
+
+
+def test_nodes_are_not_judged_where_nodes_or_pods_could_not_be_read(made: MadeCluster) -> None:
+    gpus_of(made, {"n1": "40Gi"})
+    cluster = made.cluster()
+    assert ClusterView(cluster).node_fit is not None
+    for absent in ("nodes", "pods"):
+        by_kind = {kind: found for kind, found in cluster.by_kind.items() if kind != absent}
+        assert ClusterView(ClusterObjects(cluster.origin, by_kind)).node_fit is None

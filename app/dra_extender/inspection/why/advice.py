@@ -9,6 +9,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import NextStep, NodeReason
 from dra_extender.model.pod import Pod
 
+_CLAIMS: Final = "resourceclaims"
 _TEMPLATES: Final = "resourceclaimtemplates"
 
 
@@ -19,9 +20,11 @@ def advice(view: ClusterView, pod: Pod, rejection: Rejection, reason: NodeReason
     return NextStep(text=text) if text else None
 
 
-def _claim_missing(_: ClusterView, pod: Pod, rejection: Rejection, __: NodeReason) -> str:
+def _claim_missing(view: ClusterView, pod: Pod, rejection: Rejection, _: NodeReason) -> str:
     own = rejection.detail.startswith(f"{pod.namespace}/")
-    return f"create ResourceClaim {rejection.detail}" if own else ""
+    unread = any(each.kind == _CLAIMS for each in view.origin.missing)
+    verb = "look whether" if unread else "create"
+    return f"{verb} ResourceClaim {rejection.detail}{' exists' if unread else ''}" if own else ""
 
 
 def _not_created(view: ClusterView, pod: Pod, rejection: Rejection, _: NodeReason) -> str:

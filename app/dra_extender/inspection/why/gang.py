@@ -93,5 +93,5 @@ def _blocker_text(branches: Sequence[Branch]) -> str:
         if each.reasons:
             reason = each.reasons[0]
             where = f"{each.request or each.claim}: " if each.request or each.claim else ""
-            texts.append(f"{where}{reason.text} on {reason.nodes} {'node' if reason.nodes == 1 else 'nodes'}")
+            texts.append(f"{where}{reason.text} ({reason.nodes} {'node' if reason.nodes == 1 else 'nodes'})")
     return "; ".join(texts)
