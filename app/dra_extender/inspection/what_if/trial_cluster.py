@@ -9,6 +9,7 @@ import msgspec
 from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
 from dra_extender.inspection.what_if.working_copy import Json, WorkingCopy
 from dra_extender.ledger.sinks import EventSink
+from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.model.resource_claim import read_head
@@ -181,14 +182,18 @@ def with_reported_conditions(claim: Json) -> Json:
     for result in awaited:
         identity = (*result.device_id, result.share_id)
         known = reported.get(identity, dict(zip(_IDENTITY, identity, strict=True)))
-        conditions = list(known.get("conditions") or ())
-        true = {each.get("type") for each in conditions if each.get("status") == "True"}
-        if true.isdisjoint(result.binding_failure_conditions or ()):
-            missing = [each for each in result.binding_conditions or () if each not in true]
-            kept = [each for each in conditions if each.get("type") not in missing]
-            assumed = [{"type": each, "status": "True", "reason": ASSUMED} for each in missing]
-            reported[identity] = {**known, "conditions": [*kept, *assumed]}
+        reported[identity] = {**known, "conditions": _assumed_conditions(known.get("conditions") or (), result)}
     return {**claim, "status": {**status, "devices": list(reported.values())}}
+
+
+def _assumed_conditions(conditions: Sequence[Json], result: DeviceResult) -> list[Json]:
+    """The conditions that a device reports, and those that are awaited of it as true, unless it reports a failure."""
+    true = {each.get("type") for each in conditions if each.get("status") == "True"}
+    if not true.isdisjoint(result.binding_failure_conditions or ()):
+        return list(conditions)
+    missing = [each for each in result.binding_conditions or () if each not in true]
+    kept = [each for each in conditions if each.get("type") not in missing]
+    return [*kept, *({"type": each, "status": "True", "reason": ASSUMED} for each in missing)]
 
 
 def _identity(device: Json) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """What looks doubtful in the documents of a story: names that no document has, and pods that nobody schedules."""
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from dra_extender.manifests.api_defaults import DEFAULT_SCHEDULER, bodies
@@ -19,16 +20,19 @@ def doubts(documents: Sequence[Document], scheduler_names: Sequence[str]) -> Ite
     known = {key for each in documents for key in each.keys}
     nodes = {key.name for key in known if key.kind is StoredKind.NODE}
     for document in documents:
-        if document.action is Action.DELETE:
-            continue
-        for field, key in _references(document.key, document.thing):
-            if key not in known:
-                yield _doubt(document, field, f"no {key.kind.singular} {key.name!r} is in these files")
-        for each in (document.expect, document.expect_at_end):
-            if each is not None and each.node is not None and each.node not in nodes:
-                yield _doubt(document, "", f"no Node {each.node!r} is in these files, and the pod is expected there")
-        if document.key.kind is StoredKind.POD and not document.runs_already:
-            yield from _foreign(document, scheduler_names)
+        if document.action is not Action.DELETE:
+            yield from _unknown_names(document, known, nodes)
+            if document.key.kind is StoredKind.POD and not document.runs_already:
+                yield from _foreign(document, scheduler_names)
+
+
+def _unknown_names(document: Document, known: AbstractSet[Key], nodes: AbstractSet[str]) -> Iterator[ManifestProblem]:
+    for field, key in _references(document.key, document.thing):
+        if key not in known:
+            yield _doubt(document, field, f"no {key.kind.singular} {key.name!r} is in these files")
+    for each in (document.expect, document.expect_at_end):
+        if each is not None and each.node is not None and each.node not in nodes:
+            yield _doubt(document, "", f"no Node {each.node!r} is in these files, and the pod is expected there")
 
 
 def _foreign(document: Document, scheduler_names: Sequence[str]) -> Iterator[ManifestProblem]:
