@@ -89,16 +89,11 @@ def _neighbours(
     usage = ledger.claims.usage
     if not usage.pool(pool_id):
         return ()
-    rules = {
-        device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
-    }
-    if usage.has_compatibility_rules(pool_id):
-        held = (each for found in usage.pool(pool_id).values() for each in found)
-        rules.update(each.neighbours_on for each in held if each.compatible_only_with is not None)
-    if not rules:
+    scopes = _rule_scopes(pool_id, published, ledger)
+    if not scopes:
         return ()
     beside = {pool_id}
-    if NODE in rules:
+    if NODE in scopes:
         nodes = {each.node_name for each in published if each.node_name is not None}
         beside.update(each.pool_id for node in nodes for each in ledger.slices.local(node))
     holdings: list[DeviceHolding] = [
@@ -106,6 +101,18 @@ def _neighbours(
     ]
     slices = [each for one in sorted(beside) for each in ledger.slices.of_pool(one)]
     return neighbour_violations(holdings, slices, (pool_id,))
+
+
+def _rule_scopes(pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Ledger) -> set[str]:
+    """What the rules about neighbours concern that devices of this pool have, as published or as allocated."""
+    usage = ledger.claims.usage
+    scopes = {
+        device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
+    }
+    if usage.has_compatibility_rules(pool_id):
+        held = (each for found in usage.pool(pool_id).values() for each in found)
+        scopes.update(each.neighbours_on for each in held if each.compatible_only_with is not None)
+    return scopes
 
 
 def _named(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps:

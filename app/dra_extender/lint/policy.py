@@ -1,6 +1,7 @@
 """Lint of policy files: rules that cannot be read or change nothing, and neighbours that judge each other differently."""
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -69,11 +70,17 @@ def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice
         for rule, finding in _of(overlay, [each.slice_ for each in slices]):
             yield PlacedFinding(policy.file, policy.position_of(rule), "policy", finding)
     if not policies:
-        for file in dict.fromkeys(each.file for each in slices):
-            found = [each for each in slices if each.file == file]
-            places = {each.slice_.name: each.position for each in found}
-            for name, finding in _of(PolicyOverlay(()), [each.slice_ for each in found]):
-                yield PlacedFinding(file, places.get(name, _START), f"ResourceSlice {name}", finding)
+        yield from _without_policy(slices)
+
+
+def _without_policy(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
+    by_file: dict[str, list[PlacedSlice]] = defaultdict(list)
+    for each in slices:
+        by_file[each.file].append(each)
+    for file, found in by_file.items():
+        places = {each.slice_.name: each.position for each in found}
+        for name, finding in _of(PolicyOverlay(()), [each.slice_ for each in found]):
+            yield PlacedFinding(file, places.get(name, _START), f"ResourceSlice {name}", finding)
 
 
 def _of_invalid(policy: PolicyText, problem: InvalidPolicyError) -> Iterator[PlacedFinding]:

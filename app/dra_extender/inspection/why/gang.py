@@ -74,16 +74,22 @@ def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]
     if others:
         yield GangMembers(state=MemberState.ALLOCATED, names=tuple(each.name for each in others[:_MOST_NAMES]))
     if held:
-        nodes = tuple(next(iter(hold.placements)) for each in held for hold in view.ledger.holds.of_pod(each.uid)[:1])
-        until = {each.claim_uid: each.until for each in view.held.holds}
-        ends = [until.get(hold.claim_uid) for each in held for hold in view.ledger.holds.of_pod(each.uid)]
-        yield GangMembers(
-            state=MemberState.PLACED,
-            names=tuple(each.name for each in held[:_MOST_NAMES]),
-            nodes=nodes[:_MOST_NAMES],
-            text="held",
-            until=min((each for each in ends if each is not None), default=None),
-        )
+        yield _held_members(view, held)
+
+
+def _held_members(view: ClusterView, held: Sequence[Pod]) -> GangMembers:
+    """`until` is when the first of their holds ends."""
+    holds = [hold for each in held for hold in view.ledger.holds.of_pod(each.uid)]
+    until = {each.claim_uid: each.until for each in view.held.holds}
+    ends = [until.get(hold.claim_uid) for hold in holds]
+    nodes = tuple(next(iter(hold.placements)) for each in held for hold in view.ledger.holds.of_pod(each.uid)[:1])
+    return GangMembers(
+        state=MemberState.PLACED,
+        names=tuple(each.name for each in held[:_MOST_NAMES]),
+        nodes=nodes[:_MOST_NAMES],
+        text="held",
+        until=min((each for each in ends if each is not None), default=None),
+    )
 
 
 def _blocker_text(branches: Sequence[Branch]) -> str:
