@@ -1,7 +1,9 @@
 """The recording of one service: what it puts around the cluster and the verbs."""
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ from dra_extender.recording.plain import answer_text, call_body
 from dra_extender.recording.recorded_cluster import RecordedCluster, WatchedCluster
 from dra_extender.recording.recorder import Recorder
 from dra_extender.recording.records import (
+    BACKGROUND,
     CURRENT_CALL,
     FORMAT,
     Answered,
@@ -27,6 +30,7 @@ from dra_extender.recording.records import (
     TermBegan,
     TermEnded,
 )
+from dra_extender.recording.timers import record_timers
 from dra_extender.scheduling.evaluation.placement_template import new_share_id
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -61,8 +65,10 @@ class NoRecording:
         """See ServiceRecording."""
         return handler
 
-    def term_began(self) -> None:
+    @contextmanager
+    def term(self) -> Iterator[None]:
         """See ServiceRecording."""
+        yield
 
     def term_ended(self, reason: str) -> None:
         """See ServiceRecording."""
@@ -91,6 +97,7 @@ class ServiceRecording:
         self._seed = str(uuid4())
         self.share_ids: Callable[[], str] = ShareIds(self._seed)
         self._numbers = count()
+        self._has_terms = False
 
     def begin(self, options: Options, features: Features, claim_bytes: int) -> None:
         """Note how the use cases are set up."""
@@ -108,10 +115,19 @@ class ServiceRecording:
         """The handler of a verb, whose calls and answers are noted."""
         return _RecordedHandler(verb, handler, self.cluster, self.recorder, self._numbers)
 
-    def term_began(self) -> None:
-        """Note that the use cases begin to work."""
+    @contextmanager
+    def term(self) -> Iterator[None]:
+        """Inside, the use cases begin to work."""
+        if not self._has_terms:
+            self._has_terms = True
+            record_timers(asyncio.get_running_loop(), self.recorder.note_cause)
         self.cluster.note_facts()
         self.recorder.note_cause(lambda at: TermBegan(at=at))
+        before = CURRENT_CALL.set(BACKGROUND)
+        try:
+            yield
+        finally:
+            CURRENT_CALL.reset(before)
 
     def term_ended(self, reason: str) -> None:
         """Note that the use cases are stopped."""

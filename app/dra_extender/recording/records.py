@@ -9,6 +9,8 @@ from typing import Any, Final
 import msgspec
 
 NO_CALL: Final = -1
+BACKGROUND: Final = -2
+"""Stands for the work of the use cases between calls."""
 CURRENT_CALL: Final[ContextVar[int]] = ContextVar("dra_extender_recorded_call", default=NO_CALL)
 """The number of the call for which the present task works; tasks that it begins inherit it."""
 MANY_TURNS: Final = 100
@@ -98,10 +100,18 @@ class FactsLearned(_Record, frozen=True, tag="facts"):
 
 
 class TimeRead(_Record, frozen=True, tag="time"):
-    """The wall clock was read, seconds since the epoch, by what a call has begun; NO_CALL: by other work."""
+    """The wall clock was read, seconds since the epoch, by what a call has begun; below 0: by other work."""
 
     now: float
     call: int = NO_CALL
+
+
+class TimerFired(_Record, frozen=True, tag="timer"):
+    """A timer of a call, or of other work of the use cases, was due and ran; see `TimerId`."""
+
+    call: int
+    task: str
+    number: int
 
 
 class TermBegan(_Record, frozen=True, tag="began"):
@@ -135,6 +145,7 @@ Record = (
     | Given
     | FactsLearned
     | TimeRead
+    | TimerFired
     | TermBegan
     | TermEnded
     | PolicyTaken

@@ -22,6 +22,7 @@ from dra_extender.recording.recorder import RecordingFileError
 from dra_extender.recording.recording import ShareIds
 from dra_extender.recording.recording_file import ReadRecording
 from dra_extender.recording.records import (
+    BACKGROUND,
     CURRENT_CALL,
     MANY_TURNS,
     Answered,
@@ -36,9 +37,11 @@ from dra_extender.recording.records import (
     RecordingEnded,
     TermBegan,
     TermEnded,
+    TimerFired,
 )
 from dra_extender.recording.replayed_cluster import ReplayedCluster, WriteDifference
 from dra_extender.recording.tape import RecordedTime, Tape
+from dra_extender.recording.timers import TimerId
 from dra_extender.recording.virtual_time import VirtualTimeLoop
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
@@ -193,14 +196,20 @@ class _Replay:
                 self._cluster.take(record)
             case FactsLearned():
                 self._cluster.learn(record)
+            case TimerFired():
+                self.loop.fire(TimerId(record.call, record.task, record.number))
             case TermBegan():
-                self._stops.append(asyncio.ensure_future(self._extender.start()))
+                self._stops.append(asyncio.ensure_future(self._begin_term()))
             case TermEnded():
                 self._stops.append(asyncio.ensure_future(self._extender.stop(record.reason)))
             case PolicyTaken():
                 self.loop.call_soon(self._take_policy, record.text)
             case RecordingEnded():
                 self._ended = record.reason
+
+    async def _begin_term(self) -> None:
+        CURRENT_CALL.set(BACKGROUND)
+        await self._extender.start()
 
     def _deliver(self, record: Delivered) -> None:
         sink = self._sinks[record.kind]

@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dra_extender.recording.records import CURRENT_CALL, NO_CALL, Record, TimeRead
+from dra_extender.recording.records import CURRENT_CALL, Record, TimeRead
 
 _AHEAD_SECONDS: Final = 1.0
 """How much earlier than in the recording something may ask for the time in a replay."""
@@ -46,7 +46,7 @@ class Tape:
         record = next(self._records, None)
         if isinstance(record, TimeRead):
             self.latest = record
-            if record.call != NO_CALL:
+            if record.call >= 0:
                 self.readings[record.call].append(record)
         elif record is not None:
             self._ahead.append(record)
@@ -66,7 +66,7 @@ class RecordedTime:
     def now(self) -> float:
         """See Clock."""
         tape, call, at = self._tape, CURRENT_CALL.get(), self.monotonic()
-        if call != NO_CALL:
+        if call >= 0:
             tape.read_ahead(call, at + _AHEAD_SECONDS)
             if tape.readings[call]:
                 return tape.readings[call].popleft().now

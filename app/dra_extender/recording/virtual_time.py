@@ -2,8 +2,14 @@
 
 import asyncio
 import selectors
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from typing import Any, Final, Protocol
+
+from dra_extender.recording.timers import TimerId, TimerNumbers
+
+_LATE_SECONDS: Final = 2.0
+"""How long after its time a timer runs that the recording does not have."""
 
 
 class Feed(Protocol):
@@ -24,7 +30,27 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self, feed: Feed) -> None:
         self.turns = 0
         self._now = 0.0
+        self._numbers = TimerNumbers()
+        self._timers: dict[TimerId, tuple[asyncio.TimerHandle, Callable[[], object]]] = {}
         super().__init__(_FeedingSelector(self, feed))
+
+    def call_at(  # type: ignore[override]  # typeshed spells the arguments with TypeVarTuple
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As in any loop; timers of the use cases wait for `fire`, or run late."""
+        timer = self._numbers.next()
+        if timer is None:
+            return super().call_at(when, callback, *args, context=context)
+        handle = super().call_at(when + _LATE_SECONDS, callback, *args, context=context)
+        self._timers[timer] = (handle, lambda: self.call_soon(callback, *args, context=context))
+        return handle
+
+    def fire(self, timer: TimerId) -> None:
+        """Have a timer run in the next turn, unless it was cancelled or has run."""
+        handle, run = self._timers.pop(timer, (None, None))
+        if handle is not None and run is not None and not handle.cancelled() and handle.when() >= self._now:
+            handle.cancel()
+            run()
 
     def time(self) -> float:
         """Virtual seconds."""

@@ -192,8 +192,8 @@ class Service:
 
     async def _term(self, ends: set[asyncio.Task[bool] | asyncio.Task[None]], leads: Leadership | None = None) -> None:
         """Start the use cases and open the gate, until one of `ends` is done; then close the gate and drain."""
-        self._recording.term_began()
-        await self.extender.start()
+        with self._recording.term():
+            await self.extender.start()
         self.gate.open(leads.reason if leads else None)
         announcing = self._supervisor.keep(BackgroundTask.SERVICE_ROUTE, leads.announce) if leads else None
         _LOG.info("ready")
