@@ -90,6 +90,7 @@ async def test_waiting_has_gangs_with_their_members(open_page: Open, made: MadeC
     made.objects["pods"][-1]["spec"]["nodeName"] = "n1"
     page = await shown(open_page(made), "waiting")
     assert "ml/band 3 1 2 pods, the first is ml/band-0 ml/band-0 ml/band-1" in page.text
+    assert "of 3 placed" in page.text
 
 
 async def test_health_has_the_findings_of_the_audit_and_who_allocates(open_page: Open, made: MadeCluster) -> None:
