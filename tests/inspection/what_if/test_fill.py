@@ -3,6 +3,9 @@
 from typing import Any
 
 import pytest
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.what_if import fill
 from dra_extender.inspection.what_if.changes import ChangeError
 from dra_extender.inspection.what_if.report import Fill
 from dra_extender.inspection.what_if.what_if import what_if
@@ -106,6 +109,24 @@ async def test_count_that_ends_at_its_bound_says_so_and_gives_no_reason(made: Ma
     template(made, "one", request("gpu", "gpu"))
     found = await filled(made, "one", most=3)
     assert (found.copies, found.bounded, found.reasons, found.stranded) == (3, True, (), ())
+
+
+async def test_count_ends_when_its_time_is_up(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fill, "MOST_SECONDS", -1.0)
+    made.gpus("n1", *(device(f"gpu-{index}") for index in range(9)))
+    template(made, "one", request("gpu", "gpu"))
+    found = await filled(made, "one")
+    assert (found.copies, found.bounded) == (1, True)
+
+
+async def test_search_for_what_is_stranded_ends_with_the_budget_for_expressions_and_says_so(
+    made: MadeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClusterView, "budget", lambda _: Budget(0))
+    made.gpus("n1", *(device(f"gpu-{index}") for index in range(3)))
+    template(made, "two", request("gpu", "gpu", count=2))
+    found = await filled(made, "two")
+    assert (found.copies, found.stranded, found.stranded_in_part) == (1, (), True)
 
 
 async def test_subject_that_does_not_exist_is_refused(made: MadeCluster) -> None:

@@ -18,6 +18,8 @@ from dra_extender.model.pod import Pod, read_pod
 
 MOST_COPIES: Final = 1_000
 """Copies that are tried; the answer says when the count ends there."""
+MOST_SECONDS: Final = 120.0
+"""Time after which no further copy is tried."""
 _PODS: Final = "pods"
 _TEMPLATES: Final = "resourceclaimtemplates"
 _OF_GROUPS: Final = ("schedulingGroup", "workloadRef")
@@ -67,24 +69,30 @@ def find_subject(trial: Trial, key: Key) -> FillSubject:
 
 
 async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> Fill:
-    """Place copies, each with its own claims from templates, until one does not fit or `most` have a node.
+    """Place copies, each with its own claims from templates, until one does not fit, `most` have a node, or the time is up.
 
     Claims that the pod has by name are shared by all copies.
     """
     nodes: Counter[str] = Counter()
+    monotonic = trial.monotonic
+    end = monotonic() + MOST_SECONDS
     for number in range(1, most + 1):
         pod = _copy(trial, subject, number)
         outcome = await trial.place(pod)
         if outcome.kind is not OutcomeKind.LANDS:
+            left = stranded(trial, pod)
             return Fill(
                 subject=subject.name,
                 copies=number - 1,
                 nodes=_by_node(nodes),
                 reasons=counted(trial.refusals(pod).texts.values()) or outcome.reasons,
-                stranded=tuple(stranded(trial, pod)),
+                stranded=left.parts,
+                stranded_in_part=not left.complete,
             )
         nodes[outcome.node] += 1
-    return Fill(subject=subject.name, copies=most, bounded=True, nodes=_by_node(nodes))
+        if monotonic() > end:
+            break
+    return Fill(subject=subject.name, copies=nodes.total(), bounded=True, nodes=_by_node(nodes))
 
 
 def _copy(trial: Trial, subject: FillSubject, number: int) -> Pod:

@@ -110,6 +110,7 @@ class Fill(Value, frozen=True):
     """How many more copies fit, where, why no more, and what is left that none can use.
 
     `bounded`: the count stopped at its bound, not because no more fit; then there is no reason, and nothing counts as stranded.
+    `stranded_in_part`: not all nodes were looked at, because the pod's selectors take too long.
     """
 
     subject: str
@@ -118,6 +119,7 @@ class Fill(Value, frozen=True):
     nodes: tuple[NodeFill, ...] = ()
     reasons: tuple[ReasonCount, ...] = ()
     stranded: tuple[Stranded, ...] = ()
+    stranded_in_part: bool = False
 
 
 class WhatIfReport(Value, frozen=True):

@@ -9,6 +9,7 @@ from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.rules.held_consumption import held_consumption
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.rejection import Code
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.inspection.what_if.report import Stranded, StrandedCounter
 from dra_extender.inspection.what_if.trial import Refusals, Trial
 from dra_extender.model.device import Device, DeviceId, PoolId
@@ -16,7 +17,7 @@ from dra_extender.model.pod import Pod
 
 SEVERAL_NODES: Final = ""
 """The node of devices that several nodes can reach."""
-_NOT_MEANT: Final = frozenset({Code.NO_MATCH, Code.OTHER_NODE, Code.IN_USE, Code.SELECTOR_FAILED})
+_NOT_MEANT: Final = frozenset({Code.NO_MATCH, Code.OTHER_NODE, Code.IN_USE, Code.SELECTOR_FAILED, Code.SEARCH_LIMIT})
 
 
 class _Place(NamedTuple):
@@ -27,12 +28,24 @@ class _Place(NamedTuple):
     text: str
 
 
-def stranded(trial: Trial, pod: Pod) -> Iterator[Stranded]:
+class StrandedParts(NamedTuple):
+    """What is stranded, by node and reason.  `complete`: all nodes were looked at; else the budget for expressions was spent."""
+
+    parts: tuple[Stranded, ...]
+    complete: bool = True
+
+
+def stranded(trial: Trial, pod: Pod) -> StrandedParts:
     """By node and reason: the free devices that the pod means, and what is left of counters from which such devices draw."""
     refusals = trial.refusals(pod)
     if refusals.demand is None:
-        return
+        return StrandedParts(())
     search = _Search(trial, refusals.demand, refusals)
+    found = tuple(_places(search))
+    return StrandedParts(found, search.complete)
+
+
+def _places(search: "_Search") -> Iterator[Stranded]:
     for place in sorted(search.devices.keys() | search.counters.keys()):
         counters = search.counters.get(place, {})
         yield Stranded(
@@ -55,11 +68,16 @@ class _Search:
         self._left: dict[PoolId, tuple[StrandedCounter, ...]] = {}
         self.devices: dict[_Place, set[DeviceId]] = defaultdict(set)
         self.counters: dict[_Place, dict[tuple[str, ...], StrandedCounter]] = defaultdict(dict)
+        self.complete = True
         seen: set[DeviceId] = set()
+        budget = trial.view.budget()
         for name in sorted(refusals.texts):
-            self._visit(name, seen)
+            if budget():
+                self.complete = False
+                break
+            self._visit(name, seen, budget)
 
-    def _visit(self, name: str, seen: set[DeviceId]) -> None:
+    def _visit(self, name: str, seen: set[DeviceId], budget: Budget) -> None:
         view, demand = self._trial.view, self._demand
         node = view.ledger.nodes.get(name)
         if node is None:
@@ -67,7 +85,8 @@ class _Search:
         here: set[DeviceId] = set()
         for claim in demand.claims:
             for option in (option for request in claim.requests for option in request.options):
-                for account in view.extender.accounts(demand, node, (claim.label, option.name)):
+                request = (claim.label, option.name)
+                for account in view.extender.accounts(demand, node, request, budget, explains_selectors=False):
                     if account.device_id not in seen and account.code not in _NOT_MEANT:
                         here.add(account.device_id)
                         self._note(name, account.device_id, account.code)

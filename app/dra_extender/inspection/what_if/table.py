@@ -195,6 +195,9 @@ def _fill(found: Fill, width: int) -> Iterator[str]:
     for line in _reasons(found.reasons, width - len(_INDENT)):
         yield _INDENT + line
     yield from _stranded(found.stranded, width)
+    if found.stranded_in_part:
+        text = "not all nodes were looked at for what is stranded: the selectors take too long"
+        yield from _wrapped(text, _INDENT, width)
 
 
 def _stranded(found: Sequence[Stranded], width: int) -> Iterator[str]:

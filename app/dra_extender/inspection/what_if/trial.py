@@ -156,6 +156,10 @@ class Trial:
         """Where a pod stands that has a node, with its devices."""
         return running(pod, self._records(pod))
 
+    def monotonic(self) -> float:
+        """The clock of the trial, see Clock."""
+        return self._cluster.clock.monotonic()
+
     @property
     def judges_nodes(self) -> bool:
         """Whether node fit is judged; it is not where nodes or pods could not be read."""
