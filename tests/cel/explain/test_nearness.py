@@ -14,7 +14,11 @@ MEMORY = f'device.capacity["{DRIVER}"].memory'
 
 
 def gpu(memory: str = "40Gi", model: str = "a100", index: int = 1) -> DeviceActivation:
-    attributes = {"model": Attribute(string_value=model), "index": Attribute(int_value=index)}
+    attributes = {
+        "model": Attribute(string_value=model),
+        "index": Attribute(int_value=index),
+        "driverVersion": Attribute(version_value="11.4.0"),
+    }
     return prepare_device(DRIVER, attributes, {"memory": memory}, allow_multiple_allocations=False)
 
 
@@ -52,6 +56,11 @@ def test_of_two_devices_the_one_with_the_larger_amount_is_nearer() -> None:
         (f"4 <= {ATTRIBUTES}.index", ("index >= 1",)),
         (f'{ATTRIBUTES}.model == "h100" && {at_least("80Gi")}', ('model == "a100"', "memory >= 40Gi")),
         (f'{ATTRIBUTES}.model == "a100" && {at_least("80Gi")}', ("memory >= 40Gi",)),
+        (f'{ATTRIBUTES}.driverVersion.compareTo(semver("12.0.0")) >= 0', ("driverVersion >= 11.4.0",)),
+        (f'{ATTRIBUTES}.driverVersion.isGreaterThan(semver("12.0.0"))', ("driverVersion >= 11.4.0",)),
+        (f'{ATTRIBUTES}.driverVersion.isLessThan(semver("11.0.0"))', ("driverVersion <= 11.4.0",)),
+        (f'semver("11.0.0").isGreaterThan({ATTRIBUTES}.driverVersion)', ("driverVersion <= 11.4.0",)),
+        (f'{MEMORY}.isGreaterThan(quantity("40Gi"))', ("memory >= 40Gi",)),
     ],
 )
 def test_relaxed_expression_is_true_for_the_device_and_says_what_it_asks_for(

@@ -11,6 +11,7 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.quantity import Quantity
+from dra_extender.cel.runtime.semver import Semver
 from dra_extender.cel.runtime.values import Optional
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression
@@ -18,6 +19,8 @@ from dra_extender.cel.types import typed_ast
 
 _WEAKER: Final = {"_<_": "_<=_", "_<=_": "_<=_", "_>_": "_>=_", "_>=_": "_>=_", "_==_": "_==_"}
 _MIRRORED: Final = {"_<_": "_>_", "_<=_": "_>=_", "_>_": "_<_", "_>=_": "_<=_", "_==_": "_==_"}
+_METHODS: Final = {"isGreaterThan": "_>_", "isLessThan": "_<_"}
+"""Comparisons of quantities and versions by their methods."""
 _SYMBOLS: Final = {"_<=_": "<=", "_>=_": ">=", "_==_": "=="}
 _PLAIN: Final = (bool, int, float, str)
 
@@ -65,18 +68,23 @@ def _unmet(evaluation: Evaluation, item: ExplainedPart) -> Iterator[ExplainedPar
 def _weakened(evaluation: Evaluation, item: ExplainedPart) -> tuple[ast.SyntaxNode, str] | None:
     """The comparison with the value that the device has; None if it is no comparison of a value with a constant."""
     node = item.node
-    if not isinstance(node, ast.CallExpression) or node.function not in _WEAKER:
+    if not isinstance(node, ast.CallExpression):
         return None
-    left, right = compared_sides(operands(item))
-    symbol = _WEAKER[node.function]
+    function = _METHODS.get(node.function, node.function)
+    if function not in _WEAKER:
+        return None
+    sides = operands(item)
+    left, right = sides if node.function in _METHODS else compared_sides(sides)
+    symbol = _WEAKER[function]
     if not evaluation.is_open(left):
-        left, right, symbol = right, left, _WEAKER[_MIRRORED[node.function]]
+        left, right, symbol = right, left, _WEAKER[_MIRRORED[function]]
     value = _plain(evaluation.outcome(left).value)
     if evaluation.is_open(right) or evaluation.outcome(left).error is not None:
         return None
-    if isinstance(value, Quantity):
-        text = quantity_text(value.nano)
-        literal: ast.SyntaxNode = _call("quantity", None, _literal(text))
+    if isinstance(value, Quantity | Semver):
+        text = quantity_text(value.nano) if isinstance(value, Quantity) else value.text
+        maker = "quantity" if isinstance(value, Quantity) else "semver"
+        literal: ast.SyntaxNode = _call(maker, None, _literal(text))
         compared: ast.SyntaxNode = _call(symbol, None, _call("compareTo", left.node, literal), _literal(0))
     elif type(value) in _PLAIN:
         text = f'"{value}"' if isinstance(value, str) else str(value).lower()

@@ -212,6 +212,7 @@ REASONS: Final = (
         asks_anew(lambda scene: f'{of(scene, "driverVersion")}.compareTo(semver("11.4.0")) >= 0'),
         reasons=NO_MATCH,
         tells=("11.4.0", "12.0.0"),
+        next="ask for driverVersion >= 11.4.0",
     ),
     Reason(
         "second condition",
