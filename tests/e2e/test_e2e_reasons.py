@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from tests.support.e2e.reasons.asking import ask_why, check_report, expected_text, message_of
 from tests.support.e2e.reasons.case import WAITING, Reason
+from tests.support.e2e.reasons.claims import release_kept_claims
 from tests.support.e2e.reasons.every import REASONS
 from tests.support.e2e.scene import SECONDS, Scene
 from tests.support.e2e.workloads import clear_groups
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.e2e
 async def place(scene: Scene) -> AsyncIterator[Scene]:
     """The scene of one reason; reasons may have PodGroups."""
     yield scene
+    await release_kept_claims(scene)
     await clear_groups(scene)
 
 

@@ -272,6 +272,7 @@ REASONS: Final = (
         cause=Cause.CLAIMS,
         reasons=(("TOO_MANY_DEVICES", 1),),
         tells=("33", "32"),
+        said_in_tree=None,
     ),
     Reason(
         "all devices and one is held",

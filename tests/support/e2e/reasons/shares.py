@@ -319,5 +319,6 @@ REASONS: Final = (
         republished(device("gpu-1")),
         reasons=(("POOL_INVALID", 1),),
         tells=("gpu-0",),
+        said_in_tree="invalid resource pools were encountered",
     ),
 )
