@@ -232,8 +232,7 @@ def _reason(
 
 
 def _nodes_by_text(texts: Mapping[str, str]) -> Mapping[str, list[str]]:
-    """By name, as filter looks at nodes in an order that depends on the pod."""
     nodes: dict[str, list[str]] = {}
-    for node in sorted(texts):
-        nodes.setdefault(texts[node], []).append(node)
+    for node, text in texts.items():
+        nodes.setdefault(text, []).append(node)
     return nodes

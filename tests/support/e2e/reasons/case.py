@@ -24,10 +24,10 @@ class Reason:
     """`build` makes the pod WAITING wait; `end` does what `why` names as the next step, and the pod is bound.
 
     `reasons` are (code, nodes) of the nodes that do not fit, as `why` has them.  `tells` are texts somewhere in its answer, `next`
-    is its next step; empty, where it knows none and a person has to find one.  In these texts `{ns}`, `{driver}` and `{node}`
-    stand for the namespace, the driver and the node `a`.  `said` is in the message of the condition PodScheduled, if it has one;
-    otherwise it is made of `reasons`.  `event` is in an Event of the service.  `only_here` says why a cluster with the in-tree
-    scheduler does not have the case; `said_in_tree` is in the message of the condition there.
+    is its next step (one of those between ` | `); empty, where it knows none and a person has to find one.  In these texts `{ns}`,
+    `{driver}` and `{node}` stand for the namespace, the driver and the node `a`.  `said` is in the message of the condition
+    PodScheduled, if it has one; otherwise it is made of `reasons`.  `event` is in an Event of the service.  `only_here` says why a
+    cluster with the in-tree scheduler does not have the case; `said_in_tree` is in the message of the condition there.
     """
 
     name: str

@@ -208,7 +208,11 @@ async def name_twice(scene: Scene) -> None:
 REASONS: Final = (
     Reason("device held", held, ends(HOLDER), reasons=(("IN_USE", 1),), tells=("{ns}/holder",), next="end {ns}/holder"),
     Reason(
-        "devices held on two nodes", held_on_two_nodes, ends("first"), reasons=(("IN_USE", 2),), next="end {ns}/first"
+        "devices held on two nodes",
+        held_on_two_nodes,
+        ends("first"),
+        reasons=(("IN_USE", 2),),
+        next="end {ns}/first | end {ns}/second",
     ),
     Reason("both devices held", both_held, ends("first", "second"), reasons=(("IN_USE", 1),)),
     Reason(
