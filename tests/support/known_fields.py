@@ -6,11 +6,14 @@ import typing
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin
 
-from dra_extender.validation.known_fields import KINDS, LIST, MAP
+from dra_extender.validation.known_fields import BOOLEAN, INTEGER, KINDS, LIST, MAP, STRING
 from kubernetes.aio.client import models
 from pydantic import BaseModel
 
 FILE: Final = Path(__file__).parents[2] / "app" / "dra_extender" / "validation" / "known_fields.json"
+
+
+_PLAIN: Final[dict[Any, str]] = {str: STRING, int: INTEGER, bool: BOOLEAN}
 
 
 def table() -> dict[str, dict[str, str]]:
@@ -40,8 +43,9 @@ def _type_name(annotation: Any, waiting: list[type[BaseModel]]) -> str:
         return _type_name(inner[0], waiting) if len(inner) == 1 else ""
     if origin in (list, dict, typing.Annotated):
         inside = _type_name(get_args(annotation)[1 if origin is dict else 0], waiting)
-        prefix = {list: LIST, dict: MAP}.get(origin, "")
-        return prefix + inside if inside else ""
+        return {list: LIST, dict: MAP}.get(origin, "") + inside
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         waiting.append(annotation)
         return annotation.__name__

@@ -1,7 +1,7 @@
-"""Which fields the objects of Kubernetes 1.37 have, at any depth: whatever else a manifest says has no effect.
+"""Which fields the objects of Kubernetes 1.37 have, at any depth, and of which shape their values are.
 
 `known_fields.json` is written from the Kubernetes client (`python -m tests.support.known_fields`).  It has the types by name, and
-of each type the fields: the type of its value, `[]` before it for a list, `{}` for a mapping, nothing for a plain value.
+of each type the fields: the type of its value, `[]` before it for a list, `{}` for a mapping; nothing for a value of any shape.
 """
 
 import difflib
@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.manifests.documents import FieldPath
+from dra_extender.manifests.problems import shown
 
 KINDS: Final[Mapping[str, str]] = {
     "Node": "V1Node",
@@ -32,6 +33,18 @@ KINDS: Final[Mapping[str, str]] = {
 """The type of each kind of manifest."""
 LIST: Final = "[]"
 MAP: Final = "{}"
+STRING: Final = "string"
+INTEGER: Final = "integer"
+BOOLEAN: Final = "boolean"
+_OBJECT: Final[tuple[str, tuple[type, ...]]] = ("a mapping of fields", (dict,))
+_SHAPES: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
+    LIST: ("a list", (list,)),
+    MAP: _OBJECT,
+    # A quantity is a string of the API that people write as a number, too.
+    STRING: ("a text", (str, int, float)),
+    INTEGER: ("a whole number", (int,)),
+    BOOLEAN: ("true or false", (bool,)),
+}
 _DRAFTED: Final[Mapping[str, tuple[str, ...]]] = {
     # Drafts of KEP-5729 and releases before 1.37.
     "V1PodSpec": ("workloadRef",),
@@ -48,19 +61,25 @@ _DRAFTED: Final[Mapping[str, tuple[str, ...]]] = {
 Fields = Mapping[str, str]
 
 
-class UnknownField(NamedTuple):
-    """A field that the API does not have, and what was meant, or which fields there are."""
+class WrongField(NamedTuple):
+    """A field that the API does not have, or that has another shape there, and what was expected."""
 
     path: FieldPath
     sentence: str
 
 
-def unknown_fields(kind: str, value: Any) -> Iterator[UnknownField]:
-    """The fields of a manifest that no API server knows."""
+def wrong_fields(kind: str, value: Any) -> Iterator[WrongField]:
+    """The fields of a manifest that no API server knows, and values that it cannot read; null is as good as nothing."""
     yield from _below(KINDS[kind], value, ())
 
 
-def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[UnknownField]:
+def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[WrongField]:
+    wanted, types = _SHAPES.get(type_name[:2] if type_name[:2] in (LIST, MAP) else type_name, _OBJECT)
+    if value is None or not type_name:
+        return
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        yield WrongField(path, f"expected {wanted}, got {shown(value)}")
+        return
     if type_name.startswith(LIST):
         for index, item in enumerate(value if isinstance(value, list) else ()):
             yield from _below(type_name.removeprefix(LIST), item, (*path, index))
@@ -69,14 +88,14 @@ def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[UnknownField
         for name, item in value.items() if isinstance(value, dict) else ():
             yield from _below(type_name.removeprefix(MAP), item, (*path, name))
         return
-    if not type_name or not isinstance(value, dict):
+    if not isinstance(value, dict):
         return
     fields = _fields()[type_name]
     for name, item in value.items():
         if name in fields:
             yield from _below(fields[name], item, (*path, name))
         else:
-            yield UnknownField((*path, name), _sentence(name, fields))
+            yield WrongField((*path, name), _sentence(name, fields))
 
 
 def _sentence(name: str, fields: Fields) -> str:

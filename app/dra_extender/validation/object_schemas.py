@@ -23,7 +23,7 @@ from dra_extender.validation.field_types import (
     Subdomain,
     each_once,
 )
-from dra_extender.validation.known_fields import unknown_fields
+from dra_extender.validation.known_fields import wrong_fields
 from dra_extender.validation.names import is_extended_resource
 from dra_extender.validation.pool_schemas import SliceSpecFields
 from dra_extender.validation.slice_schemas import TaintFields
@@ -359,6 +359,6 @@ def schema_problems(kind: str, value: Mapping[str, Any]) -> Iterator[SchemaProbl
             sentence = unknown_field(model, path) if unknown else sentence_of(error, {**YAML_TYPES, **EXPECTED})
             found.add(path)
             yield SchemaProblem(path, sentence, error["type"] == INVALID_EXPRESSION)
-    for path, sentence in unknown_fields(kind, value):
+    for path, sentence in wrong_fields(kind, value):
         if path not in found:
             yield SchemaProblem(path, sentence)
