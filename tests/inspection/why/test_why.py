@@ -314,3 +314,15 @@ def test_nodes_are_not_judged_where_nodes_or_pods_could_not_be_read(made: MadeCl
     for absent in ("nodes", "pods"):
         by_kind = {kind: found for kind, found in cluster.by_kind.items() if kind != absent}
         assert ClusterView(ClusterObjects(cluster.origin, by_kind)).node_fit is None
+
+
+def test_no_more_pods_are_ended_than_necessary_where_two_are_not_enough(made: MadeCluster) -> None:
+    made.nodes("n1")
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(5)))
+    for number in range(5):
+        made.running(f"old-{number}", "n1", f"gpu-{number}", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu", count=3))
+
+    ends = [each.text for each in asked(made, "train").next if each.text.startswith("end ")]
+
+    assert ends == ["end ml/old-0, ml/old-1, ml/old-2"]

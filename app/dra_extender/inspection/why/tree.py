@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Final
 
-from dra_extender.inspection.holders import age_text, printable
+from dra_extender.inspection.holders import age_text, clock_text, printable
 from dra_extender.inspection.why.device_lines import device_lines, gap_line, place_of
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
@@ -35,7 +35,7 @@ def _lines(report: WhyReport, width: int) -> Iterator[str]:
     yield from _reported(report, width)
     yield from labelled(report.beside, report.origin.taken_at, width)
     if report.gang is not None:
-        yield from _gang(report.gang, report.origin.taken_at, width)
+        yield from _gang(report.gang, width)
     for awaited in report.awaited:
         yield from _awaited(awaited, report, width)
     for branch in report.branches:
@@ -97,15 +97,15 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
         yield gap_line(reason.pool)
 
 
-def _gang(gang: GangReport, now: float, width: int) -> Iterator[str]:
+def _gang(gang: GangReport, width: int) -> Iterator[str]:
     states = [each.state.value for each in gang.members]
     names = [_names(each.names) for each in gang.members]
     columns = max(map(len, states), default=0), min(_NAMES_COLUMN, max(map(len, names), default=0))
     for place, (each, state, name) in enumerate(zip(gang.members, states, names, strict=True)):
         mark = "└" if place == len(gang.members) - 1 else "├"
         where = f"on {_names(tuple(dict.fromkeys(each.nodes)))}" if each.nodes else ""
-        until = "" if each.until is None else f" for {age_text(max(0.0, each.until - now))}"
-        text = "  ".join(part for part in (each.text, where + until) if part)
+        until = "" if each.until is None else f"until {clock_text(each.until)}"
+        text = " ".join(part for part in (each.text, where, until) if part)
         yield from beside_label(f"{mark} {state:<{columns[0]}}  {name:<{columns[1]}}  ", [text], width)
 
 

@@ -1,0 +1,64 @@
+"""The plan of a gang where the running extender holds devices for some of its members already."""
+
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.why.report import MemberState
+from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.why.why import why
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.scheduling.hold_report import FORMAT, HeldClaim, HeldNode, HoldReport
+
+from tests.controlplane.objects import DRIVER, device, device_class, pod_group, request
+from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster
+
+
+def held(pod: str, gpu: str) -> HeldClaim:
+    """A GPU of n1 that the extender holds for this member."""
+    return HeldClaim(
+        claim_uid=f"uid-resourceclaim-{NAMESPACE}-claim-{pod}",
+        claim=f"claim-{pod}",
+        namespace=NAMESPACE,
+        pods=((f"{NAMESPACE}/{pod}", f"uid-pod-{NAMESPACE}-{pod}"),),
+        until=NOW + 25,
+        nominated=False,
+        nodes=(HeldNode(node="n1", devices=(DeviceHolding(driver=DRIVER, pool="n1", device=gpu),)),),
+    )
+
+
+def view() -> ClusterView:
+    made = MadeCluster()
+    made.nodes("n1", "n2")
+    made.add(device_class("gpu"), pod_group("team", NAMESPACE, min_count=3))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.gpus("n2", device("gpu-0"))
+    for number in range(3):
+        made.pod(f"train-{number}", request("gpu", "gpu"), schedulingGroup={"podGroupName": "team"})
+    made.running("old", "n2", "gpu-0", request("gpu", "gpu"))
+    found = made.cluster()
+    report = HoldReport(format=FORMAT, taken_at=NOW, holds=(held("train-0", "gpu-0"), held("train-1", "gpu-1")))
+    return ClusterView(ClusterObjects(found.origin, found.by_kind, holds=report))
+
+
+def test_members_whose_devices_are_held_have_their_node_and_the_end_of_the_hold() -> None:
+    gang = why(view(), NAMESPACE, "train-2").gang
+
+    assert gang is not None
+    (placed, blocked) = gang.members
+    assert (placed.state, placed.names, placed.nodes) == (MemberState.PLACED, ("train-0", "train-1"), ("n1", "n1"))
+    assert placed.until == NOW + 25
+    assert (blocked.state, blocked.names) == (MemberState.BLOCKED, ("train-2",))
+    assert (gang.placed, gang.total, gang.min_count) == (2, 3, 3)
+
+
+def test_tree_says_where_and_until_when_devices_are_held_and_what_lets_the_gang_fit() -> None:
+    lines = tree(why(view(), NAMESPACE, "train-2")).splitlines()
+
+    assert "├ ok       train-0..1  held on n1 until 09:47:05Z" in lines
+    assert "  next  end ml/old  ok, the gang fits" in lines
+
+
+def test_what_is_held_stays_held_after_an_answer() -> None:
+    asked = view()
+    before = [why(asked, NAMESPACE, f"train-{number}") for number in range(3)]
+    assert len(asked.ledger.holds) == 2
+    assert [why(asked, NAMESPACE, f"train-{number}") for number in range(3)] == before
