@@ -9,8 +9,9 @@ from dra_extender.model.resource_claim import FINALIZER
 
 from tests.bench.rows import BenchError, Goal, Row, compare
 from tests.bench.scale import Scale
+from tests.bench.see_worker import ADDED, TEMPLATE
 from tests.controlplane.extender import REPOSITORY
-from tests.controlplane.objects import consumption, counter_set, device, device_class, request
+from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_claim_template
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 AREA: Final = "see"
@@ -18,6 +19,7 @@ DEVICES: Final = 4
 HELD: Final = 3
 CPU_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 1.0
+FILL_SECONDS: Final = 10.0
 READ_MEGABYTES: Final = 40.0
 _WITHIN: Final = Goal("<=", 1.0)
 _AT_LEAST: Final = Goal(">=", 1.0)
@@ -53,6 +55,15 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
         ),
         compare(
             AREA,
+            f"{what}: what-if with {ADDED} nodes more, {found[0]['copies']} copies of a pod placed, beside reading the file",
+            "s of CPU",
+            [(each["fill"], FILL_SECONDS) for each in found],
+            "goal",
+            goal=_WITHIN,
+            details={"nodes with something stranded": found[0]["stranded"]},
+        ),
+        compare(
+            AREA,
             f"{what}: reading the file",
             "MB/s",
             [(each["megabytes"] / each["reading"], READ_MEGABYTES) for each in found],
@@ -75,6 +86,7 @@ def _cluster(nodes: int) -> MadeCluster:
             made.running(f"pod-{index:05}-{part}", name, f"mig-{part}", request("gpu", "gpu"))
             made.objects["resourceclaims"][-1]["metadata"]["finalizers"] = [FINALIZER]
     made.pod(_WAITING, request("gpu", "gpu"))
+    made.add(resource_claim_template(TEMPLATE, NAMESPACE, request("gpu", "gpu", allocationMode="ExactCount")))
     return made
 
 
@@ -91,6 +103,8 @@ async def _asked(file: Path, nodes: int) -> dict[str, Any]:
         raise BenchError(f"why over a snapshot: another answer than expected: {found['answer'][:500]}")
     if found["verdict"] != "sound" or found["rows"] != nodes * DEVICES:
         raise BenchError(f"over a snapshot: {found['rows']} rows of devices, and {found['findings'][:500]}")
+    if not 0 < found["copies"] < ADDED * DEVICES or found["stranded"] != nodes + ADDED:
+        raise BenchError(f"what-if over a snapshot: {found['copies']} copies, {found['stranded']} nodes with a rest")
     if f"{nodes * HELD} of {nodes * DEVICES} devices in use" not in found["used"]:
         raise BenchError(f"usage over a snapshot: another answer than expected: {found['used'][:500]}")
     return found

@@ -1,10 +1,13 @@
-"""Reads a snapshot and asks why a pod waits, and what audit, devices and usage say; prints seconds of CPU as JSON."""
+"""Reads a snapshot and asks why a pod waits, what audit, devices and usage say, and how many more of a pod would fit beside more
+nodes; prints seconds of CPU as JSON."""
 
+import asyncio
 import gzip
 import json
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 from dra_extender.inspection.audit_report import audit_report
 from dra_extender.inspection.audit_tree import audit_tree
@@ -14,8 +17,14 @@ from dra_extender.inspection.devices_table import devices_csv
 from dra_extender.inspection.snapshot_file import read_snapshot
 from dra_extender.inspection.usage import usage_report
 from dra_extender.inspection.usage_tree import usage_tree
+from dra_extender.inspection.what_if.changes import Changes, NodeCopies
+from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
+
+ADDED: Final = 100
+"""Nodes that a trial adds before it counts how many more of a pod fit."""
+TEMPLATE: Final = "one"
 
 
 def main() -> int:
@@ -37,6 +46,9 @@ def main() -> int:
     listed = time.process_time()
     usage = usage_tree(usage_report(view))
     summed = time.process_time()
+    added = Changes(added=[NodeCopies(next(iter(view.ledger.nodes)), ADDED)])
+    filled_up = asyncio.run(what_if(objects, added, (namespace, TEMPLATE))).fill
+    tried = time.process_time()
     found = {
         "megabytes": len(gzip.decompress(path.read_bytes())) / 1e6,
         "reading": read - started,
@@ -52,6 +64,9 @@ def main() -> int:
         "rows": rows,
         "usage": summed - listed,
         "used": usage,
+        "fill": tried - summed,
+        "copies": 0 if filled_up is None else filled_up.copies,
+        "stranded": 0 if filled_up is None else len(filled_up.stranded),
     }
     sys.stdout.write(json.dumps(found))
     return 0
