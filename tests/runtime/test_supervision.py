@@ -159,6 +159,15 @@ ALLOWED = {
     ("api/receive.py", "create_task"): "its failure is one of the event loop's, which are counted",
     ("cli/demo_stories.py", "create_task"): "a command that a person runs and sees end",
     ("service/policy_reloader.py", "to_thread"): "awaited at once",
+    ("recording/recorder.py", "to_thread"): "awaited at once",
+    ("recording/replay.py", "ensure_future"): "awaited by the command, which reports how each call ended",
+    ("page/application.py", "run_in_executor"): "awaited at once",
+    ("page/application.py", "create_task"): "awaited at once",
+    (
+        "page/server.py",
+        "create_task",
+    ): "awaited at the end; what it fails to read is on the page, with the age of the data",
+    ("page/sources.py", "to_thread"): "awaited at once",
     ("simulator/apiserver/cluster.py", "create_task"): "the demo's cluster, not the service's",
 }
 

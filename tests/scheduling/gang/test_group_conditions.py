@@ -299,7 +299,7 @@ async def test_the_claim_of_a_group_that_is_gone_is_released() -> None:
     world = attachable()
     await world.abandoned("a")
     world.report("Failed")
-    world.delete(StoredKind.POD_GROUP, GROUP)
+    world.end_group(GROUP)
     assert world.reserved() == [TEAM]
     await pass_by(world, 2 * GRACE)
     assert (world.devices("shared"), world.reserved()) == ([], [])

@@ -120,7 +120,7 @@ async def test_members_are_bound_on_the_claim_and_released_with_the_group() -> N
     (claim,) = world.made("gpu")
     await world.bound("p0", "p1")
     assert world.reserved(claim) == [f"podgroups/{GROUP}"]
-    world.cluster.store.delete(Key(StoredKind.POD_GROUP, "default", GROUP))
+    world.end_group(GROUP)
     world.manage_without_gate()
     world.sync()
     await pass_by(world, RECLAIM_GRACE)
@@ -145,7 +145,7 @@ async def test_reservations_of_a_group_that_is_gone_end_without_this_work_but_no
     await world.work()
     (claim,) = world.made("gpu")
     await world.bound("p0")
-    world.cluster.store.delete(Key(StoredKind.POD_GROUP, "default", GROUP))
+    world.end_group(GROUP)
     world.cluster.store.delete(Key(StoredKind.POD, "default", "p0"))
     world.sync()
     await world.extender.group_claims.stop()
@@ -221,7 +221,7 @@ async def test_a_group_made_anew_under_its_name_gets_another_claim() -> None:
     world = a_world(pods=0)
     await world.work()
     (before,) = world.made("gpu")
-    world.cluster.store.delete(Key(StoredKind.POD_GROUP, "default", GROUP))
+    world.end_group(GROUP)
     world.group(GPU)
     await world.work()
     (after,) = {*world.made("gpu")} - {before}
@@ -308,7 +308,7 @@ async def test_a_protected_group_goes_once_no_pod_of_it_is_active() -> None:
     world = a_world(pods=1)
     await world.work()
     world.edit_group(lambda group: group["metadata"].update(finalizers=["example.com/other", PROTECTION_FINALIZER]))
-    world.cluster.store.delete(Key(StoredKind.POD_GROUP, "default", GROUP))
+    world.delete(StoredKind.POD_GROUP, GROUP)
     await world.work()
     assert (
         PROTECTION_FINALIZER
