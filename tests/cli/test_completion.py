@@ -58,8 +58,13 @@ def test_kubectl_is_answered_in_its_protocol_by_the_installed_program() -> None:
 
 
 ASK = {
-    Shell.BASH: "COMP_WORDS=({words}); COMP_CWORD={last}; _kubectl_dra; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-    Shell.FISH: "complete --do-complete '{line}' | string split -f1 \\t",
+    Shell.BASH: "source {file}; COMP_WORDS=({words}); COMP_CWORD={last}; _kubectl_dra; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+    Shell.FISH: "source {file}; complete --do-complete '{line}' | string split -f1 \\t; true",
+    # The functions of zsh's completion system exist in an interactive shell alone.
+    Shell.ZSH: (
+        'compdef() {{ }}; _describe() {{ for each in $candidates; print -r -- "${{each%%:*}}" }}; '
+        "source {file}; words=({words}); CURRENT={last}+1; _kubectl_dra"
+    ),
 }
 
 
@@ -74,10 +79,10 @@ def test_shell_with_the_script_completes_the_program(shell: Shell, line: str, fo
     file = tmp_path / "completion"
     file.write_text(script(shell, "kubectl-dra"))
     words = ["kubectl-dra", *line.split()]
-    ask = ASK[shell].format(words=" ".join(words), last=len(words) - 1, line=" ".join(words))
+    ask = ASK[shell].format(file=file, words=" ".join(words), last=len(words) - 1, line=" ".join(words))
     path = f"{PROGRAMS}:/usr/bin:/bin"
     done = subprocess.run(
-        [program, "-c", f"source {file}; {ask}"],
+        [program, "-c", ask],
         env={"PATH": path, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
