@@ -11,7 +11,7 @@ from dra_extender.page.query import ListPart, part_of
 from dra_extender.page.reports import Reports
 
 STEP_SECONDS: Final = 0.15
-"""CPU time after which one answer looks for no further steps; the next answer goes on where it ended."""
+"""CPU time of an answer, the tree of a pod included, after which it looks for no further steps; the next answer goes on."""
 ROWS: Final = 100
 """Causes on one page."""
 _STEPS: Final = 2
@@ -66,11 +66,11 @@ def pending_pods(
         UnknownPodError: there is no such pod.
         QueryError: there is no such page.
     """
+    end = cpu_time() + STEP_SECONDS
     opened = "" if pod is None else "/".join(pod)
     lines = "" if pod is None else tree(reports.why(*pod), _WIDTH)
     report = reports.waiting(round_number)
     part = part_of(len(report.causes), ROWS, page)
-    end = cpu_time() + STEP_SECONDS
     rows = []
     for cause in part.of(report.causes):
         key = _key(cause.oldest)
