@@ -6,7 +6,7 @@ from dra_extender.inspection.why.report import Cause
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PODS
-from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, Step, change_node, ends, hold
+from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, Step, change_node, ends, hold, pod_anew
 from tests.support.e2e.scene import Scene
 
 _RACK: Final = "example.com/rack"
@@ -47,10 +47,6 @@ async def tainted_node(scene: Scene) -> None:
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def untaint(scene: Scene) -> None:
-    await change_node(scene, {"spec": {"taints": None}})
-
-
 async def cordoned(scene: Scene) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await change_node(scene, {"spec": {"unschedulable": True}})
@@ -60,10 +56,6 @@ async def cordoned(scene: Scene) -> None:
 
 async def uncordon(scene: Scene) -> None:
     await change_node(scene, {"spec": {"unschedulable": None, "taints": None}})
-
-
-async def label(scene: Scene) -> None:
-    await change_node(scene, {"metadata": {"labels": {_RACK: "1"}}})
 
 
 async def remove_gates(scene: Scene) -> None:
@@ -100,8 +92,9 @@ REASONS: Final = (
     Reason(
         "processors",
         processors,
-        ends("large"),
+        pod_anew(cpu="900m"),
         cause=Cause.NODES,
+        next="ask for 900m of cpu",
         said="1 Insufficient cpu",
         tells=("Insufficient cpu",),
         said_in_tree="1 Insufficient cpu",
@@ -109,8 +102,9 @@ REASONS: Final = (
     Reason(
         "tainted node",
         tainted_node,
-        untaint,
+        pod_anew(tolerations=[{**_TAINT, "operator": "Equal"}]),
         cause=Cause.NODES,
+        next="tolerate example.com/upkeep=today:NoSchedule",
         said="untolerated taint",
         tells=("untolerated taint",),
         said_in_tree="untolerated taint",
@@ -120,6 +114,7 @@ REASONS: Final = (
         cordoned,
         uncordon,
         cause=Cause.NODES,
+        next="uncordon {node}",
         said="1 node(s) were unschedulable",
         tells=("unschedulable",),
         said_in_tree="1 node(s) were unschedulable",
@@ -127,8 +122,9 @@ REASONS: Final = (
     Reason(
         "node selector",
         with_device(nodeSelector={_RACK: "1"}),
-        label,
+        pod_anew(),
         cause=Cause.NODES,
+        next="ask for no node selector and no node affinity",
         said="didn't match Pod's node affinity/selector",
         tells=("node affinity/selector",),
         said_in_tree="didn't match Pod's node affinity/selector",
@@ -165,6 +161,7 @@ REASONS: Final = (
         device_of_a_tainted_node,
         ends(HOLDER),
         cause=Cause.NODES,
+        next="end {ns}/holder",
         said="untolerated taint",
         tells=("untolerated taint",),
         said_in_tree="untolerated taint",

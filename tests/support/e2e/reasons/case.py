@@ -75,6 +75,17 @@ async def forget(scene: Scene) -> None:
         await api.wait_for(lambda: _gone(scene, RESOURCE_CLAIMS, WANTED), SECONDS, "the claim is gone")
 
 
+def pod_anew(**fields: Any) -> Step:
+    """The step that creates the pod again with these fields of its spec, and with the same claim."""
+
+    async def end(scene: Scene) -> None:
+        await scene.delete_pod(WAITING)
+        await scene.api.wait_for(lambda: _gone(scene, PODS, WAITING), SECONDS, "the pod is gone")
+        await scene.pod(WAITING, claim=WANTED, **fields)
+
+    return end
+
+
 async def _gone(scene: Scene, resource: Any, name: str) -> bool:
     return all(each["metadata"]["name"] != name for each in await scene.api.list(resource, scene.name))
 

@@ -8,7 +8,7 @@ from dra_extender.inspection.why.report import Cause
 from tests.controlplane.objects import device
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, attachable
-from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, ends, hold
+from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, ends, hold, pod_anew
 from tests.support.e2e.scene import SECONDS, Scene
 from tests.support.e2e.workloads import create_group, member
 
@@ -171,6 +171,7 @@ REASONS: Final = (
         make_claim,
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_MISSING", 1),),
+        next="create ResourceClaim {ns}/wanted",
         tells=("{ns}/wanted",),
         event=("{ns}/wanted",),
         said_in_tree=None,
@@ -182,6 +183,7 @@ REASONS: Final = (
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_NOT_CREATED", 1),),
         tells=("template wanted",),
+        next="create ResourceClaimTemplate {ns}/wanted",
         said_in_tree=None,
     ),
     Reason(
@@ -190,6 +192,7 @@ REASONS: Final = (
         replace_deleted_claim,
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_DELETING", 1),),
+        next="create the claim again once it is gone",
         said_in_tree=None,
     ),
     Reason(
@@ -198,15 +201,17 @@ REASONS: Final = (
         make_room,
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_FULLY_RESERVED", 1),),
+        next="end a pod that uses the claim",
         said_in_tree=None,
     ),
     Reason(
         "claim on a full node",
         claim_on_a_full_node,
-        ends("filler"),
+        pod_anew(cpu="100m"),
         cause=Cause.NODES,
         said='1 Insufficient cpu, 1 node(s): claim "gpu" is allocated for another node',
         tells=("Insufficient cpu",),
+        next="ask for 100m of cpu",
         said_in_tree="Insufficient cpu",
     ),
     Reason(
@@ -216,6 +221,7 @@ REASONS: Final = (
         cause=Cause.CONDITIONS,
         said="",
         tells=(ATTACHED, "fabric/gpu-0"),
+        next="wait; check driver {driver}",
         event=(f"waits for {ATTACHED}",),
         said_in_tree=None,
     ),

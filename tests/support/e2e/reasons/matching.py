@@ -246,6 +246,7 @@ REASONS: Final = (
         cause=Cause.CLAIMS,
         reasons=(("SELECTOR_FAILED", 1),),
         tells=(".string",),
+        next="correct the selector",
         said_in_tree=None,
     ),
     Reason(

@@ -14,6 +14,7 @@ from tests.support.e2e.reasons.case import (
     ask_anew,
     asks_anew,
     ends,
+    forget,
     hold,
     of,
 )
@@ -66,8 +67,16 @@ async def tainted_by_rule(scene: Scene) -> None:
     await ask(scene)
 
 
-async def delete_rule(scene: Scene) -> None:
+async def tolerate_rule(scene: Scene) -> None:
+    await tolerate(scene)
+    await scene.wait_until_bound(WAITING)
     await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
+
+
+async def without_constraints(scene: Scene) -> None:
+    await forget(scene)
+    await scene.api.create(RESOURCE_CLAIMS, two_requests(scene))
+    await scene.pod(WAITING, claim=WANTED)
 
 
 async def tolerate(scene: Scene) -> None:
@@ -214,7 +223,13 @@ REASONS: Final = (
         reasons=(("IN_USE", 2),),
         next="end {ns}/first | end {ns}/second",
     ),
-    Reason("both devices held", both_held, ends("first", "second"), reasons=(("IN_USE", 1),)),
+    Reason(
+        "both devices held",
+        both_held,
+        ends("first", "second"),
+        reasons=(("IN_USE", 1),),
+        next="end {ns}/first, {ns}/second",
+    ),
     Reason(
         "taint",
         tainted,
@@ -231,7 +246,13 @@ REASONS: Final = (
         reasons=(("TAINTED", 1),),
         next="tolerate example.com/broken=yes:NoExecute",
     ),
-    Reason("taint of a rule", tainted_by_rule, delete_rule, reasons=(("TAINTED", 1),)),
+    Reason(
+        "taint of a rule",
+        tainted_by_rule,
+        tolerate_rule,
+        reasons=(("TAINTED", 1),),
+        next="tolerate example.com/broken=yes:NoSchedule",
+    ),
     Reason(
         "counters",
         counters,
@@ -299,16 +320,18 @@ REASONS: Final = (
     Reason(
         "two NUMA nodes",
         two_numa_nodes,
-        republished(*(device(f"gpu-{n}", attributes={"numa": 1}) for n in range(2))),
+        without_constraints,
         reasons=(("CONSTRAINT", 1),),
         tells=("numa",),
+        next="do without matchAttribute {driver}/numa",
     ),
     Reason(
         "one NUMA node",
         one_numa_node,
-        republished(*(device(f"gpu-{n}", attributes={"numa": n}) for n in range(2))),
+        without_constraints,
         reasons=(("CONSTRAINT", 1),),
         tells=("numa",),
+        next="do without distinctAttribute {driver}/numa",
     ),
     Reason(
         "one device for two requests",
@@ -316,7 +339,13 @@ REASONS: Final = (
         republished(*(device(f"gpu-{n}") for n in range(2))),
         reasons=(("COMBINATION", 1),),
     ),
-    Reason("half a pool", half_a_pool, other_half, reasons=(("POOL_INCOMPLETE", 1),)),
+    Reason(
+        "half a pool",
+        half_a_pool,
+        other_half,
+        reasons=(("POOL_INCOMPLETE", 1),),
+        next="wait; check driver {driver}, which publishes the other slices",
+    ),
     Reason(
         "device name twice in a pool",
         name_twice,
