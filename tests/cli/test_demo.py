@@ -89,7 +89,7 @@ def test_demo_runs_the_service_with_its_shipped_defaults() -> None:
         return []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dra_extender.cli.commands.demo.play", not_played)
+        patch.setattr("dra_extender.cli.demo_stories.play", not_played)
         assert CliRunner().invoke(app, ["demo", "01"]).exit_code == 0
     (settings,) = chosen
     assert settings.model_copy(update={"server": Settings().server}) == Settings()
