@@ -80,17 +80,17 @@ def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[WrongField]:
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         yield WrongField(path, f"expected {wanted}, got {shown(value)}")
         return
-    if type_name.startswith(LIST):
-        for index, item in enumerate(value if isinstance(value, list) else ()):
+    if isinstance(value, list):
+        for index, item in enumerate(value):
             yield from _below(type_name.removeprefix(LIST), item, (*path, index))
-        return
-    if type_name.startswith(MAP):
-        for name, item in value.items() if isinstance(value, dict) else ():
+    elif type_name.startswith(MAP):
+        for name, item in value.items():
             yield from _below(type_name.removeprefix(MAP), item, (*path, name))
-        return
-    if not isinstance(value, dict):
-        return
-    fields = _fields()[type_name]
+    elif isinstance(value, dict):
+        yield from _of_fields(_fields()[type_name], value, path)
+
+
+def _of_fields(fields: Fields, value: Mapping[str, Any], path: FieldPath) -> Iterator[WrongField]:
     for name, item in value.items():
         if name in fields:
             yield from _below(fields[name], item, (*path, name))
