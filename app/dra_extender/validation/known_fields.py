@@ -83,11 +83,12 @@ def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[WrongField]:
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _below(type_name.removeprefix(LIST), item, (*path, index))
-    elif type_name.startswith(MAP):
+    elif isinstance(value, dict):
+        if not type_name.startswith(MAP):
+            yield from _of_fields(_fields()[type_name], value, path)
+            return
         for name, item in value.items():
             yield from _below(type_name.removeprefix(MAP), item, (*path, name))
-    elif isinstance(value, dict):
-        yield from _of_fields(_fields()[type_name], value, path)
 
 
 def _of_fields(fields: Fields, value: Mapping[str, Any], path: FieldPath) -> Iterator[WrongField]:
