@@ -34,7 +34,7 @@ async def pods(scene: Scene) -> tuple[list[Object], list[Object]]:
 async def placed(scene: Scene, bound: int, waiting: int) -> bool:
     """Whether so many pods are bound, and so many wait with a reason of ours."""
     ready, rest = await pods(scene)
-    told = [each for each in rest if "request gpu: matching devices are in use" in reason(each)]
+    told = [each for each in rest if 'request "gpu": matching devices are in use' in reason(each)]
     return (len(ready), len(told), len(rest)) == (bound, waiting, waiting)
 
 

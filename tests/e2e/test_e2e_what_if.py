@@ -130,10 +130,11 @@ async def test_pods_of_a_drained_node_move_or_wait_as_was_said(scene: Scene) -> 
 async def test_waiting_pods_land_on_nodes_that_are_added_as_was_said(scene: Scene) -> None:
     await scene.template("two", count=2)
     node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
-    for name in ("p-0", "p-1", "p-2"):
-        await scene.pod(name, template="two")
+    await scene.pod("p-0", template="two")
     assert await scene.wait_until_bound("p-0") == node
-    await scene.wait_until_unschedulable("p-2")
+    for name in ("p-1", "p-2"):
+        await scene.pod(name, template="two")
+        await scene.wait_until_unschedulable(name)
 
     report = await what_if(scene, "--add-nodes", f"{node}=1")
 
