@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Final
 
 LOOK_SECONDS: Final = 0.1
-NEW_OBJECTS: Final = 40_000
-SURVIVING_OBJECTS: Final = 100_000
+NEW_OBJECTS: Final = 20_000
+SURVIVING_OBJECTS: Final = 40_000
 
 
 class GarbageCollector:
