@@ -39,8 +39,6 @@ SETTINGS: Final = {
     "SCHEDULING__RECLAIM_INTERVAL_SECONDS": "1",
     "SCHEDULING__BINDING_TIMEOUT_SECONDS": "30",
     "SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "5",
-    # A replay does not pause searches, and the machine is busy.
-    "SCHEDULING__SEARCH_SLICE_SECONDS": "0.1",
 }
 
 
