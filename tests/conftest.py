@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ones have a single test.
     """
     for item in items:
-        if item.path.stem in WITHOUT_COVERAGE or getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+        if item.path.stem in WITHOUT_COVERAGE:
             item.add_marker("no_cover")
     if any(item.get_closest_marker("e2e") is None for item in items):
         return
