@@ -279,7 +279,7 @@ def test_the_rights_in_the_install_document_are_those_that_are_granted() -> None
     """Of each row with verbs: the resources before the word "named", the names behind it, the verbs."""
     granted = set()
     deploy = ROOT / "deploy"
-    files = (deploy / "rbac.yaml", deploy / "group-claims" / "rbac.yaml")
+    files = (deploy / "base" / "rbac.yaml", deploy / "components" / "group-claims" / "rbac.yaml")
     roles = [role for file in files for role in yaml.safe_load_all(file.read_text())]
     for rule in (rule for role in roles for rule in role.get("rules", ())):
         for what in rule.get("resources", rule.get("nonResourceURLs")):

@@ -13,7 +13,7 @@ from tests.controlplane.schedulers import in_tree_config
 
 Config = dict[str, Any]
 NOOP: Final = (sys.executable, "-m", "tests.bench.noop_extender")
-_SHIPPED: Final = REPOSITORY / "deploy" / "scheduler-config" / "kube-scheduler.yaml"
+_SHIPPED: Final = REPOSITORY / "deploy" / "base" / "scheduler-config" / "kube-scheduler.yaml"
 
 
 @dataclass(frozen=True, slots=True)

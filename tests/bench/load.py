@@ -53,13 +53,13 @@ def one_device_each(nodes: int, pods: int) -> Load:
 async def prepare(api: ApiClient) -> None:
     """The namespace, the wake-up class and the rights as deploy/ gives them."""
     await api.create(NAMESPACES, objects.namespace(workload.NAMESPACE))
-    await api.create(DEVICE_CLASSES, yaml.safe_load((REPOSITORY / "deploy/wake-up-class.yaml").read_text("utf-8")))
+    await api.create(DEVICE_CLASSES, yaml.safe_load((REPOSITORY / "deploy/base/wake-up-class.yaml").read_text("utf-8")))
     await grant(api)
 
 
 async def grant(api: ApiClient) -> None:
     """Give the extender's user the rights that deploy/ gives its account."""
-    rules = yaml.safe_load_all((REPOSITORY / "deploy/rbac.yaml").read_text("utf-8"))
+    rules = yaml.safe_load_all((REPOSITORY / "deploy/base/rbac.yaml").read_text("utf-8"))
     role = next(each for each in rules if each["kind"] == "ClusterRole")
     await api.create(CLUSTER_ROLES, role)
     binding = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chart.programs import MANIFESTS, Helm, KubeScheduler, Object, documents, run
+from tests.chart.programs import MANIFESTS, Helm, KubeScheduler, Object, documents, overlay, run
 from tests.controlplane.build import CONTROL_PLANE, HELM, BuildError, ensure, pinned
 
 BUILT = pytest.StashKey[Path | BuildError]()
@@ -47,20 +47,24 @@ def kube_scheduler(binaries: Path, tmp_path: Path) -> KubeScheduler:
 
 
 @pytest.fixture(scope="session")
-def manifests(binaries: Path) -> list[Object]:
-    """What `kubectl apply -k deploy` would apply."""
-    return kustomized(binaries, MANIFESTS)
+def manifests(binaries: Path, kubernetes_version: str) -> list[Object]:
+    """What `kubectl apply -k` of the overlay for that release would apply."""
+    return kustomized(binaries, overlay(kubernetes_version))
 
 
 @pytest.fixture(scope="session")
-def manifests_with_group_claims(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Object]:
-    """What `kubectl apply -k deploy` would apply once the line for claims of PodGroups is uncommented."""
-    folder = tmp_path_factory.mktemp("manifests") / "deploy"
-    shutil.copytree(MANIFESTS, folder)
+def manifests_with_group_claims(
+    binaries: Path, kubernetes_version: str, tmp_path_factory: pytest.TempPathFactory
+) -> list[Object]:
+    """The same once the line for claims of PodGroups is uncommented."""
+    copied = tmp_path_factory.mktemp("manifests") / "deploy"
+    shutil.copytree(MANIFESTS.parent, copied)
+    folder = copied / overlay(kubernetes_version).relative_to(MANIFESTS.parent)
     file = folder / "kustomization.yaml"
     text = file.read_text()
-    assert "\n# components: [group-claims]\n" in text
-    file.write_text(text.replace("# components: [group-claims]", "components: [group-claims]"))
+    line = "components: [../../components/group-claims]\n"
+    assert f"\n# {line}" in text
+    file.write_text(text.replace(f"# {line}", line))
     return kustomized(binaries, folder)
 
 

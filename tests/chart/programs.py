@@ -10,12 +10,18 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 CHART = REPOSITORY / "helm" / "dra-extender"
-MANIFESTS = REPOSITORY / "deploy"
+MANIFESTS = REPOSITORY / "deploy" / "base"
+OVERLAYS = REPOSITORY / "deploy" / "overlays"
 SCHEDULER_CONFIGURATION = MANIFESTS / "scheduler-config" / "kube-scheduler.yaml"
 RELEASE = NAMESPACE = "dra-extender"
 SECONDS = 60.0
 
 Object = dict[str, Any]
+
+
+def overlay(version: str) -> Path:
+    """The manifests for a release of Kubernetes."""
+    return OVERLAYS / ".".join(version.removeprefix("v").split(".")[:2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Helm:
 
     def notes(self, values: Object | None = None) -> str:
         """What an installation would print at its end."""
-        done = self.run("install", "--dry-run=client", values=values)
+        done = self.run("install", "--dry-run=client", "--set", f"scheduler.image.tag={self.version}", values=values)
         assert done.code == 0, done.words
         return done.output.partition("\nNOTES:\n")[2]
 

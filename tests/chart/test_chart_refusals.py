@@ -1,7 +1,6 @@
 import pytest
-from dra_extender.config.settings import Settings
 
-from tests.chart.programs import CHART, Helm, Object, documents
+from tests.chart.programs import Helm, Object
 
 pytestmark = pytest.mark.chart
 
@@ -91,9 +90,3 @@ def test_a_scheduler_one_minor_version_below_the_cluster_is_accepted(helm: Helm)
 
 def test_extender_alone_without_network_policy_needs_no_addresses(helm: Helm) -> None:
     assert helm.template(values={"mode": "extenderOnly", "networkPolicy": {"enabled": False}})
-
-
-def test_schema_knows_the_groups_of_settings_that_the_service_has() -> None:
-    (schema,) = documents((CHART / "values.schema.json").read_text())
-    groups = schema["properties"]["extender"]["properties"]["settings"]["properties"]
-    assert set(groups) == set(Settings.model_fields)

@@ -85,7 +85,7 @@ def test_what_the_image_does_not_need_stays_out_of_the_context() -> None:
         "docs/install.md",
         "app/__pycache__",
         "app/x.pyc",
-        "deploy/rbac.yaml",
+        "deploy/base/rbac.yaml",
     ):
         assert ignored(path), path
 

@@ -3,12 +3,13 @@
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from tests.chart.programs import MANIFESTS, NAMESPACE, Object
+from tests.chart.programs import NAMESPACE, Object, overlay
 from tests.chart.selecting import only
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
@@ -26,11 +27,24 @@ REPLICAS = 2
 VERSIONS = [None, "1.34"]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=VERSIONS, ids=["as built", "1.34"])
-async def installed(request: pytest.FixtureRequest, control_plane: ControlPlaneFactory) -> ControlPlane:
-    """A cluster after `kubectl apply -k deploy`, with a user who may do anything but is no system:masters."""
-    cluster = await control_plane(ControlPlaneOptions(emulated_version=request.param, users={USER: ()}))
-    cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS))
+@pytest.fixture(scope="module", params=VERSIONS, ids=["as built", "1.34"])
+def emulated(request: pytest.FixtureRequest) -> str | None:
+    """The version that the cluster emulates, None where it is what it is."""
+    version: str | None = request.param
+    return version
+
+
+@pytest.fixture(scope="module")
+def folder(emulated: str | None, kubernetes_version: str) -> Path:
+    """The manifests for the cluster."""
+    return overlay(emulated or kubernetes_version)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def installed(emulated: str | None, folder: Path, control_plane: ControlPlaneFactory) -> ControlPlane:
+    """A cluster after `kubectl apply -k`, with a user who may do anything but is no system:masters."""
+    cluster = await control_plane(ControlPlaneOptions(emulated_version=emulated, users={USER: ()}))
+    cluster.kubectl("apply", "--server-side", "-k", str(folder))
     binding = {
         "apiVersion": CLUSTER_ROLE_BINDINGS.group_version,
         "kind": "ClusterRoleBinding",
@@ -248,10 +262,10 @@ def under_another_name(each: Object) -> Object:
     return each | {"metadata": each["metadata"] | {"name": f"x-{name}"}}
 
 
-async def test_applying_again_changes_nothing(installed: ControlPlane, manifests: list[Object]) -> None:
+async def test_applying_again_changes_nothing(installed: ControlPlane, folder: Path, manifests: list[Object]) -> None:
     resource = Resource("apps/v1", "deployments")
     before = await installed.api.get(resource, "dra-extender", NAMESPACE)
-    installed.kubectl("apply", "--server-side", "-k", str(MANIFESTS))
+    installed.kubectl("apply", "--server-side", "-k", str(folder))
     after = await installed.api.get(resource, "dra-extender", NAMESPACE)
     assert before["metadata"]["generation"] == after["metadata"]["generation"] == 1
     assert (await installed.api.get(NAMESPACES, NAMESPACE))["metadata"]["labels"].items() >= only(

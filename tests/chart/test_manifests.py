@@ -160,8 +160,12 @@ def test_admission_policy_guards_the_finalizer_that_the_service_writes(objects: 
 
 
 def test_every_rule_of_the_extender_says_why_it_is_there() -> None:
-    chart = MANIFESTS.parent / "helm/dra-extender/templates"
-    manifests = (MANIFESTS / "rbac.yaml", MANIFESTS / "viewer-role.yaml", MANIFESTS / "group-claims" / "rbac.yaml")
+    chart = MANIFESTS.parents[1] / "helm/dra-extender/templates"
+    manifests = (
+        MANIFESTS / "rbac.yaml",
+        MANIFESTS / "viewer-role.yaml",
+        MANIFESTS.parent / "components" / "group-claims" / "rbac.yaml",
+    )
     for path in (*manifests, chart / "rbac.yaml", chart / "rbac-viewer.yaml", chart / "rbac-group-claims.yaml"):
         assert unexplained_rules(path) == []
 

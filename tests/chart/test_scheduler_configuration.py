@@ -17,7 +17,7 @@ pytestmark = pytest.mark.chart
 
 @pytest.fixture(scope="module")
 def shipped() -> Object:
-    """The document in deploy/scheduler-config."""
+    """The document in deploy/base/scheduler-config."""
     (document,) = documents(SCHEDULER_CONFIGURATION.read_text())
     return document
 
@@ -139,7 +139,7 @@ def indented_yaml(text: str, first: str) -> Any:
 
 
 def test_every_key_of_the_shipped_document_is_explained(shipped: Object) -> None:
-    text = (SCHEDULER_CONFIGURATION.parents[2] / "docs" / "configuration-scheduler.md").read_text()
+    text = (SCHEDULER_CONFIGURATION.parents[3] / "docs" / "configuration-scheduler.md").read_text()
     assert [key for key in sorted(keys(shipped)) if f"`{key}" not in text] == []
 
 

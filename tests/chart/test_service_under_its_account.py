@@ -9,7 +9,7 @@ import pytest_asyncio
 from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from tests.chart.programs import MANIFESTS, NAMESPACE, SCHEDULER_CONFIGURATION, Object, documents
+from tests.chart.programs import MANIFESTS, NAMESPACE, SCHEDULER_CONFIGURATION, Object, documents, overlay
 from tests.chart.selecting import containers
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
@@ -30,10 +30,10 @@ BOUND_SECONDS = 30.0
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def extender(
-    cluster: ControlPlane, manifests: list[Object], tmp_path_factory: pytest.TempPathFactory
+    cluster: ControlPlane, manifests: list[Object], kubernetes_version: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ExtenderProcess]:
     """The service under its account, without the rights of the kube-scheduler beside it, and that kube-scheduler."""
-    cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS))
+    cluster.kubectl("apply", "--server-side", "-k", str(overlay(kubernetes_version)))
     cluster.kubectl("delete", "-f", str(MANIFESTS / "rbac-scheduler.yaml"))
     process = ExtenderProcess(
         tmp_path_factory.mktemp("service"),

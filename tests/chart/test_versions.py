@@ -2,12 +2,14 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.chart.programs import CHART, MANIFESTS, REPOSITORY, Object
+from tests.chart.programs import CHART, MANIFESTS, OVERLAYS, REPOSITORY, Object
 from tests.chart.selecting import containers
+from tests.support.chart.kubernetes_types import all_releases, minor
 
 pytestmark = pytest.mark.chart
 
@@ -16,16 +18,33 @@ def test_chart_manifests_and_image_carry_the_version_of_the_package(manifests: l
     version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version)
-    assert containers(manifests)["extender"]["image"] == f"dra-extender:{version}"
+    assert containers(manifests)["extender"]["image"] == f"ghcr.io/dra-extender/dra-extender:v{version}"
     assert {each["metadata"]["labels"]["app.kubernetes.io/version"] for each in manifests} == {version}
     assert re.findall(r"^ARG VERSION=(.*)$", (REPOSITORY / "Dockerfile").read_text(), flags=re.MULTILINE) == [version]
 
 
-def test_manifests_deploy_the_kube_scheduler_that_the_tests_run(
-    manifests: list[Object], kubernetes_version: str
-) -> None:
-    image = containers(manifests)["kube-scheduler"]["image"]
-    assert image == f"registry.k8s.io/kube-scheduler:{kubernetes_version}"
+def test_each_overlay_has_a_kube_scheduler_of_its_minor_version() -> None:
+    """There is one for each supported minor version, and no default that would be wrong for the others."""
+    found = {folder.name: tags_of(folder)["registry.k8s.io/kube-scheduler"] for folder in OVERLAYS.iterdir()}
+    assert found == {minor(release): release for release in all_releases()}
+    assert "registry.k8s.io/kube-scheduler" not in tags_of(MANIFESTS)
+
+
+def tags_of(folder: Path) -> dict[str, str | None]:
+    """Tags of images that a kustomization sets, by image."""
+    loaded = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    return {each["name"]: each.get("newTag") for each in loaded["images"]}
+
+
+def test_release_publishes_the_image_that_the_chart_pulls_by_default() -> None:
+    """In a repository of another name the release stops before anything is published."""
+    workflow = yaml.safe_load((REPOSITORY / ".github/workflows/release.yaml").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    checks = "\n".join(step.get("run", "") for step in workflow["jobs"]["test"]["steps"])
+    assert 'grep -qx "  repository: ghcr.io/${REPOSITORY}" helm/dra-extender/values.yaml' in checks
+    assert values["image"]["repository"].startswith("ghcr.io/")
+    (image,) = [step for step in workflow["jobs"]["publish"]["steps"] if step.get("id") == "image"]
+    assert "ghcr.io/${{ github.repository }}:${{ github.ref_name }}" in image["with"]["tags"]
 
 
 def test_kustomization_is_where_the_tags_are() -> None:

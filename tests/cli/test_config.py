@@ -7,7 +7,7 @@ from dra_extender.cli.app import app
 from dra_extender.kubescheduler.render import SchedulerSetup, render
 from typer.testing import CliRunner, Result
 
-SHIPPED = Path(__file__).parents[2] / "deploy" / "scheduler-config" / "kube-scheduler.yaml"
+SHIPPED = Path(__file__).parents[2] / "deploy" / "base" / "scheduler-config" / "kube-scheduler.yaml"
 
 
 def config(*arguments: str, stdin: str | None = None) -> Result:

@@ -61,7 +61,7 @@ async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
     claim = objects.resource_claim("large", SPACE, objects.request("gpu", "gpu", large))
     await api.create(RESOURCE_CLAIMS, claim)
     await api.create(PODS, objects.pod("train", SPACE, claims={"gpu": "large"}))
-    plane.kubectl("apply", "-f", str(ROOT / "deploy" / "viewer-role.yaml"))
+    plane.kubectl("apply", "-f", str(ROOT / "deploy" / "base" / "viewer-role.yaml"))
     await api.create(CLUSTER_ROLE_BINDINGS, binding("viewers", "dra-viewer", "User", VIEWER))
     await api.create(ROLE_BINDINGS, {**binding("tenants", "view", "User", TENANT), "metadata": place("tenants")})
     return plane

@@ -33,7 +33,7 @@ def setup() -> Setup:
             "DRA_EXTENDER_SCHEDULING__GROUP_CLAIMS_GRACE_SECONDS": str(GRACE),
             "DRA_EXTENDER_SCHEDULING__RECLAIM_GRACE_SECONDS": "1",
         },
-        applied=("group-claims/rbac", "admission-policy"),
+        applied=("../components/group-claims/rbac", "admission-policy"),
     )
 
 

@@ -16,7 +16,7 @@ from dra_extender.service.wiring import serve
 from hypothesis import given
 from hypothesis import strategies as st
 
-SHIPPED = Path(__file__).parents[2] / "deploy" / "scheduler-config" / "kube-scheduler.yaml"
+SHIPPED = Path(__file__).parents[2] / "deploy" / "base" / "scheduler-config" / "kube-scheduler.yaml"
 Change = Callable[[dict[str, Any]], object]
 
 

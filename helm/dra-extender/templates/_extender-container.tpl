@@ -5,7 +5,7 @@
   {{- with index . 1 }}
   restartPolicy: {{ . }}
   {{- end }}
-  image: {{ include "dra-extender.image" (list $.Values.image $.Chart.AppVersion) }}
+  image: {{ include "dra-extender.image" (list $.Values.image (printf "v%s" $.Chart.AppVersion)) }}
   imagePullPolicy: {{ $.Values.image.pullPolicy }}
   args: [serve]
   env:
@@ -47,6 +47,9 @@
       value: {{ include "dra-extender.plain" $value | quote }}
     {{- end }}
     {{- end }}
+    {{- with $.Values.extender.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   ports:
     - name: http
       containerPort: 8080
@@ -74,7 +77,7 @@
     timeoutSeconds: 2
     failureThreshold: 3
   securityContext:
-    {{- include "dra-extender.containerSecurityContext" $ | nindent 4 }}
+    {{- toYaml $.Values.extender.securityContext | nindent 4 }}
   resources:
     {{- toYaml $.Values.extender.resources | nindent 4 }}
   volumeMounts:
@@ -90,16 +93,4 @@
     {{- with $.Values.extender.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-{{- end -}}
-
-{{/* A value as people write it: values are parsed as JSON, where 1000000 would come out as 1e+06. */}}
-{{- define "dra-extender.plain" -}}
-{{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
-{{- end -}}
-
-{{- define "dra-extender.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
 {{- end -}}

@@ -41,9 +41,25 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- end -}}
 {{- end -}}
 
-{{/* The cluster's version without what a vendor appends. */}}
-{{- define "dra-extender.clusterVersion" -}}
-{{- regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version -}}
+{{/*
+The tag of kube-scheduler's image. Empty: the cluster's patch release is not known. Away from a cluster, Helm takes v1.N.0 for
+the version where none is given, N being that of its own libraries; a vendor's suffix, or an answer of the cluster, shows a real one.
+*/}}
+{{- define "dra-extender.schedulerTag" -}}
+{{- $version := .Capabilities.KubeVersion.Version -}}
+{{- if .Values.scheduler.image.tag -}}
+{{- .Values.scheduler.image.tag -}}
+{{- else if or (regexMatch "^v[0-9]+\\.[0-9]+\\.([1-9][0-9]*|0[-+].*)" $version) (lookup "v1" "Namespace" "" "kube-system") -}}
+{{- regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" $version -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A value as people write it: values are parsed as JSON, where 1000000 would come out as 1e+06. */}}
+{{- define "dra-extender.plain" -}}
+{{- if kindIs "slice" . -}}{{ toJson . }}
+{{- else if and (kindIs "float64" .) (eq (floor .) .) -}}{{ int64 . }}
+{{- else -}}{{ . }}
+{{- end -}}
 {{- end -}}
 
 {{- define "dra-extender.subjects" -}}

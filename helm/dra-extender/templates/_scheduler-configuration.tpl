@@ -10,6 +10,13 @@ profiles:
   - schedulerName: {{ index . 2 }}
     plugins:
       multiPoint:
+        {{- with $.Values.scheduler.pluginWeights }}
+        enabled:
+          {{- range $plugin, $weight := . }}
+          - name: {{ $plugin }}
+            weight: {{ $weight | int }}
+          {{- end }}
+        {{- end }}
         disabled:
           - name: DynamicResources
 extenders:
@@ -37,8 +44,8 @@ extenders:
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 clientConnection:
-  qps: {{ .Values.scheduler.clientConnection.qps }}
-  burst: {{ .Values.scheduler.clientConnection.burst }}
+  qps: {{ .Values.scheduler.clientConnection.qps | int }}
+  burst: {{ .Values.scheduler.clientConnection.burst | int }}
 leaderElection:
   leaderElect: true
   resourceName: {{ include "dra-extender.fullname" . }}-scheduler

@@ -1,7 +1,7 @@
 {{/* The second kube-scheduler's container. */}}
 {{- define "dra-extender.schedulerContainer" -}}
 - name: kube-scheduler
-  image: {{ include "dra-extender.image" (list .Values.scheduler.image (include "dra-extender.clusterVersion" .)) }}
+  image: {{ include "dra-extender.image" (list .Values.scheduler.image (include "dra-extender.schedulerTag" .)) }}
   imagePullPolicy: {{ .Values.scheduler.image.pullPolicy }}
   command: [kube-scheduler]
   args:
@@ -31,7 +31,7 @@
     timeoutSeconds: 5
     failureThreshold: 3
   securityContext:
-    {{- include "dra-extender.containerSecurityContext" . | nindent 4 }}
+    {{- toYaml .Values.scheduler.securityContext | nindent 4 }}
   resources:
     {{- toYaml .Values.scheduler.resources | nindent 4 }}
   volumeMounts:

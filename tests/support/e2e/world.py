@@ -20,7 +20,7 @@ from tests.controlplane.options import ControlPlaneOptions
 from tests.support.e2e.api_relay import ApiRelay
 from tests.support.e2e.relay import Relay
 
-DEPLOY: Final = REPOSITORY / "deploy"
+DEPLOY: Final = REPOSITORY / "deploy" / "base"
 # What an administrator applies before the service runs; the Deployment itself is what these tests stand in for.
 APPLIED: Final = ("namespace", "service-account", "rbac", "wake-up-class", "admission-policy")
 NAMESPACE: Final = "dra-extender"
@@ -38,7 +38,7 @@ CLOSED_WHILE_CLOSING: Final = "Fatal error on SSL protocol"
 class Setup:
     """How a module wants its world: options of the control plane, environment of the extender, and whether a relay is between.
 
-    `applied`: manifests below deploy/ beside those that everybody needs.
+    `applied`: manifests below deploy/base beside those that everybody needs.
     `relayed`: between kube-scheduler and the extender.  `api_relayed`: between the extender and the API server.  The kubelets, if
     there were any, are what the extender is told of them.
     """

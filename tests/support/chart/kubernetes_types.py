@@ -1,0 +1,173 @@
+"""Types of the Kubernetes API in several releases, as JSON Schema that is closed to the bottom.
+
+`python -m tests.support.chart.kubernetes_types` collects them anew from the OpenAPI document in the Go module of each release: the
+kinds that the chart renders and all that these are made of, without descriptions.
+"""
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from tests.controlplane.build import CONTROL_PLANE, find_go, pinned
+
+FOLDER: Final = Path(__file__).parents[2] / "chart" / "openapi"
+OLDER_RELEASES: Final = ("v1.34.3", "v1.35.4", "v1.36.3")
+"""Beside the release from which the control plane of the tests is built."""
+KINDS: Final = frozenset(
+    {
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Deployment",
+        "DeviceClass",
+        "Job",
+        "Lease",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "Namespace",
+        "NetworkPolicy",
+        "Pod",
+        "PodDisruptionBudget",
+        "Role",
+        "RoleBinding",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
+)
+_PREFERRED: Final = ("io.k8s.api.core.v1", "io.k8s.api.apps.v1", "io.k8s.api.networking.v1")
+_DROPPED: Final = ("description", "format", "default")
+_EITHER: Final[Mapping[str, Any]] = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {
+        "type": ["string", "number"],
+        "pattern": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+    },
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"type": ["integer", "string"]},
+}
+"""What the OpenAPI document calls a string, and what people write as a number too."""
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesTypes:
+    """Definitions by their full name, e.g. `io.k8s.api.core.v1.Affinity`, and the name of each kind's (`apps/v1 Deployment`)."""
+
+    release: str
+    kinds: Mapping[str, str]
+    definitions: Mapping[str, Schema]
+
+    def full_name(self, short: str) -> str:
+        """The definition of this name in one of the usual groups; KeyError if there is none."""
+        return next(name for group in _PREFERRED if (name := f"{group}.{short}") in self.definitions)
+
+    def needed_by(self, names: Iterable[str]) -> dict[str, Schema]:
+        """These definitions and all that they refer to."""
+        found: dict[str, Schema] = {}
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found[name] = self.definitions[name]
+                waiting += references(found[name])
+        return dict(sorted(found.items()))
+
+
+def references(schema: Any) -> Iterator[str]:
+    """Names of the definitions to which the schema refers."""
+    if isinstance(schema, dict):
+        if isinstance(target := schema.get("$ref"), str):
+            yield target.rpartition("/")[2]
+        for each in schema.values():
+            yield from references(each)
+    if isinstance(schema, list):
+        for each in schema:
+            yield from references(each)
+
+
+def newest_release() -> str:
+    """The release from which the control plane of the tests is built."""
+    return pinned((CONTROL_PLANE.module / "go.mod").read_text(), "k8s.io/kubernetes")
+
+
+def all_releases() -> tuple[str, ...]:
+    """The releases whose types are kept, the oldest first."""
+    return (*OLDER_RELEASES, newest_release())
+
+
+@cache
+def read_types(release: str) -> KubernetesTypes:
+    """What was collected of a release."""
+    found = json.loads(gzip.decompress(_file(release).read_bytes()))
+    return KubernetesTypes(found["release"], found["kinds"], found["definitions"])
+
+
+def minor(release: str) -> str:
+    """E.g. `1.37`."""
+    return ".".join(release.removeprefix("v").split(".")[:2])
+
+
+def collect(release: str, document: Mapping[str, Any]) -> KubernetesTypes:
+    """The types of a release from its OpenAPI document (version 2)."""
+    given = document["definitions"]
+    kinds = {
+        f"{each['group']}/{each['version']} {each['kind']}".removeprefix("/"): name
+        for name, schema in given.items()
+        for each in schema.get("x-kubernetes-group-version-kind", ())
+        if each["kind"] in KINDS
+    }
+    every = KubernetesTypes(release, kinds, {name: _EITHER.get(name) or closed(each) for name, each in given.items()})
+    return KubernetesTypes(release, dict(sorted(kinds.items())), every.needed_by(kinds.values()))
+
+
+def closed(schema: Any) -> Any:
+    """The schema without what says nothing to a validator; an object that names its properties has no others."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: Schema = {name: closed(each) for name, each in schema.items() if not _says_nothing(name, each)}
+    if isinstance(properties := schema.get("properties"), dict):
+        kept["properties"] = {name: closed(each) for name, each in properties.items()}
+        kept["additionalProperties"] = False
+    return kept
+
+
+def _says_nothing(name: str, value: object) -> bool:
+    """Also a property may be called `description`: its value is a schema, not a text."""
+    return name.startswith("x-kubernetes-") or (name in _DROPPED and not (isinstance(value, dict) and value))
+
+
+def _file(release: str) -> Path:
+    return FOLDER / f"kubernetes-{minor(release)}.json.gz"
+
+
+def _document(release: str) -> Mapping[str, Any]:
+    """The OpenAPI document in the Go module of a release."""
+    command = [str(find_go()), "mod", "download", "-json", f"k8s.io/kubernetes@{release}"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=CONTROL_PLANE.module)
+    folder = Path(json.loads(done.stdout)["Dir"])
+    found: Mapping[str, Any] = json.loads((folder / "api" / "openapi-spec" / "swagger.json").read_text())
+    return found
+
+
+def main(releases: Iterable[str], document: Callable[[str], Mapping[str, Any]] = _document) -> None:
+    """Write the files anew."""
+    FOLDER.mkdir(exist_ok=True)
+    for release in releases:
+        types = collect(release, document(release))
+        text = json.dumps({"release": release, "kinds": types.kinds, "definitions": types.definitions})
+        _file(release).write_bytes(gzip.compress(text.encode(), mtime=0))
+        print(f"{_file(release).name}: {len(types.kinds)} kinds, {len(types.definitions)} types", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(all_releases())
