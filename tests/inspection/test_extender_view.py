@@ -6,64 +6,23 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.devices_tree import devices_tree
 from dra_extender.inspection.extender_view import read_report, read_view
-from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError
-from dra_extender.scheduling.hold_report import (
-    FORMAT,
-    HeldClaim,
-    HeldNode,
-    HoldReport,
-    PlannedMember,
-    ReportedPlan,
-)
+from dra_extender.scheduling.hold_report import FORMAT, HoldReport, PlannedMember, ReportedPlan
 
-from tests.controlplane.objects import DRIVER, device, device_class, request
+from tests.support.inspection.held_cluster import held_for, one_gpu, with_holds
 from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster
 
 
-def made() -> MadeCluster:
-    """One GPU, and two pods that ask for it."""
-    made = MadeCluster()
-    made.nodes("n1")
-    made.add(device_class("gpu"))
-    made.gpus("n1", device("gpu-0"))
-    for name in ("first", "second"):
-        made.pod(name, request("gpu", "gpu"))
-    return made
-
-
-def report_for(cluster: MadeCluster, pod: str, **fields: object) -> HoldReport:
-    """The GPU is held for this pod."""
-    pod_uid = next(each["metadata"]["uid"] for each in cluster.objects["pods"] if each["metadata"]["name"] == pod)
-    claim_uid = next(
-        each["metadata"]["uid"]
-        for each in cluster.objects["resourceclaims"]
-        if each["metadata"]["name"] == f"claim-{pod}"
-    )
-    held = HeldClaim(
-        claim_uid=claim_uid,
-        claim=f"claim-{pod}",
-        namespace=NAMESPACE,
-        pods=((f"{NAMESPACE}/{pod}", pod_uid),),
-        until=NOW + 25,
-        nominated=False,
-        nodes=(HeldNode(node="n1", devices=(DeviceHolding(driver=DRIVER, pool="n1", device="gpu-0"),)),),
-    )
-    return HoldReport(format=FORMAT, taken_at=NOW, holds=(held,), **fields)  # type: ignore[arg-type]  # plans, left_out
-
-
 def view(cluster: MadeCluster, report: HoldReport | None) -> ClusterView:
-    found = cluster.cluster()
-    return ClusterView(ClusterObjects(found.origin, found.by_kind, holds=report))
+    return ClusterView(with_holds(cluster, report))
 
 
 def test_pod_does_not_get_what_is_held_for_another_and_is_told_until_when() -> None:
-    cluster = made()
-    answer = why(view(cluster, report_for(cluster, "first")), NAMESPACE, "second")
+    cluster = one_gpu()
+    answer = why(view(cluster, held_for(cluster, "first")), NAMESPACE, "second")
     assert (answer.nodes, answer.fitting) == (1, 0)
     assert "held by ml/first (held until 09:47:05Z)" in tree(answer)
     without = why(view(cluster, None), NAMESPACE, "second")
@@ -71,28 +30,30 @@ def test_pod_does_not_get_what_is_held_for_another_and_is_told_until_when() -> N
 
 
 def test_pod_itself_gets_what_is_held_for_it() -> None:
-    cluster = made()
-    answer = why(view(cluster, report_for(cluster, "first")), NAMESPACE, "first")
+    cluster = one_gpu()
+    answer = why(view(cluster, held_for(cluster, "first")), NAMESPACE, "first")
     assert answer.fitting == 1
     assert "note: devices for claim claim-first are held on n1 until 09:47:05Z" in tree(answer)
 
 
 def test_devices_show_the_hold() -> None:
-    cluster = made()
-    found = view(cluster, report_for(cluster, "first"))
+    cluster = one_gpu()
+    found = view(cluster, held_for(cluster, "first"))
     assert "gpu-0  ml/first (claim claim-first) (held until 09:47:05Z)" in devices_tree(
         devices_report(found), found.now
     )
 
 
-@pytest.mark.parametrize("gone", ["bound", "deleted", "allocated"])
+@pytest.mark.parametrize("gone", ["bound", "deleted", "allocated", "expired"])
 def test_hold_that_is_over_counts_no_more(gone: str) -> None:
-    cluster = made()
-    report = report_for(cluster, "first")
+    cluster = one_gpu()
+    report = held_for(cluster, "first")
     if gone == "bound":
         cluster.objects["pods"][0]["spec"]["nodeName"] = "n1"
     elif gone == "deleted":
         del cluster.objects["pods"][0]
+    elif gone == "expired":
+        report = msgspec.structs.replace(report, taken_at=NOW + 25)
     else:
         result = {"request": "gpu", "driver": DRIVER, "pool": "n2", "device": "gpu-9"}
         cluster.objects["resourceclaims"][0]["status"] = {"allocation": {"devices": {"results": [result]}}}
@@ -100,7 +61,7 @@ def test_hold_that_is_over_counts_no_more(gone: str) -> None:
 
 
 def test_plan_of_a_gang_is_told_to_its_members() -> None:
-    cluster = made()
+    cluster = one_gpu()
     cluster.objects["pods"][0]["spec"]["schedulingGroup"] = {"podGroupName": "train"}
     plan = ReportedPlan(
         pod_group="ml/train",
@@ -136,5 +97,5 @@ async def test_address_where_nothing_answers_is_said_and_costs_the_answer_nothin
 
 
 async def test_without_an_extender_there_is_nothing_to_say() -> None:
-    cluster = made()
+    cluster = one_gpu()
     assert await read_view(KubeSettings(), cluster.cluster().of("pods")) == (None, "")

@@ -10,6 +10,7 @@ from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps, findin
 from dra_extender.audit.findings import AuditFinding, Check
 from dra_extender.config.policy_file import read_policy
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.held_devices import HeldDevices, held_devices
 from dra_extender.inspection.objects import Origin
 from dra_extender.model.api_json import Value
 
@@ -32,7 +33,10 @@ class UnjudgedCheck(Value, frozen=True):
 
 
 class AuditReport(Value, frozen=True):
-    """What was looked at (objects by plural kind), what was found, and what could not be judged."""
+    """What was looked at (objects by plural kind), what was found, and what could not be judged.
+
+    `held`: what a running extender holds for pods that wait, as it was told at the time of the reading.
+    """
 
     format: str
     origin: Origin
@@ -40,6 +44,7 @@ class AuditReport(Value, frozen=True):
     objects: dict[str, int]
     findings: tuple[AuditFinding, ...] = ()
     unjudged: tuple[UnjudgedCheck, ...] = ()
+    held: tuple[HeldDevices, ...] = ()
 
 
 def use_policy(view: ClusterView, policy: Path) -> tuple[str, ...]:
@@ -73,6 +78,7 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = ()) -> Audi
         },
         findings_of(audit_steps(cluster), missing),
         tuple(_unjudged(view)),
+        held_devices(view),
     )
 
 
@@ -84,15 +90,25 @@ def lasting(first: AuditReport, second: AuditReport) -> AuditReport:
     """
     known = frozenset(first.findings)
     both = tuple(each for each in second.findings if each in known)
-    return _report(second.origin, second.objects, both, second.unjudged)
+    return _report(second.origin, second.objects, both, second.unjudged, second.held)
 
 
 def _report(
-    origin: Origin, objects: dict[str, int], found: Sequence[AuditFinding], unjudged: tuple[UnjudgedCheck, ...]
+    origin: Origin,
+    objects: dict[str, int],
+    found: Sequence[AuditFinding],
+    unjudged: tuple[UnjudgedCheck, ...],
+    held: tuple[HeldDevices, ...],
 ) -> AuditReport:
     verdict = Soundness.UNSOUND if found else Soundness.UNKNOWN if unjudged else Soundness.SOUND
     return AuditReport(
-        format=FORMAT, origin=origin, verdict=verdict, objects=objects, findings=tuple(found), unjudged=unjudged
+        format=FORMAT,
+        origin=origin,
+        verdict=verdict,
+        objects=objects,
+        findings=tuple(found),
+        unjudged=unjudged,
+        held=held,
     )
 
 

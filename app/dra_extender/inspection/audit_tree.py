@@ -7,6 +7,7 @@ from typing import Final
 
 from dra_extender.audit.findings import AuditFinding, Check, CheckSeverity
 from dra_extender.inspection.audit_report import AuditReport, Soundness
+from dra_extender.inspection.held_devices import held_lines
 from dra_extender.inspection.holders import printable
 
 WIDTH: Final = 80
@@ -34,6 +35,7 @@ def _lines(report: AuditReport, width: int) -> Iterator[str]:
         yield f"└ {check.severity.value}: {_label(check)} ({len(findings)})"
         for each in findings:
             yield from _finding(each, width)
+    yield from held_lines(report.held, width)
     for unjudged in report.unjudged:
         checks = ", ".join(map(_label, unjudged.checks)) or "an object that no check reads"
         yield from _wrapped(f"not judged: {checks}", "", width)

@@ -128,11 +128,14 @@ def read_report(data: bytes) -> HoldReport:
 
 
 def place_holds(ledger: Ledger, report: HoldReport) -> None:
-    """Put the holds into a ledger that has the objects; those of pods that do not wait any more, or of allocated claims, are over.
+    """Put the holds into a ledger that has the objects.
 
-    They do not expire there: the time of an inspection stands still.
+    Holds of pods that do not wait any more, of allocated claims, and those whose end has come are left out; the others do not expire
+    in the ledger: the time of an inspection stands still.
     """
     for each in report.holds:
+        if each.until <= report.taken_at:
+            continue
         record = ledger.claims.by_uid(each.claim_uid)
         pods = {uid for _, uid in each.pods if (pod := ledger.pods.by_uid(uid)) is not None and not pod.node_name}
         if not pods or (record is not None and record.claim.status.allocation is not None):

@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
+from dra_extender.inspection.held_devices import HeldDevices
 from dra_extender.inspection.objects import Origin
 from dra_extender.model.api_json import Value
 
@@ -126,7 +127,7 @@ class WhatIfReport(Value, frozen=True):
     """What would happen: each pod that a change concerns or that waits, before and after, and the fill that was asked for.
 
     `changes` are sentences, in the order in which they were applied.  `verified`: empty if node fit was checked as well, else what
-    was not.
+    was not.  `held`: what a running extender holds for pods that are there after the changes.
     """
 
     format: str
@@ -135,4 +136,5 @@ class WhatIfReport(Value, frozen=True):
     pods: tuple[PodRow, ...] = ()
     fill: Fill | None = None
     verified: str = ""
+    held: tuple[HeldDevices, ...] = ()
     notes: tuple[str, ...] = ()

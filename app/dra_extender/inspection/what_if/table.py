@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
+from dra_extender.inspection.held_devices import held_lines
 from dra_extender.inspection.holders import printable
 from dra_extender.inspection.what_if.report import (
     ClaimFate,
@@ -62,6 +63,9 @@ def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
     if report.fill is not None:
         yield ""
         yield from _fill(report.fill, width)
+    if report.held:
+        yield ""
+        yield from held_lines(report.held, width)
     yield from _notes(report, width)
 
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.inspection.cluster_view import ClusterView, has_devices_beside_counters
+from dra_extender.inspection.held_devices import held_devices
 from dra_extender.inspection.pod_facts import read_pod_facts
 from dra_extender.inspection.what_if.candidate_nodes import CandidateNodes
 from dra_extender.inspection.what_if.outcomes import (
@@ -69,7 +70,10 @@ class Refusals(NamedTuple):
 
 
 class Trial:
-    """A cluster in which the pods that wait are placed; what is placed stays placed for the next questions."""
+    """A cluster in which the pods that wait are placed; what is placed stays placed for the next questions.
+
+    `held` is what a running extender holds at the beginning.
+    """
 
     def __init__(self, copy: WorkingCopy, options: Options | None = None) -> None:
         self.copy = copy
@@ -88,6 +92,7 @@ class Trial:
             search_burst_seconds=math.inf,
         )
         self.view = ClusterView(copy.cluster(), options=unhurried, cluster=self._cluster)
+        self.held = held_devices(self.view)
         self._fit = CandidateNodes(self.view)
         self._sinks = sinks_of(self.view.ledger)
         self._cluster.deliver_to(self._sinks)
@@ -118,10 +123,12 @@ class Trial:
         moved = True
         while pending and moved:
             found: dict[str, PodOutcome] = {}
+            held = len(self.view.ledger.holds)
             for unit in self._units(pending):
                 found.update(await self._place_in_time(unit, outcomes))
             outcomes.update(found)
-            moved = any(each.kind is OutcomeKind.LANDS for each in found.values())
+            # A pod that lands, or fits nowhere, gives up what the extender holds for it: others may fit then.
+            moved = len(self.view.ledger.holds) < held or any(each.kind is OutcomeKind.LANDS for each in found.values())
             pending = [pod for pod in pending if found[pod.uid].kind is not OutcomeKind.LANDS]
         return outcomes
 

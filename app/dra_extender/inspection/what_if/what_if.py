@@ -67,6 +67,7 @@ async def what_if(
         pods=tuple(rows),
         fill=filled,
         verified="" if trial.judges_nodes else DEVICES_ONLY,
+        held=trial.held,
         notes=tuple(notes),
     )
 

@@ -149,7 +149,7 @@ class WorkingCopy:
         return sorted(key for key in self._users.get(uid, ()) if key in claims)
 
     def cluster(self) -> ClusterObjects:
-        """All objects as they are now."""
+        """All objects as they are now, and what a running extender holds."""
         by_kind = {
             kind: [*self._unreadable[kind], *self._by_kind[kind].values()]
             if kind in self._by_kind
@@ -157,7 +157,7 @@ class WorkingCopy:
             for kind in KINDS
             if kind in self._objects.by_kind or self._by_kind.get(kind)
         }
-        return ClusterObjects(self._objects.origin, by_kind)
+        return self._objects._replace(by_kind=by_kind)
 
     def _of(self, kind: str) -> dict[Key, bytes]:
         known = self._by_kind.get(kind)

@@ -1,0 +1,92 @@
+"""What a running extender holds is in what-if, audit, the map and the view of a node."""
+
+import msgspec
+from dra_extender.inspection.audit_report import Soundness, audit_report, lasting
+from dra_extender.inspection.audit_tree import audit_tree
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.devices import devices_report
+from dra_extender.inspection.held_devices import MOST_LINES, HeldDevices, held_lines
+from dra_extender.inspection.what_if.changes import Changes, NodeCopies
+from dra_extender.inspection.what_if.report import WhatIfReport
+from dra_extender.inspection.what_if.table import table
+from dra_extender.inspection.what_if.what_if import what_if
+from dra_extender.page.map_view import TileState, device_map, device_totals
+from dra_extender.page.node_view import pool_sections
+
+from tests.support.inspection.held_cluster import HOLD_SECONDS, held_for, one_gpu, with_holds
+from tests.support.inspection.made_cluster import NAMESPACE, NOW
+
+HELD = HeldDevices(
+    claim="ml/claim-second",
+    pods=("ml/second",),
+    node="n1",
+    devices=("gpu.example.com/n1/gpu-0",),
+    until=NOW + HOLD_SECONDS,
+)
+LINE = "held for ml/second until 09:47:05Z: gpu-0 on n1"
+
+
+def landing(report: WhatIfReport) -> dict[str, str]:
+    return {each.pod.removeprefix("ml/"): each.after.node or str(each.after.kind) for each in report.pods}
+
+
+async def test_pod_whose_devices_are_held_lands_before_those_that_are_ahead_of_it_in_the_queue() -> None:
+    cluster = one_gpu()
+    assert landing(await what_if(with_holds(cluster, None))) == {"first": "n1", "second": "waits"}
+    report = await what_if(with_holds(cluster, held_for(cluster, "second")))
+    assert landing(report) == {"first": "waits", "second": "n1"}
+    assert report.held == (HELD,)
+    assert LINE in table(report).splitlines()
+
+
+async def test_end_of_the_pod_that_devices_are_held_for_ends_the_hold() -> None:
+    cluster = one_gpu()
+    objects = with_holds(cluster, held_for(cluster, "second"))
+    report = await what_if(objects, Changes(without=[(NAMESPACE, "second")]))
+    assert landing(report) == {"first": "n1", "second": "ended"}
+    assert report.held == ()
+
+
+async def test_pod_that_cannot_use_what_is_held_for_it_gives_it_up() -> None:
+    cluster = one_gpu()
+    cluster.objects["pods"][1]["spec"]["nodeSelector"] = {"disk": "ssd"}
+    report = await what_if(with_holds(cluster, held_for(cluster, "second")))
+    assert landing(report) == {"first": "n1", "second": "waits"}
+
+
+async def test_copies_get_what_is_not_held_alone() -> None:
+    cluster = one_gpu()
+    cluster.objects["pods"][1]["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    objects = with_holds(cluster, held_for(cluster, "second"))
+    report = await what_if(objects, Changes(added=[NodeCopies("n1", 2)]), (NAMESPACE, "first"))
+    assert report.fill is not None
+    assert landing(report)["first"] == "n1-added-1"
+    assert [(each.node, each.copies) for each in report.fill.nodes] == [("n1-added-2", 1)]
+
+
+def test_audit_lists_what_is_held_and_is_sound_all_the_same() -> None:
+    cluster = one_gpu()
+    view = ClusterView(with_holds(cluster, held_for(cluster, "second")))
+    report = audit_report(view)
+    assert (report.verdict, report.held) == (Soundness.SOUND, (HELD,))
+    assert LINE in audit_tree(report).splitlines()
+    without = audit_report(ClusterView(with_holds(cluster, None)))
+    assert lasting(report, without).held == ()
+
+
+def test_map_and_node_show_the_device_as_held_and_for_whom() -> None:
+    cluster = one_gpu()
+    report = devices_report(ClusterView(with_holds(cluster, held_for(cluster, "second"))))
+    (total,) = device_totals(report)
+    assert total.by_state[TileState.HELD] == 1
+    (tile,) = device_map(report, (total,)).rows[0].tiles
+    assert (tile.state, tile.text) == (TileState.HELD, "held for a pod: ml/second (held until 09:47:05Z)")
+    (row,) = pool_sections(report)[0].devices
+    (holder,) = row.use.holders
+    assert (row.state, holder.consumers, holder.until) == (TileState.HELD, ("ml/second",), NOW + HOLD_SECONDS)
+
+
+def test_lines_name_a_bounded_number_of_holds() -> None:
+    many = [msgspec.structs.replace(HELD, claim=f"ml/{number}") for number in range(MOST_LINES + 5)]
+    lines = list(held_lines(many, 80))
+    assert (len(lines), lines[-1]) == (MOST_LINES + 1, "and 5 more holds")
