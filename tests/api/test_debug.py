@@ -1,14 +1,17 @@
-"""What is held can be read from inside the pod alone, and not often."""
+"""What is held and was decided can be read from inside the pod alone, and not often."""
 
 import json
 
 import httpx
 import pytest
-from dra_extender.api.debug import BURST, PATH, add_debug, is_loopback
+from dra_extender.api.debug import BURST, DECISIONS, HOLDS, add_debug, is_loopback
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
+from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
+from dra_extender.scheduling.recent_decisions import DecisionReport
 from fastapi import FastAPI
 
 REPORT = HoldReport(format=FORMAT, taken_at=5.0)
+DECIDED = DecisionReport(format=DECISIONS_FORMAT, taken_at=6.0)
 
 
 class Time:
@@ -27,15 +30,15 @@ def time() -> Time:
 @pytest.fixture
 def app(time: Time) -> FastAPI:
     made = FastAPI()
-    add_debug(made, lambda: REPORT, time)
+    add_debug(made, lambda: REPORT, lambda: DECIDED, time)
     return made
 
 
-async def get(app: FastAPI, peer: str = "127.0.0.1", **headers: str) -> httpx.Response:
+async def get(app: FastAPI, peer: str = "127.0.0.1", path: str = HOLDS, **headers: str) -> httpx.Response:
     transport = httpx.ASGITransport(app, client=(peer, 40_000))
     given = {"host": "localhost:8080", **{name.replace("_", "-"): value for name, value in headers.items()}}
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        return await client.get(PATH, headers=given)
+        return await client.get(path, headers=given)
 
 
 async def test_peer_on_the_loopback_address_is_answered(app: FastAPI) -> None:
@@ -43,6 +46,7 @@ async def test_peer_on_the_loopback_address_is_answered(app: FastAPI) -> None:
         answer = await get(app, peer)
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
         assert answer.json() == {"format": FORMAT, "taken_at": 5.0}
+        assert (await get(app, peer, DECISIONS)).json() == {"format": DECISIONS_FORMAT, "taken_at": 6.0}
 
 
 @pytest.mark.parametrize(
@@ -57,10 +61,11 @@ async def test_peer_on_the_loopback_address_is_answered(app: FastAPI) -> None:
         ("127.0.0.1", {"forwarded": "for=10.0.0.7"}, "not answered through a proxy"),
     ],
 )
+@pytest.mark.parametrize("path", [HOLDS, DECISIONS])
 async def test_all_others_are_refused_with_a_sentence(
-    app: FastAPI, peer: str, headers: dict[str, str], said: str
+    app: FastAPI, path: str, peer: str, headers: dict[str, str], said: str
 ) -> None:
-    answer = await get(app, peer, **headers)
+    answer = await get(app, peer, path, **headers)
     assert answer.status_code == 403
     assert said in json.loads(answer.content)["Error"]
 

@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
+from dra_extender.inspection.extender_view import read_view
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.scheduling.recent_decisions import Outcome
 
 from tests.controlplane import objects
 from tests.controlplane.kubeconfig import Access, read_kubeconfig, write_kubeconfig
@@ -114,6 +117,14 @@ async def test_device_that_is_held_for_one_pod_is_shown_as_held_to_another(
         (shown,) = (line for line in tree.splitlines() if line.strip().startswith("gpu-0 "))
         assert f"{scene.name}/first" in shown
         assert "(held until " in shown
+        # The page shows what the extender has decided, read in the same way.
+        pods = [json.dumps(await scene.world.api.get(PODS, EXTENDER, NAMESPACE)).encode()]
+        found = await read_view(KubeSettings(kubeconfig=Path(admin)), pods, decisions=True)
+        assert found.decisions is not None, found.decisions_said
+        assert found.decisions.leads
+        decided = {each.pod: each for each in found.decisions.decisions}
+        first = decided[f"{scene.name}/first"]
+        assert (first.verb, first.outcome, first.node) == ("filter", Outcome.FITS, node)
         # The same by address, and by a role that may not forward ports: its answer lacks the hold, and says so.
         _, report = await asked(*why, "--kubeconfig", viewer, "--extender-url", scene.world.extender.url)
         assert report.get("fitting", 0) == 0

@@ -1,17 +1,25 @@
 """What the running extender holds is counted in answers as the extender counts it, and named as held."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.devices_tree import devices_tree
-from dra_extender.inspection.extender_view import read_report, read_view
+from dra_extender.inspection.extender_view import ExtenderView, read_report, read_view
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.model.api_json import ModelError
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport, PlannedMember, ReportedPlan
+from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
+from dra_extender.scheduling.recent_decisions import DecisionReport
 
+from tests.controlplane.objects import DRIVER
 from tests.support.inspection.held_cluster import held_for, one_gpu, with_holds
 from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster
 
@@ -90,6 +98,44 @@ def test_answer_that_is_no_report_is_refused_with_a_sentence(data: bytes, said: 
         read_report(data)
 
 
+@asynccontextmanager
+async def answering(bodies: dict[str, bytes]) -> AsyncIterator[str]:
+    """An extender at the address that this gives."""
+
+    async def answer(request: web.Request) -> web.Response:
+        body = bodies.get(request.path)
+        return web.Response(status=404, text="no such path") if body is None else web.Response(body=body)
+
+    server = TestServer(web.Application())
+    server.app.router.add_get("/{path:.*}", answer)
+    async with server:
+        yield str(server.make_url(""))
+
+
+HELD_NOTHING = msgspec.json.encode(HoldReport(format=FORMAT, taken_at=NOW))
+DECIDED = DecisionReport(format=DECISIONS_FORMAT, taken_at=NOW, replica="dra-extender-0")
+
+
+async def test_decisions_of_the_extender_are_read_where_they_are_asked_for() -> None:
+    bodies = {"/debug/holds": HELD_NOTHING, "/debug/decisions": msgspec.json.encode(DECIDED)}
+    async with answering(bodies) as url:
+        assert (await read_view(KubeSettings(), (), url)).decisions is None
+        found = await read_view(KubeSettings(), (), url, decisions=True)
+    assert (found.decisions, found.decisions_said) == (DECIDED, "")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"), [(None, "404 Not Found"), (b"[]", "decisions"), (b'{"format": "x", "taken_at": 1}', "'x'")]
+)
+async def test_extender_that_tells_no_decisions_is_said_and_its_holds_count(body: bytes | None, said: str) -> None:
+    bodies = {"/debug/holds": HELD_NOTHING} | ({} if body is None else {"/debug/decisions": body})
+    async with answering(bodies) as url:
+        found = await read_view(KubeSettings(), (), url, decisions=True)
+    assert found.report is not None
+    assert found.decisions is None
+    assert said in found.decisions_said
+
+
 async def test_address_where_nothing_answers_is_said_and_costs_the_answer_nothing() -> None:
     found = await read_view(KubeSettings(), (), "http://127.0.0.1:1")
     assert found.report is None
@@ -98,4 +144,4 @@ async def test_address_where_nothing_answers_is_said_and_costs_the_answer_nothin
 
 async def test_without_an_extender_there_is_nothing_to_say() -> None:
     cluster = one_gpu()
-    assert await read_view(KubeSettings(), cluster.cluster().of("pods")) == (None, "")
+    assert await read_view(KubeSettings(), cluster.cluster().of("pods")) == ExtenderView(None)

@@ -13,6 +13,7 @@ from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.page.map_view import TileState, device_map, device_totals
 from dra_extender.page.node_view import pool_sections
 
+from tests.controlplane.objects import request, resource_claim_template
 from tests.support.inspection.held_cluster import HOLD_SECONDS, held_for, one_gpu, with_holds
 from tests.support.inspection.made_cluster import NAMESPACE, NOW
 
@@ -56,12 +57,15 @@ async def test_pod_that_cannot_use_what_is_held_for_it_gives_it_up() -> None:
 
 async def test_copies_get_what_is_not_held_alone() -> None:
     cluster = one_gpu()
-    cluster.objects["pods"][1]["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    del cluster.objects["pods"][0]
+    cluster.objects["pods"][0]["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    asked = request("gpu", "gpu")
+    asked["exactly"]["allocationMode"] = "ExactCount"
+    cluster.add(resource_claim_template("one", NAMESPACE, asked))
     objects = with_holds(cluster, held_for(cluster, "second"))
-    report = await what_if(objects, Changes(added=[NodeCopies("n1", 2)]), (NAMESPACE, "first"))
+    report = await what_if(objects, Changes(added=[NodeCopies("n1", 1)]), (NAMESPACE, "one"))
     assert report.fill is not None
-    assert landing(report)["first"] == "n1-added-1"
-    assert [(each.node, each.copies) for each in report.fill.nodes] == [("n1-added-2", 1)]
+    assert [(each.node, each.copies) for each in report.fill.nodes] == [("n1-added-1", 1)]
 
 
 def test_audit_lists_what_is_held_and_is_sound_all_the_same() -> None:

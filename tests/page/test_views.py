@@ -4,14 +4,22 @@ import re
 from html.parser import HTMLParser
 
 import httpx
+import msgspec
 import pytest
 from dra_extender.inspection.audit_report import audit_report
+from dra_extender.inspection.extender_view import ExtenderView
 from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
+from dra_extender.model.allocation import AllocationResult, DeviceHolding
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
+from dra_extender.page.application import PageApplication
 from dra_extender.page.reports import Reports
+from dra_extender.page.views import CommandLines
+from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
-from tests.controlplane.objects import device, pod_group, request
+from tests.controlplane.objects import DRIVER, device, pod_group, request
 from tests.page.conftest import TOKEN, Open
 from tests.support.inspection.made_cluster import NOW, MadeCluster
 
@@ -106,6 +114,65 @@ async def test_health_has_the_findings_of_the_audit_and_who_allocates(open_page:
     assert "kubectl dra audit --snapshot x.tar.gz" in page.text
 
 
+class DecidedState:
+    """A running cluster whose extender says what it has decided."""
+
+    def __init__(self, made: MadeCluster, view: ExtenderView) -> None:
+        self._reports = Reports(made.view(), live=True, extender=lambda: view)
+
+    def latest(self) -> Reports:
+        return self._reports
+
+    async def later_than(self, generation: int) -> Reports:
+        return self._reports
+
+
+def page_of(made: MadeCluster, view: ExtenderView) -> httpx.AsyncClient:
+    page = PageApplication(DecidedState(made, view), CommandLines(), TOKEN)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(page.asgi), base_url=f"http://127.0.0.1:8000/{TOKEN}/")
+
+
+def decided(reason: str = "no devices", name: str = "late") -> ExtenderView:
+    recent = RecentDecisions(lambda: NOW - 40)
+    recent.note("bind", "ml", "train", Outcome.BOUND, node="n1")
+    for _ in range(3):
+        recent.note("filter", "ml", name, Outcome.REJECTED, nodes=2, reason=reason)
+    notes = {"audit": f"two_allocators 1{reason}", name: "x"}
+    return ExtenderView(
+        None, decisions=recent.report(leads=True, replica="dra-extender-0", watches={"pods": 5.0}, notes=notes)
+    )
+
+
+async def test_health_has_the_recent_decisions_of_the_leader_its_watches_and_what_it_says_of_itself(
+    made: MadeCluster,
+) -> None:
+    async with page_of(made, decided()) as client:
+        text = (await shown(client, "health")).text
+    assert "Replica dra-extender-0 leads, as it said 40s before this state." in text
+    assert "Since the API server last answered its watches Kind Age pods 5s" in text
+    assert "audit two_allocators 1no devices" in text
+    newest, oldest = (
+        text.index("40s ago, 3 times ml/late filter rejected 2 nodes no devices"),
+        text.index("40s ago ml/train bind bound n1"),
+    )
+    assert newest < oldest
+
+
+async def test_health_says_why_decisions_are_not_known(made: MadeCluster) -> None:
+    async with page_of(made, ExtenderView(None, decisions_said="not read: 404 <b>")) as client:
+        assert "Its recent decisions: not read: 404 <b>" in (await shown(client, "health")).text
+
+
+@pytest.mark.parametrize("hostile", ["<script>alert(1)</script>", "\x1b[31m\u202e", "{{ 7 * 7 }}"])
+async def test_decision_about_a_pod_with_a_hostile_name_is_text(made: MadeCluster, hostile: str) -> None:
+    pages = []
+    for text in ("x", hostile):
+        async with page_of(made, decided(text, text)) as client:
+            pages.append(await shown(client, "health"))
+    assert [tag for tag, _ in pages[0].tags] == [tag for tag, _ in pages[1].tags]
+    assert not {"\x1b", "\u202e"} & set(pages[1].text)
+
+
 async def test_map_counts_the_devices_of_each_driver_by_state_and_has_a_tile_for_each(
     open_page: Open, made: MadeCluster
 ) -> None:
@@ -135,6 +202,16 @@ async def test_node_has_counters_groups_and_whose_they_are_and_each_device_with_
     assert [attrs["value"] for tag, attrs in page.tags if tag == "meter"] == ["42"]
     assert "mig-1 F free" in page.text
     assert "taint example.com/broken:NoSchedule" in (await shown(open_page(made), "node?name=n2")).text
+
+
+async def test_node_has_what_was_frozen_beside_what_the_slice_has_now(open_page: Open, made: MadeCluster) -> None:
+    claim = made.objects["resourceclaims"][0]
+    allocation = msgspec.convert(claim["status"]["allocation"], AllocationResult)
+    drawn = CounterConsumption(counter_set="gpu-0", counters=(("sm", 14 * 10**9),), compatibility_groups=("vgpu",))
+    holding = DeviceHolding(driver=DRIVER, pool="n1", device="mig-0", consumption=(drawn,))
+    claim["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: encode_snapshot(allocation, (holding,))}
+    page = await shown(open_page(made), "node?name=n1")
+    assert "Counter set What At allocation Slice now gpu-0 sm 14 42 gpu-0 groups vgpu mig" in page.text
 
 
 async def test_device_that_is_not_published_any_more_is_said(open_page: Open, made: MadeCluster) -> None:

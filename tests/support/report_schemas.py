@@ -10,7 +10,7 @@ import msgspec
 from dra_extender.inspection import audit_report, devices, usage
 from dra_extender.inspection.what_if import report as what_if
 from dra_extender.inspection.why import node, report, waiting
-from dra_extender.scheduling import hold_report
+from dra_extender.scheduling import hold_report, recent_decisions
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "schemas"
 REPORTS: Final[Mapping[str, type[msgspec.Struct]]] = MappingProxyType(
@@ -18,6 +18,7 @@ REPORTS: Final[Mapping[str, type[msgspec.Struct]]] = MappingProxyType(
         audit_report.FORMAT: audit_report.AuditReport,
         devices.FORMAT: devices.DevicesReport,
         hold_report.FORMAT: hold_report.HoldReport,
+        recent_decisions.FORMAT: recent_decisions.DecisionReport,
         node.NODE_FORMAT: node.NodeDevicesReport,
         report.FORMAT: report.WhyReport,
         usage.FORMAT: usage.UsageReport,

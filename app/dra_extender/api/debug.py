@@ -14,12 +14,15 @@ from starlette.responses import Response
 
 from dra_extender.api.dispatch import JSON, as_response, failure
 from dra_extender.api.protocol import encode
+from dra_extender.model.api_json import Value
 from dra_extender.runtime.token_bucket import TokenBucket
 from dra_extender.scheduling.hold_report import HoldReport
+from dra_extender.scheduling.recent_decisions import DecisionReport
 
-PATH: Final = "/debug/holds"
+HOLDS: Final = "/debug/holds"
+DECISIONS: Final = "/debug/decisions"
 RATE: Final = 1.0
-"""Answers per second that are given in the long run."""
+"""Answers per second that each path gives in the long run."""
 BURST: Final = 5.0
 _FORBIDDEN: Final = 403
 _TOO_MANY: Final = 429
@@ -27,22 +30,46 @@ _HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "via")
 
 
-def add_debug(app: FastAPI, source: Callable[[], HoldReport], clock: Callable[[], float] = monotonic) -> None:
-    """Serve GET /debug/holds."""
-    bucket = TokenBucket(RATE, BURST, clock())
+def add_debug(
+    app: FastAPI,
+    holds: Callable[[], HoldReport],
+    decisions: Callable[[], DecisionReport],
+    clock: Callable[[], float] = monotonic,
+) -> None:
+    """Serve GET /debug/holds and /debug/decisions."""
+    of_holds = _Limited(HOLDS, holds, clock)
+    of_decisions = _Limited(DECISIONS, decisions, clock)
 
-    @app.get(PATH, tags=["operations"], include_in_schema=False)
-    async def holds(request: Request) -> Response:
+    @app.get(HOLDS, tags=["operations"], include_in_schema=False)
+    async def held(request: Request) -> Response:
         """What is held for pods that wait, and the plans of gangs."""
+        return of_holds.answer(request)
+
+    @app.get(DECISIONS, tags=["operations"], include_in_schema=False)
+    async def decided(request: Request) -> Response:
+        """The latest decisions, and what else the replica says of itself."""
+        return of_decisions.answer(request)
+
+
+class _Limited:
+    """Answers with a report, to callers on the loopback address, as often as RATE allows."""
+
+    def __init__(self, path: str, source: Callable[[], Value], clock: Callable[[], float]) -> None:
+        self._path = path
+        self._source = source
+        self._clock = clock
+        self._bucket = TokenBucket(RATE, BURST, clock())
+
+    def answer(self, request: Request) -> Response:
         refusal = _refusal(request)
         if refusal:
-            return as_response(failure(f"{PATH}: {refusal}", _FORBIDDEN))
-        now = clock()
-        if not bucket.take(now):
-            response = as_response(failure(f"{PATH}: at most {RATE:g} answer a second", _TOO_MANY))
-            response.headers["Retry-After"] = str(max(1, round(bucket.wait(now))))
+            return as_response(failure(f"{self._path}: {refusal}", _FORBIDDEN))
+        now = self._clock()
+        if not self._bucket.take(now):
+            response = as_response(failure(f"{self._path}: at most {RATE:g} answer a second", _TOO_MANY))
+            response.headers["Retry-After"] = str(max(1, round(self._bucket.wait(now))))
             return response
-        return Response(encode(source()), media_type=JSON, headers={"Cache-Control": "no-store"})
+        return Response(encode(self._source()), media_type=JSON, headers={"Cache-Control": "no-store"})
 
 
 def _refusal(request: Request) -> str:

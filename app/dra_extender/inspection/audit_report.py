@@ -35,7 +35,7 @@ class UnjudgedCheck(Value, frozen=True):
 class AuditReport(Value, frozen=True):
     """What was looked at (objects by plural kind), what was found, and what could not be judged.
 
-    `held`: what a running extender holds for pods that wait, as it was told at the time of the reading.
+    `held`: what a running extender holds for pods that wait.
     """
 
     format: str

@@ -1,7 +1,7 @@
 """The devices of a cluster: what is published where, what is taken of it, and by whom."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dra_extender.allocator.explain.messages import taint_text
@@ -13,6 +13,7 @@ from dra_extender.audit.inventory import slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.holders import HeldDevice, Holder, Holders
 from dra_extender.inspection.objects import Origin
+from dra_extender.inspection.snapshot_differences import SnapshotDifference, snapshot_differences
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
@@ -77,7 +78,8 @@ class DeviceUse(Value, frozen=True):
     """A published device: `groups` by counter set, taints as `key=value:effect`, what is awaited before a pod is bound.
 
     `draws` has the amounts that it draws, or would draw, by counter set, in nano-units: as frozen with its allocation, else as
-    published.  `drift` names the counter sets on which an allocation froze other groups or amounts than the slice has now.
+    published.  `drift` names the counter sets on which an allocation froze other groups or amounts than the slice has now,
+    `differences` has both.
     """
 
     name: str
@@ -92,6 +94,7 @@ class DeviceUse(Value, frozen=True):
     shares: tuple[ShareUse, ...] = ()
     conditions: tuple[ConditionState, ...] = ()
     drift: tuple[str, ...] = ()
+    differences: tuple[SnapshotDifference, ...] = ()
 
     @property
     def is_free(self) -> bool:
@@ -230,6 +233,7 @@ def _device(
 ) -> DeviceUse:
     found = holders.of((*pool_id, device.name))
     frozen = frozen_view(held, device) or FrozenView.of(device)
+    differences = snapshot_differences(device, found)
     return DeviceUse(
         name=device.name,
         counter_sets=tuple(each.counter_set for each in device.consumes_counters),
@@ -250,7 +254,8 @@ def _device(
             if each.holding.share_id is not None
         ),
         conditions=tuple(_conditions(view, (*pool_id, device.name), found)),
-        drift=tuple(sorted(_drift(device, found))),
+        drift=tuple(dict.fromkeys(each.counter_set for each in differences)),
+        differences=differences,
     )
 
 
@@ -279,19 +284,3 @@ def _capacity(device: Device, held: Sequence[DeviceHolding]) -> Iterator[Capacit
         taken.update(dict(each.consumed_capacity))
     for name, capacity in device.capacity:
         yield CapacityUse(name=name, total=capacity.value, taken=taken[name])
-
-
-def _drift(device: Device, found: Sequence[HeldDevice]) -> set[str]:
-    """Counter sets on which what an allocation froze differs from what the slice has now."""
-    live = _by_set(device.consumes_counters)
-    differing: set[str] = set()
-    for each in found:
-        if each.holding.admin or not each.holding.is_frozen:
-            continue
-        frozen = _by_set(each.holding.drawn(device))
-        differing.update(name for name in {*live, *frozen} if live.get(name) != frozen.get(name))
-    return differing
-
-
-def _by_set(entries: Sequence[CounterConsumption]) -> Mapping[str, tuple[object, ...]]:
-    return {each.counter_set: (each.counters, tuple(sorted(each.compatibility_groups))) for each in entries}

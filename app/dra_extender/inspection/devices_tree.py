@@ -8,6 +8,7 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.devices import NO_NODE, CounterSetUse, DevicesReport, DeviceUse, PoolUse
 from dra_extender.inspection.devices_table import condition_text
 from dra_extender.inspection.holders import holder_text, printable
+from dra_extender.inspection.snapshot_differences import difference_text
 from dra_extender.model.device import PHYSICAL_DEVICE
 
 _BAR: Final = 10
@@ -75,7 +76,9 @@ def _device(device: DeviceUse, now: float, indent: str, width: int) -> Iterator[
         parts.append(f"draws on {', '.join(device.counter_sets)}")
     parts += (f"taint {each}" for each in device.taints)
     if device.drift:
-        parts.append(f"allocated with other groups or amounts than the slice has now: {', '.join(device.drift)}")
+        parts.append(
+            f"allocated otherwise than the slice has it now: {'; '.join(map(difference_text, device.differences))}"
+        )
     yield f"{indent}{device.name:<{width}}  {'; '.join(parts)}".rstrip()
     for holder in device.holders:
         if holder.claim in amounts:

@@ -1,10 +1,11 @@
-"""The holds and plans of a running extender: read from its pod by port-forward, or from an address; and put into a ledger.
+"""What a running extender holds, plans and has decided: read from its pod by port-forward, or from an address.
 
 API objects do not show them.  Without the right to open a port-forward, or without an extender, answers do without them and say so.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,8 +24,11 @@ from dra_extender.model.allocation import AllocationResult, ClaimPlacement
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
+from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
+from dra_extender.scheduling.recent_decisions import DecisionReport
 
 PATH: Final = "/debug/holds"
+DECISIONS_PATH: Final = "/debug/decisions"
 SECONDS: Final = 5.0
 MOST_PODS: Final = 4
 """The most pods of an extender that are asked, one after the other, until one leads."""
@@ -34,10 +38,15 @@ _MOST_NAMED: Final = 3
 
 
 class ExtenderView(NamedTuple):
-    """What was found out: the report of the replica that leads, and a sentence for the answer; empty where no extender runs."""
+    """What was found out: the report of the replica that leads, and a sentence for the answer; empty where no extender runs.
+
+    `decisions` are those of the same replica, None if they were not asked for; `decisions_said` says why they could not be read.
+    """
 
     report: HoldReport | None
     said: str = ""
+    decisions: DecisionReport | None = None
+    decisions_said: str = ""
 
 
 class _Port(Value, frozen=True):
@@ -79,12 +88,18 @@ class _Place(NamedTuple):
 
 _POD: Final = msgspec.json.Decoder(_Pod)
 _REPORT: Final = msgspec.json.Decoder(HoldReport)
+_DECISIONS: Final = msgspec.json.Decoder(DecisionReport)
 
 
-async def read_view(settings: KubeSettings, pods: Sequence[bytes], url: str = "") -> ExtenderView:
-    """The view of the extender at `url`, else of the one whose pods are among these; raises nothing of the network."""
+async def read_view(
+    settings: KubeSettings, pods: Sequence[bytes], url: str = "", *, decisions: bool = False
+) -> ExtenderView:
+    """The view of the extender at `url`, else of the one whose pods are among these; raises nothing of the network.
+
+    `decisions`: ask for the latest decisions, too.
+    """
     if url:
-        return await _at(url)
+        return await _at(url, decisions=decisions)
     places = list(_places(pods))[:MOST_PODS]
     if not places:
         return ExtenderView(None)
@@ -101,7 +116,9 @@ async def read_view(settings: KubeSettings, pods: Sequence[bytes], url: str = ""
                 said.append(f"not read: {problem}")
                 continue
             if report.leads:
-                return ExtenderView(report, _counted(report, f"pod {place.namespace}/{place.pod}"))
+                view = ExtenderView(report, _counted(report, f"pod {place.namespace}/{place.pod}"))
+                get = partial(get_through, transport, *place, DECISIONS_PATH, seconds=SECONDS)
+                return await _with_decisions(view, get) if decisions else view
             said.append(f"not read: pod {place.namespace}/{place.pod} does not lead")
     finally:
         await transport.close()
@@ -127,11 +144,19 @@ def read_report(data: bytes) -> HoldReport:
     return report
 
 
+def read_decisions(data: bytes) -> DecisionReport:
+    """As `read_report`, of the latest decisions."""
+    report = decode("decisions", _DECISIONS, data)
+    if report.format != DECISIONS_FORMAT:
+        raise ModelError(f"decisions: has format {report.format!r}; this version reads {DECISIONS_FORMAT}")
+    return report
+
+
 def place_holds(ledger: Ledger, report: HoldReport) -> None:
     """Put the holds into a ledger that has the objects.
 
-    Holds of pods that do not wait any more, of allocated claims, and those whose end has come are left out; the others do not expire
-    in the ledger: the time of an inspection stands still.
+    Holds of pods that do not wait any more, of allocated claims, and those whose end has come are left out; the others do not
+    expire in the ledger: the time of an inspection stands still.
     """
     for each in report.holds:
         if each.until <= report.taken_at:
@@ -190,7 +215,15 @@ def _port(pod: _Pod) -> int:
     return _PORT
 
 
-async def _at(url: str) -> ExtenderView:
+async def _with_decisions(view: ExtenderView, get: Callable[[], Awaitable[bytes]]) -> ExtenderView:
+    """The view with the decisions, or with a sentence: an older extender does not tell them."""
+    try:
+        return view._replace(decisions=read_decisions(await get()))
+    except (ApiCallError, ModelError) as problem:
+        return view._replace(decisions_said=f"not read: {problem}")
+
+
+async def _at(url: str, *, decisions: bool) -> ExtenderView:
     """The view of an extender that answers at an address of this machine."""
     try:
         report = read_report(await get_at(f"{url.rstrip('/')}{PATH}", seconds=SECONDS))
@@ -198,7 +231,9 @@ async def _at(url: str) -> ExtenderView:
         return ExtenderView(None, f"not read: {problem}")
     if not report.leads:
         return ExtenderView(None, f"not read: the extender at {url} does not lead")
-    return ExtenderView(report, _counted(report, f"the extender at {url}"))
+    view = ExtenderView(report, _counted(report, f"the extender at {url}"))
+    get = partial(get_at, f"{url.rstrip('/')}{DECISIONS_PATH}", seconds=SECONDS)
+    return await _with_decisions(view, get) if decisions else view
 
 
 def _counted(report: HoldReport, where: str) -> str:

@@ -100,9 +100,11 @@ class FollowedCluster:
     What a running extender holds is in no API object: it is asked for it from time to time, as `extender_view` says.
     """
 
-    def __init__(self, settings: KubeSettings, extender_url: str = "") -> None:
+    def __init__(self, settings: KubeSettings, extender_url: str = "", *, decisions: bool = False) -> None:
+        """`decisions`: ask the extender for its latest decisions, too."""
         self._settings = settings
         self._url = extender_url
+        self._asks_decisions = decisions
         self._follower = ClusterFollower(settings)
         self._clock = SystemClock()
         self._changed = asyncio.Event()
@@ -142,8 +144,13 @@ class FollowedCluster:
         return objects._replace(origin=origin, holds=self._view.report)
 
     async def _ask_extender(self) -> None:
-        self._view = await read_view(self._settings, self._sinks["pods"].all(), self._url)
+        pods = self._sinks["pods"].all()
+        self._view = await read_view(self._settings, pods, self._url, decisions=self._asks_decisions)
         self._viewed_at = self._clock.monotonic()
+
+    def extender(self) -> ExtenderView:
+        """What the running extender said last."""
+        return self._view
 
     def contact_ages(self) -> Mapping[str, float]:
         """Seconds since the API server last answered the list or watch of each kind."""

@@ -9,11 +9,14 @@ from dra_extender.inspection.audit_report import AuditReport
 from dra_extender.model.snapshot import is_snapshotted
 from dra_extender.page.reports import Reports
 from dra_extender.scheduling.hold_report import HeldClaim, ReportedPlan
+from dra_extender.scheduling.recent_decisions import Decision, DecisionReport
 
 MOST_FINDINGS: Final = 200
 """Findings on the page; the command prints all."""
 MOST_HOLDS: Final = 100
 """Holds of the running extender on the page, and plans of gangs."""
+MOST_DECISIONS: Final = 100
+"""Decisions of the running extender on the page, the newest first."""
 MOST_SCHEDULERS: Final = 50
 """Names of schedulers on the page, those with most pods first: pods choose them."""
 
@@ -34,6 +37,7 @@ class ClusterHealth(NamedTuple):
     """The audit, who allocates, and the seconds since the API server last answered the watch of each kind.
 
     `said` is what was found out about the running extender, empty if none runs; `holds` and `plans` are what its leader has.
+    `replica` is what the leader says of itself, with its latest `decisions`; `replica_said`: why that is not known.
     """
 
     audit: AuditReport
@@ -45,11 +49,15 @@ class ClusterHealth(NamedTuple):
     said: str
     holds: tuple[HeldClaim, ...]
     plans: tuple[ReportedPlan, ...]
+    replica: DecisionReport | None
+    replica_said: str
+    decisions: tuple[Decision, ...]
 
 
 def health(reports: Reports) -> ClusterHealth:
     """The health of the cluster in this state."""
-    audit = reports.audit
+    audit, extender = reports.audit, reports.extender()
+    replica = extender.decisions
     severities = Counter(each.severity for each in audit.findings)
     return ClusterHealth(
         audit=audit,
@@ -61,6 +69,9 @@ def health(reports: Reports) -> ClusterHealth:
         said=reports.view.origin.holds,
         holds=reports.view.held.holds[:MOST_HOLDS],
         plans=reports.view.held.plans[:MOST_HOLDS],
+        replica=replica,
+        replica_said=extender.decisions_said,
+        decisions=() if replica is None else replica.decisions[:MOST_DECISIONS],
     )
 
 

@@ -7,12 +7,14 @@ from typing import Final
 from dra_extender.inspection.audit_report import AuditReport, audit_report
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import DevicesReport, devices_report
+from dra_extender.inspection.extender_view import ExtenderView
 from dra_extender.inspection.why.report import WhyReport
 from dra_extender.inspection.why.waiting import WaitingReport, waiting
 from dra_extender.inspection.why.why import why
 from dra_extender.page.map_view import DriverTotal, device_totals
 from dra_extender.runtime.caches import LruCache
 
+_NO_EXTENDER: Final = ExtenderView(None)
 _MOST_ANSWERS: Final = 256
 EVALUATED_IN_A_ROUND: Final = 25_000
 """Nodes that are evaluated for pods that wait before an answer is given; what was evaluated is known in the next round."""
@@ -32,8 +34,10 @@ class Reports:
         live: bool = False,
         problems: Sequence[str] = (),
         contact_ages: Callable[[], Mapping[str, float]] = dict,
+        extender: Callable[[], ExtenderView] = lambda: _NO_EXTENDER,
     ) -> None:
-        """`problems` and `contact_ages` as in FollowedCluster."""
+        """`problems`, `contact_ages` and `extender` as in FollowedCluster."""
+        self.extender = extender
         self.view = view
         self.generation = generation
         self.live = live

@@ -107,6 +107,13 @@ class FollowedState:
     def _made(self, objects: ClusterObjects, generation: int, problems: Sequence[str]) -> Reports:
         """A state, in a thread of its own."""
         ages = self._cluster.contact_ages
-        reports = Reports(ClusterView(objects), generation, live=True, problems=problems, contact_ages=ages)
+        reports = Reports(
+            ClusterView(objects),
+            generation,
+            live=True,
+            problems=problems,
+            contact_ages=ages,
+            extender=self._cluster.extender,
+        )
         reports.prepare()
         return reports

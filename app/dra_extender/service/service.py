@@ -16,7 +16,7 @@ replica that loses its lease goes back to step 5.
 import asyncio
 import math
 import socket
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -36,9 +36,11 @@ from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.errors import STOPPING
+from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions
 from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.http_server import serving
 from dra_extender.service.leadership import Leadership
+from dra_extender.service.noted_verbs import NotedVerbs
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.telemetry.metrics import Metrics
 
@@ -55,9 +57,18 @@ class Service:
     """
 
     def __init__(
-        self, settings: Settings, cluster: WatchedCluster, metrics: Metrics, leadership: Leadership | None = None
+        self,
+        settings: Settings,
+        cluster: WatchedCluster,
+        metrics: Metrics,
+        leadership: Leadership | None = None,
+        watch_ages: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
-        """Raises RecordingFileError if it is to record to a file that cannot be written."""
+        """`watch_ages`: seconds since the API server last answered the watch of each kind.
+
+        Raises:
+            RecordingFileError: it is to record to a file that cannot be written.
+        """
         self._recording = recording = recording_of(settings.recording, cluster)
         self.ledger = Ledger(settings.scheduling.namespace_claim_bytes)
         self.gate = ReadinessGate(LOADING)
@@ -97,10 +108,12 @@ class Service:
         self._leadership = leadership
         self._keeping: asyncio.Task[None] | None = None
         self._add_checks(metrics)
-        self.app = create_app(
-            self.extender, self.health, metrics, settings.server, self.gate, around=recording.recorded
-        )
-        add_debug(self.app, lambda: self.extender.holds.report(leads=self.gate.reason is None))
+        self._replica = settings.leader_election.host or socket.gethostname()
+        self._watch_ages = watch_ages
+        self._decisions = RecentDecisions(cluster.clock.now)
+        verbs = NotedVerbs(self.extender, self._decisions, self._needs_devices)
+        self.app = create_app(verbs, self.health, metrics, settings.server, self.gate, around=recording.recorded)
+        add_debug(self.app, lambda: self.extender.holds.report(leads=self.gate.reason is None), self._report_decisions)
 
     async def run(self, stop: asyncio.Event, listener: socket.socket) -> None:
         """Serve on `listener` until `stop` is set.
@@ -142,6 +155,19 @@ class Service:
         self.health.notes(self._kept_claims)
         self.health.notes(self.extender.group_claims.notes)
         metrics.before_render(lambda: metrics.leader(self._leadership is None or self._leadership.reason() is None))
+
+    def _needs_devices(self, pod_uid: str) -> bool:
+        """Whether the pod needs devices; True for one that the watch has not delivered."""
+        pod = self.ledger.pods.by_uid(pod_uid)
+        return pod is None or pod.needs_devices
+
+    def _report_decisions(self) -> DecisionReport:
+        return self._decisions.report(
+            leads=self.gate.reason is None,
+            replica=self._replica,
+            watches=self._watch_ages(),
+            notes=self.health.ready().said,
+        )
 
     def _kept_claims(self) -> Mapping[str, str]:
         note = self.ledger.claims.kept.note()

@@ -57,7 +57,8 @@ async def serve(settings: Settings) -> None:
         if election is not None:
             publisher = _publisher(settings.leader_election, connection, cluster, listener.getsockname()[1])
             leadership = KubeLeadership(election, cluster, publisher)
-        await Service(settings, cluster, metrics, leadership).run(_stop_on_signal(), listener)
+        service = Service(settings, cluster, metrics, leadership, cluster.contact_ages)
+        await service.run(_stop_on_signal(), listener)
 
 
 def with_scheduler(settings: Settings) -> Settings:

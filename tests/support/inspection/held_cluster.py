@@ -43,4 +43,5 @@ def held_for(cluster: MadeCluster, pod: str, **fields: object) -> HoldReport:
 
 def with_holds(cluster: MadeCluster, report: HoldReport | None) -> ClusterObjects:
     """The objects of the cluster with what its extender holds."""
-    return cluster.cluster()._replace(holds=report)
+    found = cluster.cluster()
+    return ClusterObjects(found.origin, found.by_kind, holds=report)

@@ -42,7 +42,7 @@ async def _serve(source: ClusterSource, objects: "ClusterObjects | None", port: 
     from dra_extender.page.sources import FixedState, FollowedState
     from dra_extender.page.views import CommandLines
 
-    followed = FollowedCluster(source.settings(), source.extender_url)
+    followed = FollowedCluster(source.settings(), source.extender_url, decisions=True)
     state = FollowedState(followed) if objects is None else FixedState(objects)
     await serve(state, CommandLines(source.options()), port, _announce)
 

@@ -1,0 +1,167 @@
+"""The latest decisions of the running extender, as bounded values that can leave the process.
+
+Equal decisions about one pod are one entry with a count, so that a pod that is tried again and again does not drive out the others.
+A namespace has a share of the entries: its own oldest go first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from itertools import islice
+from math import isfinite
+from typing import Final, NamedTuple
+
+from dra_extender.model.api_json import Value, printable
+
+FORMAT: Final = "dra-extender.io/decisions/v1"
+MOST_DECISIONS: Final = 256
+MOST_OF_A_NAMESPACE: Final = 64
+LONGEST_REASON: Final = 400
+"""Characters of a reason and of a note; the rest is cut."""
+_LONGEST_NAME: Final = 253
+_MOST_NOTES: Final = 64
+
+
+class Outcome(StrEnum):
+    """FITS: nodes were offered, or eviction helps on some.  RETRY: nothing was decided, kube-scheduler tries again."""
+
+    FITS = "fits"
+    REJECTED = "rejected"
+    BOUND = "bound"
+    RETRY = "retry"
+
+
+class Decision(Value, frozen=True, rename=None):
+    """What was decided about a pod (`namespace/name`), `times` times from `first` to `last` (seconds since the epoch).
+
+    `node` is the node of the bind, or the first that was offered; `nodes` counts those that fit, or do not if it is REJECTED.
+    """
+
+    verb: str
+    pod: str
+    outcome: Outcome
+    first: float
+    last: float
+    times: int = 1
+    node: str = ""
+    nodes: int = 0
+    reason: str = ""
+
+
+class DecisionReport(Value, frozen=True, rename=None):
+    """The latest decisions of a replica, the newest first, and what else it says of itself.
+
+    `taken_at`: seconds since the epoch.  `replica` is its name.  `watches`: seconds since the API server last answered the watch of
+    each kind.  `notes`: failed checks and what else `/readyz?verbose` says, by name, such as a second scheduler that allocates.
+    """
+
+    format: str
+    taken_at: float
+    leads: bool = True
+    replica: str = ""
+    watches: tuple[tuple[str, float], ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+class _Key(NamedTuple):
+    namespace: str
+    name: str
+    verb: str
+    outcome: Outcome
+    node: str
+    nodes: int
+    reason: str
+
+
+class _Times:
+    __slots__ = ("count", "first", "last")
+
+    def __init__(self, now: float) -> None:
+        self.first = self.last = now
+        self.count = 0
+
+
+class RecentDecisions:
+    """Keeps at most MOST_DECISIONS different decisions, of one namespace at most MOST_OF_A_NAMESPACE."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now`: seconds since the epoch."""
+        self._now = now
+        self._entries: OrderedDict[_Key, _Times] = OrderedDict()
+        self._by_namespace: dict[str, OrderedDict[_Key, None]] = {}
+
+    def note(
+        self,
+        verb: str,
+        namespace: str,
+        name: str,
+        outcome: Outcome,
+        *,
+        node: str = "",
+        nodes: int = 0,
+        reason: str = "",
+    ) -> None:
+        """Keep a decision; texts are cut."""
+        key = _Key(
+            namespace[:_LONGEST_NAME],
+            name[:_LONGEST_NAME],
+            verb,
+            outcome,
+            node[:_LONGEST_NAME],
+            nodes,
+            reason[:LONGEST_REASON],
+        )
+        now, found = self._now(), self._entries.get(key)
+        if found is None:
+            found = self._entries[key] = _Times(now)
+            own = self._by_namespace.setdefault(key.namespace, OrderedDict())
+            own[key] = None
+            if len(own) > MOST_OF_A_NAMESPACE:
+                self._forget(next(iter(own)))
+            elif len(self._entries) > MOST_DECISIONS:
+                self._forget(next(iter(self._entries)))
+        else:
+            self._entries.move_to_end(key)
+            self._by_namespace[key.namespace].move_to_end(key)
+        found.last = now
+        found.count += 1
+
+    def report(
+        self, *, leads: bool, replica: str, watches: Mapping[str, float], notes: Mapping[str, str]
+    ) -> DecisionReport:
+        """All that is kept, the newest first; control characters are escapes."""
+        return DecisionReport(
+            format=FORMAT,
+            taken_at=self._now(),
+            leads=leads,
+            replica=_shown(replica),
+            watches=tuple((kind, age) for kind, age in sorted(watches.items()) if isfinite(age)),
+            notes=tuple((name, _shown(text[:LONGEST_REASON])) for name, text in islice(notes.items(), _MOST_NOTES)),
+            decisions=tuple(_decision(key, each) for key, each in reversed(self._entries.items())),
+        )
+
+    def _forget(self, key: _Key) -> None:
+        del self._entries[key]
+        own = self._by_namespace[key.namespace]
+        del own[key]
+        if not own:
+            del self._by_namespace[key.namespace]
+
+
+def _decision(key: _Key, times: _Times) -> Decision:
+    return Decision(
+        verb=key.verb,
+        pod=_shown(f"{key.namespace}/{key.name}"),
+        outcome=key.outcome,
+        first=times.first,
+        last=times.last,
+        times=times.count,
+        node=_shown(key.node),
+        nodes=key.nodes,
+        reason=_shown(key.reason),
+    )
+
+
+def _shown(text: str) -> str:
+    return printable(text.encode(errors="replace").decode())

@@ -1,0 +1,84 @@
+"""The verbs of the extender, with a note of each decision about a pod that needs devices."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Final
+
+from dra_extender.api.handlers import Verbs
+from dra_extender.model.pod import RequestPod
+from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
+from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
+
+_MOST_LOOKED_AT: Final = 200
+"""Nodes of a rejection among whose reasons different ones are looked for."""
+_MOST_REASONS: Final = 3
+
+
+class NotedVerbs:
+    """Implements Verbs over others.  A response is the same as without the note."""
+
+    def __init__(self, verbs: Verbs, decisions: RecentDecisions, needs_devices: Callable[[str], bool]) -> None:
+        """`needs_devices`: whether the pod with this UID does, as far as that is known."""
+        self._verbs = verbs
+        self._decisions = decisions
+        self._needs_devices = needs_devices
+
+    async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
+        """See Verbs."""
+        with self._retry_noted("filter", pod.namespace, pod.name, pod.uid):
+            answer = await self._verbs.filter(pod, nodes)
+        fitting = answer.fitting
+        # The answer about a pod without devices is the list of nodes itself, which is not decoded.
+        if fitting is nodes:
+            return answer
+        if fitting:
+            self._note("filter", pod, Outcome.FITS, node=fitting[0], nodes=len(fitting))
+        else:
+            against = answer.unresolvable or answer.failed
+            self._note("filter", pod, Outcome.REJECTED, nodes=len(against), reason=_reasons(against.values()))
+        return answer
+
+    async def prioritize(self, pod: RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+        """See Verbs; the order of nodes is no decision about the pod."""
+        return await self._verbs.prioritize(pod, nodes)
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event, /) -> None:
+        """See Verbs."""
+        needs_devices = self._needs_devices(uid)
+        with self._retry_noted("bind", namespace, name, uid, node):
+            await self._verbs.bind(namespace, name, uid, node, disconnected)
+        if needs_devices:
+            self._decisions.note("bind", namespace, name, Outcome.BOUND, node=node)
+
+    async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+        """See Verbs."""
+        with self._retry_noted("preempt", pod.namespace, pod.name, pod.uid):
+            kept = await self._verbs.preempt(pod, victims)
+        if self._needs_devices(pod.uid):
+            outcome = Outcome.FITS if kept else Outcome.REJECTED
+            reason = "" if kept else "evicting the victims that kube-scheduler proposes frees no devices for the pod"
+            self._note("preempt", pod, outcome, nodes=len(kept or victims), node=next(iter(kept), ""), reason=reason)
+        return kept
+
+    def _note(
+        self, verb: str, pod: RequestPod, outcome: Outcome, *, node: str = "", nodes: int = 0, reason: str = ""
+    ) -> None:
+        self._decisions.note(verb, pod.namespace, pod.name, outcome, node=node, nodes=nodes, reason=reason)
+
+    @contextmanager
+    def _retry_noted(self, verb: str, namespace: str, name: str, uid: str, node: str = "") -> Iterator[None]:
+        """Note why there is no decision, if the pod needs devices."""
+        try:
+            yield
+        except RetryableError as problem:
+            if self._needs_devices(uid):
+                self._decisions.note(verb, namespace, name, Outcome.RETRY, node=node, reason=str(problem))
+            raise
+
+
+def _reasons(texts: Iterable[str]) -> str:
+    """The first different reasons, without the words that kube-scheduler needs to count nodes."""
+    different = dict.fromkeys(islice(texts, _MOST_LOOKED_AT))
+    return "; ".join(text.removeprefix("node(s): ") for text in islice(different, _MOST_REASONS))
