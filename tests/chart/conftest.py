@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chart.programs import MANIFESTS, Helm, KubeScheduler, Object, documents, overlay, run
-from tests.controlplane.build import CONTROL_PLANE, HELM, BuildError, ensure, pinned
+from tests.controlplane.build import CONTROL_PLANE, HELM, KUBECONFORM, BuildError, ensure, pinned
 
 BUILT = pytest.StashKey[Path | BuildError]()
 
@@ -40,6 +40,15 @@ def helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Helm(built / "helm", tmp_path_factory.mktemp("helm"), kubernetes_version)
 
 
+@pytest.fixture(scope="session")
+def kubeconform() -> Path:
+    """The program kubeconform; fails with the builder's sentence if it cannot be built."""
+    try:
+        return ensure(KUBECONFORM) / "kubeconform"
+    except BuildError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
 @pytest.fixture
 def kube_scheduler(binaries: Path, tmp_path: Path) -> KubeScheduler:
     """kube-scheduler as a checker of configurations."""
@@ -70,9 +79,14 @@ def manifests_with_group_claims(
 
 def kustomized(binaries: Path, folder: Path) -> list[Object]:
     """The objects of a folder of manifests."""
+    return documents(kustomized_text(binaries, folder))
+
+
+def kustomized_text(binaries: Path, folder: Path) -> str:
+    """The same as text."""
     done = run(binaries / "kubectl", "kustomize", folder, environment={"KUBECONFIG": os.devnull, "KUBERC": "off"})
     assert done.code == 0, done.words
-    return documents(done.output)
+    return done.output
 
 
 @pytest.fixture(scope="session")

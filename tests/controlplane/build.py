@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the programs of the real control plane, helm, actionlint and the parity oracle from pinned Go modules into a cache folder.
+"""Builds the real control plane, helm, kubeconform, actionlint and the parity oracle from pinned Go modules into a cache folder.
 
 Needs nothing beside the standard library, so that it runs before any environment exists. The go.mod files here are the only
 place where versions are pinned; what is stamped into the programs is read from there.
@@ -82,10 +82,16 @@ ACTIONLINT = Target(
     programs={"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
     ldflags=lambda _: "-s -w",
 )
+KUBECONFORM = Target(
+    name="kubeconform",
+    module=HERE / "kubeconform",
+    programs={"kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform"},
+    ldflags=lambda _: "-s -w",
+)
 ORACLE = Target(
     name="oracle", module=HERE.parent / "parity" / "oracle", programs={"oracle": "."}, ldflags=lambda _: "-s -w"
 )
-TARGETS = {target.name: target for target in (CONTROL_PLANE, HELM, ACTIONLINT, ORACLE)}
+TARGETS = {target.name: target for target in (CONTROL_PLANE, HELM, KUBECONFORM, ACTIONLINT, ORACLE)}
 
 
 def pinned(go_mod: str, module: str) -> str:
@@ -275,7 +281,7 @@ def _say(text: str) -> None:
 def main() -> int:
     """Command line; the exit code is 0 when every program asked for is there."""
     parser = argparse.ArgumentParser(
-        description="Build etcd, kube-*, kubectl, helm, actionlint and the parity oracle into a cache folder."
+        description="Build etcd, kube-*, kubectl, helm, kubeconform, actionlint and the parity oracle into a cache folder."
     )
     parser.add_argument("--only", choices=sorted(TARGETS), help="build this part alone")
     parser.add_argument(

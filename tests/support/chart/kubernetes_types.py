@@ -1,18 +1,21 @@
 """Types of the Kubernetes API in several releases, as JSON Schema that is closed to the bottom.
 
 `python -m tests.support.chart.kubernetes_types` collects them anew from the OpenAPI document in the Go module of each release: the
-kinds that the chart renders and all that these are made of, without descriptions.
+kinds that the chart renders and all that these are made of, without descriptions; and the kinds of other projects that it can
+render, from the definitions of custom resources in the Go modules of those.
 """
 
 import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 from tests.controlplane.build import CONTROL_PLANE, find_go, pinned
 
@@ -43,6 +46,20 @@ KINDS: Final = frozenset(
         "ValidatingAdmissionPolicyBinding",
     }
 )
+CUSTOM: Final = "custom resources"
+"""In place of a release: the kinds of other projects."""
+_CUSTOM_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "github.com/prometheus-operator/prometheus-operator@v0.85.0": (
+        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+        "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+    ),
+    "github.com/cilium/cilium@v1.20.2": ("pkg/k8s/apis/cilium.io/client/crds/v2/ciliumnetworkpolicies.yaml",),
+    "github.com/cert-manager/cert-manager@v1.21.2": (
+        "deploy/crds/cert-manager.io_certificates.yaml",
+        "deploy/crds/cert-manager.io_issuers.yaml",
+    ),
+}
 _PREFERRED: Final = ("io.k8s.api.core.v1", "io.k8s.api.apps.v1", "io.k8s.api.networking.v1")
 _DROPPED: Final = ("description", "format", "default")
 _EITHER: Final[Mapping[str, Any]] = {
@@ -128,6 +145,18 @@ def collect(release: str, document: Mapping[str, Any]) -> KubernetesTypes:
     return KubernetesTypes(release, dict(sorted(kinds.items())), every.needed_by(kinds.values()))
 
 
+def collect_custom(documents: Iterable[Mapping[str, Any]]) -> KubernetesTypes:
+    """The types that definitions of custom resources declare."""
+    kinds, definitions = {}, {}
+    for document in documents:
+        spec = document["spec"]
+        for version in spec["versions"]:
+            name = f"{spec['group']}.{version['name']}.{spec['names']['kind']}"
+            kinds[f"{spec['group']}/{version['name']} {spec['names']['kind']}"] = name
+            definitions[name] = closed(version["schema"]["openAPIV3Schema"])
+    return KubernetesTypes(CUSTOM, kinds, definitions)
+
+
 def closed(schema: Any) -> Any:
     """The schema without what says nothing to a validator; an object that names its properties has no others."""
     if isinstance(schema, list):
@@ -137,7 +166,7 @@ def closed(schema: Any) -> Any:
     kept: Schema = {name: closed(each) for name, each in schema.items() if not _says_nothing(name, each)}
     if isinstance(properties := schema.get("properties"), dict):
         kept["properties"] = {name: closed(each) for name, each in properties.items()}
-        kept["additionalProperties"] = False
+        kept["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
     return kept
 
 
@@ -147,27 +176,31 @@ def _says_nothing(name: str, value: object) -> bool:
 
 
 def _file(release: str) -> Path:
-    return FOLDER / f"kubernetes-{minor(release)}.json.gz"
+    return FOLDER / ("custom.json.gz" if release == CUSTOM else f"kubernetes-{minor(release)}.json.gz")
 
 
-def _document(release: str) -> Mapping[str, Any]:
-    """The OpenAPI document in the Go module of a release."""
-    command = [str(find_go()), "mod", "download", "-json", f"k8s.io/kubernetes@{release}"]
+def _module(module: str) -> Path:
+    """The folder of a Go module, fetched if it is not there."""
+    command = [str(find_go()), "mod", "download", "-json", module]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=CONTROL_PLANE.module)
-    folder = Path(json.loads(done.stdout)["Dir"])
-    found: Mapping[str, Any] = json.loads((folder / "api" / "openapi-spec" / "swagger.json").read_text())
-    return found
+    return Path(json.loads(done.stdout)["Dir"])
 
 
-def main(releases: Iterable[str], document: Callable[[str], Mapping[str, Any]] = _document) -> None:
+def main() -> None:
     """Write the files anew."""
     FOLDER.mkdir(exist_ok=True)
-    for release in releases:
-        types = collect(release, document(release))
-        text = json.dumps({"release": release, "kinds": types.kinds, "definitions": types.definitions})
-        _file(release).write_bytes(gzip.compress(text.encode(), mtime=0))
-        print(f"{_file(release).name}: {len(types.kinds)} kinds, {len(types.definitions)} types", file=sys.stderr)
+    for release in all_releases():
+        document = _module(f"k8s.io/kubernetes@{release}") / "api" / "openapi-spec" / "swagger.json"
+        _write(collect(release, json.loads(document.read_text())))
+    files = [_module(module) / name for module, names in _CUSTOM_KINDS.items() for name in names]
+    _write(collect_custom(yaml.safe_load(file.read_text()) for file in files))
+
+
+def _write(types: KubernetesTypes) -> None:
+    text = json.dumps({"release": types.release, "kinds": types.kinds, "definitions": types.definitions})
+    _file(types.release).write_bytes(gzip.compress(text.encode(), mtime=0))
+    print(f"{types.release}: {len(types.kinds)} kinds, {len(types.definitions)} types", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main(all_releases())
+    main()

@@ -1,0 +1,126 @@
+"""What the chart renders for many sets of values, and each overlay, is valid in every supported release of Kubernetes."""
+
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.chart.conftest import kustomized_text
+from tests.chart.programs import CHART, Helm, Object, overlay, run
+from tests.chart.value_sets import VALUE_SETS
+from tests.support.chart.commented_values import read_values
+from tests.support.chart.kubernetes_types import all_releases
+from tests.support.chart.schema_files import LOCATION, write_schemas
+from tests.support.chart.values_schema import VALUES
+
+pytestmark = pytest.mark.chart
+
+KINDS = ("--api-versions", "monitoring.coreos.com/v1", "--api-versions", "cert-manager.io/v1")
+ALIASED = "set"
+
+
+@pytest.fixture(scope="module")
+def every_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chart that holds ours once for each set of values: one run of helm renders all."""
+    folder = tmp_path_factory.mktemp("every") / "every-set"
+    shutil.copytree(CHART, folder / "charts" / "dra-extender")
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    dependencies = [
+        {"name": "dra-extender", "version": chart["version"], "repository": "", "alias": f"{ALIASED}{index}"}
+        for index in range(len(VALUE_SETS))
+    ]
+    (folder / "Chart.yaml").write_text(
+        json.dumps({"apiVersion": "v2", "name": "every-set", "version": "1.0.0", "dependencies": dependencies})
+    )
+    values = {f"{ALIASED}{index}": each for index, each in enumerate(VALUE_SETS.values())}
+    (folder / "values.yaml").write_text(json.dumps(values))
+    return folder
+
+
+Answer = tuple[str, str, str, str]
+
+
+def judged(kubeconform: Path, release: str, text: str, folder: Path) -> list[Answer]:
+    """Kind, name, status and error of each object in a YAML stream, judged by the types of a release."""
+    schemas, file = folder / "schemas", folder / "objects.yaml"
+    write_schemas(release, schemas)
+    file.write_text(text)
+    where = ("-schema-location", f"{schemas}/{LOCATION}", "-kubernetes-version", release.removeprefix("v"))
+    done = run(kubeconform, "-strict", "-verbose", "-output", "json", *where, file)
+    answers = json.loads(done.output)["resources"]
+    found = [(each["kind"], each["name"], each["status"], each["msg"]) for each in answers]
+    return sorted(each for each in found if each[2] != "statusEmpty")
+
+
+def invalid(answers: list[Answer]) -> list[Answer]:
+    return [each for each in answers if each[2] != "statusValid"]
+
+
+def rendered(helm: Helm, folder: Path, release: str) -> str:
+    home = {f"HELM_{kind}_HOME": str(helm.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
+    command = ("template", "all", folder, "--namespace", "dra-extender", "--kube-version", release, *KINDS)
+    done = run(helm.program, *command, environment={**home, "KUBECONFIG": os.devnull})
+    assert done.code == 0, done.words
+    return done.output
+
+
+@pytest.mark.parametrize("release", all_releases())
+def test_every_set_of_values_is_valid_in(
+    helm: Helm, kubeconform: Path, every_set: Path, release: str, tmp_path: Path
+) -> None:
+    answers = judged(kubeconform, release, rendered(helm, every_set, release), tmp_path)
+    made = Counter(kind for kind, *_ in answers)
+    assert made["Deployment"] == len(VALUE_SETS) >= 40
+    assert {"PodMonitor", "ServiceMonitor", "ValidatingAdmissionPolicy"} <= made.keys()
+    assert invalid(answers) == []
+
+
+@pytest.mark.parametrize("release", all_releases())
+def test_the_overlay_of_a_release_is_valid_in_it(
+    binaries: Path, kubeconform: Path, release: str, tmp_path: Path
+) -> None:
+    answers = judged(kubeconform, release, kustomized_text(binaries, overlay(release)), tmp_path)
+    assert len(answers) > 10
+    assert invalid(answers) == []
+
+
+def test_what_is_not_valid_is_found(kubeconform: Path, tmp_path: Path) -> None:
+    """A misspelt field, a value of another type, and a kind that this release has not yet."""
+    text = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: one}
+dat: {}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other}
+data: {a: 1}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: third}
+"""
+    answers = judged(kubeconform, all_releases()[0], text, tmp_path)
+    assert [(name, status) for _, name, status, _ in invalid(answers)] == [
+        ("one", "statusInvalid"),
+        ("other", "statusInvalid"),
+        ("third", "statusError"),
+    ]
+
+
+def test_every_value_is_set_by_a_set() -> None:
+    """So that no branch of a template stays without a look; a tag of kube-scheduler fits one release alone."""
+    given = {name for each in VALUE_SETS.values() for name in names_in(each, "")}
+    leaves = {each.name for value in read_values(VALUES) for each in value.leaves()}
+    assert sorted(leaves - given) == ["scheduler.image.tag"]
+
+
+def names_in(values: Object, above: str) -> set[str]:
+    """All paths in the values, e.g. `image` and `image.tag`."""
+    found = {f"{above}{name}" for name in values}
+    return found.union(*(names_in(each, f"{above}{name}.") for name, each in values.items() if isinstance(each, dict)))

@@ -1,0 +1,159 @@
+"""Sets of values that people may choose, by name; together they reach every template and every branch in them."""
+
+from typing import Final
+
+from tests.chart.programs import Object
+
+DIGEST: Final = "sha256:" + "0123456789abcdef" * 4
+OUTSIDE: Final[Object] = {
+    "mode": "extenderOnly",
+    "networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]},
+}
+"""A kube-scheduler of one's own, at a known address."""
+RULES: Final[list[Object]] = [
+    {"name": "mig", "driver": "gpu.example.com", "devices": "device.driver == 'x'", "compatibilityGroups": ["mig"]},
+    {
+        "name": "fabric",
+        "devices": "true",
+        "bindingConditions": ["Attached"],
+        "bindingFailureConditions": ["Failed"],
+        "bindsToNode": True,
+    },
+    {"name": "modes", "compatibleOnlyWith": "true", "neighbours": {"within": "node", "devices": "true"}},
+    {"name": "boards", "counterSet": "board-0", "compatibilityGroups": ["a", "b"], "physicalDevice": "'0'"},
+]
+VALUE_SETS: Final[dict[str, Object]] = {
+    "default": {},
+    "outside": OUTSIDE,
+    "outside-fixed-address": OUTSIDE | {"service": {"clusterIP": "10.96.0.77", "annotations": {"a": "1"}}},
+    "outside-ipv6": OUTSIDE | {"service": {"clusterIP": "fd00::77"}},
+    "outside-no-network-policy": {"mode": "extenderOnly", "networkPolicy": {"enabled": False}},
+    "outside-monitors": OUTSIDE | {"podMonitor": {"enabled": True, "schedulerTokenSecret": {"name": "unused"}}},
+    "outside-settings": OUTSIDE | {"extender": {"settings": {"leader_election": {"duration_seconds": 30}}}},
+    "one-replica": {"replicas": 1},
+    "many-replicas": {"replicas": 5, "podLabels": {"team": "gpu"}, "podAnnotations": {"note": "true"}},
+    "short-binding": {"bindingTimeoutSeconds": 1},
+    "long-binding": {"bindingTimeoutSeconds": 86400},
+    "other-name": {"fullnameOverride": "gpus"},
+    "long-name": {"fullnameOverride": "a" * 80},
+    "own-image": {"image": {"repository": "registry.example.com:5000/team/dra-extender", "tag": "v0.1.0-rc.1"}},
+    "pinned-images": {"image": {"digest": DIGEST}, "scheduler": {"image": {"digest": DIGEST}}},
+    "mirrored-scheduler": {
+        "scheduler": {"image": {"repository": "mirror.example.com/kube-scheduler", "pullPolicy": "Always"}}
+    },
+    "pull-secrets": {"imagePullSecrets": [{"name": "registry"}], "image": {"pullPolicy": "Always"}},
+    "settings": {
+        "extender": {
+            "settings": {
+                "log": {"level": "debug", "format": "text"},
+                "scheduling": {"scheduler_names": ["a", "b"], "selector_cache_bytes": 268435456, "search_share": 0.5},
+                "features": {"compatibility_groups": False},
+                "server": {"stop_seconds": 10},
+            }
+        }
+    },
+    "environment": {
+        "extender": {
+            "extraEnv": [
+                {"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"},
+                {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            ]
+        }
+    },
+    "recording": {
+        "extender": {
+            "settings": {"recording": {"file": "/recordings/%p", "limit_bytes": 1073741824}},
+            "extraVolumes": [{"name": "recordings", "emptyDir": {"sizeLimit": "2Gi"}}],
+            "extraVolumeMounts": [{"name": "recordings", "mountPath": "/recordings"}],
+        }
+    },
+    "resources": {
+        "extender": {"resources": {"requests": {"cpu": 2, "memory": "2Gi"}, "limits": {"memory": "4Gi"}}},
+        "scheduler": {"resources": {"requests": {"cpu": "0.5"}, "limits": {"cpu": None, "memory": 1e9}}},
+    },
+    "no-resources": {"extender": {"resources": None}, "scheduler": {"resources": None}},
+    "container-context": {
+        "extender": {"securityContext": {"runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}},
+        "scheduler": {"securityContext": {"capabilities": {"drop": ["NET_RAW"]}}},
+    },
+    "openshift": {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
+    "large-user": {"podSecurityContext": {"runAsUser": 1000680000, "fsGroup": 1000680000, "supplementalGroups": [5]}},
+    "policy": {"policy": {"version": 1, "rules": RULES}},
+    "empty-policy": {"policy": {"rules": []}},
+    "group-claims": {"groupClaims": {"enabled": True}},
+    "no-viewer": {"viewerRole": {"create": False}},
+    "other-viewer": {"viewerRole": {"name": "gpu-viewer"}},
+    "scheduler": {
+        "scheduler": {
+            "name": "gpu.example-scheduler",
+            "clientConnection": {"qps": 2000000, "burst": 4000000},
+            "extraArgs": ["-v=4", "--feature-gates=GenericWorkload=true"],
+        }
+    },
+    "weights": {"scheduler": {"pluginWeights": {"NodeResourcesFit": 5, "TaintToleration": 10}}},
+    "existing-account": {"serviceAccount": {"create": False, "name": "gpus"}},
+    "annotated-account": {"serviceAccount": {"name": "gpus", "annotations": {"eks.amazonaws.com/role-arn": "arn:aws"}}},
+    "service-monitor": {"serviceMonitor": {"enabled": True, "interval": "1m30s", "labels": {"release": "prometheus"}}},
+    "pod-monitor": {"podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}}},
+    "pod-monitor-of-both": {"podMonitor": {"enabled": True, "schedulerTokenSecret": {"name": "scraper", "key": "jwt"}}},
+    "nobody-scrapes": {"networkPolicy": {"metricsFrom": []}},
+    "several-scrape": {
+        "networkPolicy": {
+            "metricsFrom": [
+                {
+                    "namespaceSelector": {"matchLabels": {"a": "b"}},
+                    "podSelector": {"matchLabels": {"app": "prometheus"}},
+                },
+                {"ipBlock": {"cidr": "2001:db8::/32", "except": ["2001:db8:1::/48"]}},
+            ]
+        }
+    },
+    "egress": {"networkPolicy": {"egress": {"enabled": True}}},
+    "egress-to-addresses": {
+        "networkPolicy": {
+            "egress": {
+                "enabled": True,
+                "apiServerTo": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
+                "apiServerPorts": [6443],
+                "extra": [{"to": [{"podSelector": {}}], "ports": [{"port": 4317, "protocol": "TCP"}]}],
+            }
+        }
+    },
+    "no-admission-policy": {"admissionPolicy": {"enabled": False}},
+    "default-priority": {"priorityClassName": ""},
+    "own-priority": {"priorityClassName": "gpus", "terminationGracePeriodSeconds": 3600},
+    "recreate": {"replicas": 1, "strategy": {"type": "Recreate"}},
+    "surge": {"strategy": {"rollingUpdate": {"maxUnavailable": "25%", "maxSurge": 2}}},
+    "not-spread": {"topologySpreadConstraints": []},
+    "spread-over-zones": {
+        "topologySpreadConstraints": [
+            {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"},
+            {
+                "topologyKey": "kubernetes.io/hostname",
+                "maxSkew": 2,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app": "x"}},
+                "matchLabelKeys": ["pod-template-hash"],
+            },
+        ]
+    },
+    "control-plane-nodes": {
+        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+        "tolerations": [
+            {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
+            {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},
+        ],
+    },
+    "affinity": {
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["x"]}]},
+                    }
+                ]
+            }
+        }
+    },
+}
