@@ -12,7 +12,7 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.program import Program, compile_expression
 from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.config.settings import InvalidSettingsError
-from dra_extender.manifests.documents import FieldPath, YamlError, read_yaml
+from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlError, load_yaml
 from dra_extender.manifests.problems import YAML_TYPES, FieldProblem, path_text, sentence_of, shown, unknown_field
 
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -104,29 +104,41 @@ def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverl
         InvalidPolicyError: it cannot be read, or something in it is wrong; the message names everything that is wrong.
     """
     try:
-        documents = read_yaml(path)
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
     except FileNotFoundError as problem:
         raise MissingPolicyError(f"policy file {path}: it does not exist") from problem
     except OSError as problem:
         raise InvalidPolicyError(f"policy file {path}: {problem.strerror}") from problem
+    return parse_policy(data, f"policy file {path}", compatibility_groups=compatibility_groups)
+
+
+def parse_policy(data: bytes, source: str, *, compatibility_groups: bool = True) -> PolicyOverlay:
+    """As `read_policy`, of a text in UTF-8; messages begin with `source`, which says where the text is from.
+
+    Raises:
+        InvalidPolicyError: the text is no policy; the message names everything that is wrong.
+    """
+    try:
+        documents = load_yaml(data)
     except YamlError as problem:
-        raise InvalidPolicyError(f"policy file {path}: {problem}") from problem
+        raise InvalidPolicyError(f"{source}: {problem}") from problem
     if len(documents) > 1:
-        raise InvalidPolicyError(f"policy file {path}: expected YAML: one document, found {len(documents)}")
-    return PolicyOverlay(_rules(path, documents[0] if documents else {}, groups=compatibility_groups))
+        raise InvalidPolicyError(f"{source}: expected YAML: one document, found {len(documents)}")
+    return PolicyOverlay(_rules(source, documents[0] if documents else {}, groups=compatibility_groups))
 
 
-def _rules(path: Path, loaded: Any, *, groups: bool) -> list[PolicyRule]:
+def _rules(source: str, loaded: Any, *, groups: bool) -> list[PolicyRule]:
     if not isinstance(loaded, dict):
-        raise InvalidPolicyError(f"policy file {path}: expected a mapping with the field rules, got {shown(loaded)}")
+        raise InvalidPolicyError(f"{source}: expected a mapping with the field rules, got {shown(loaded)}")
     try:
         found = FileModel.model_validate(loaded)
     except ValidationError as invalid:
-        raise _bad(path, loaded, [(each["loc"], _sentence(each)) for each in invalid.errors()]) from invalid
+        raise _bad(source, loaded, [(each["loc"], _sentence(each)) for each in invalid.errors()]) from invalid
     compiled = [_Compiled(index, rule) for index, rule in enumerate(found.rules)]
     problems = [*_repeated(found.rules), *(problem for each in compiled for problem in each.problems)]
     if problems:
-        raise _bad(path, loaded, problems)
+        raise _bad(source, loaded, problems)
     return [each.rule(groups=groups) for each in compiled]
 
 
@@ -230,9 +242,9 @@ def _sentence(error: ErrorDetails) -> str:
     return sentence_of(error, {**_TYPES, "literal_error": _LITERALS.get(str(error["loc"][-1]), "")})
 
 
-def _bad(path: Path, loaded: Mapping[str, Any], problems: list[Problem]) -> InvalidPolicyError:
+def _bad(source: str, loaded: Mapping[str, Any], problems: list[Problem]) -> InvalidPolicyError:
     found = (FieldProblem(path_text(where), text, _rule_name(where, loaded)) for where, text in problems)
-    return InvalidPolicyError(f"policy file {path}: {'; '.join(map(str, found))}", problems)
+    return InvalidPolicyError(f"{source}: {'; '.join(map(str, found))}", problems)
 
 
 def _rule_name(where: FieldPath, loaded: Mapping[str, Any]) -> str:

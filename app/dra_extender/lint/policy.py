@@ -1,16 +1,14 @@
 """Lint of policy files: rules that cannot be read or change nothing, and neighbours that judge each other differently."""
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, ineffective_rules, published_devices
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
-from dra_extender.config.policy_file import InvalidPolicyError, read_policy
+from dra_extender.config.policy_file import InvalidPolicyError, parse_policy
 from dra_extender.lint.manifests import DELETE, DEMO, objects_in, value_at
 from dra_extender.lint.objects import SLICE, is_ours
 from dra_extender.lint.pools import PlacedFinding, PlacedSlice
@@ -63,7 +61,7 @@ def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice
     """The findings of each policy with all slices; without a policy, of the slices of each file alone."""
     for policy in policies:
         try:
-            overlay = _read(policy.text)
+            overlay = parse_policy(policy.text.encode(), "policy")
         except InvalidPolicyError as problem:
             yield from _of_invalid(policy, problem)
             continue
@@ -105,10 +103,3 @@ def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[tupl
             f"{owner} keeps {refusing.name} apart from {other.name}, but {facing} {says}: write the rule on both sides"
         )
         yield refusing.rule or refusing.where.name, warning(LintCode.ASYMMETRIC, 0, text)
-
-
-def _read(text: str) -> PolicyOverlay:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "policy"
-        file.write_text(text, encoding="utf-8")
-        return read_policy(file)

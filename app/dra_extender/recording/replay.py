@@ -1,10 +1,8 @@
 """Plays a recording again: the real ledger and the real use cases, with the time and the cluster of the recording."""
 
 import asyncio
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,7 +11,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.api.decoding import MalformedRequestError
 from dra_extender.api.handlers import verb_handlers
-from dra_extender.config.policy_file import read_policy
+from dra_extender.config.policy_file import parse_policy
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError
@@ -251,10 +249,8 @@ class _Replay:
             return "internal", f"{type(problem).__name__}: {problem}"
 
     def _take_policy(self, text: str) -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            file = Path(directory) / "policy.yaml"
-            file.write_text(text, encoding="utf-8")
-            policy = read_policy(file, compatibility_groups=self._features.compatibility_groups)
+        groups = self._features.compatibility_groups
+        policy = parse_policy(text.encode(), "the policy in the recording", compatibility_groups=groups)
         self._ledger.overlays_changed(self._ledger.overlays.use_policy(policy, {}))
 
     def _report(self, records: int, at: float) -> ReplayReport:
