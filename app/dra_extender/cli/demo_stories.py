@@ -47,7 +47,7 @@ class Story(NamedTuple):
     @property
     def name(self) -> str:
         """The title without the ending of a file name."""
-        return self.title.removesuffix(_SUFFIX)
+        return _name_of(self.title)
 
     @property
     def subject(self) -> str:
@@ -66,7 +66,7 @@ class StoryFile(NamedTuple):
     @property
     def name(self) -> str:
         """The title without the ending of a file name."""
-        return self.title.removesuffix(_SUFFIX)
+        return _name_of(self.title)
 
     @property
     def subject(self) -> str:
@@ -78,13 +78,17 @@ class StoryFile(NamedTuple):
         return Story(self.title, load_texts([(self.title, self.text)], scheduler_names), self.policy)
 
 
+def _name_of(title: str) -> str:
+    return title.removesuffix(_SUFFIX)
+
+
 def chosen(files: Sequence[StoryFile], names: Sequence[str]) -> list[StoryFile]:
     """The stories of these names, in the order given; a name may be the beginning of one, or a part that no other has.
 
     Raises:
         UnknownStoryError: a name fits none, or several.
     """
-    return [_named(files, name.removesuffix(_SUFFIX)) for name in names]
+    return [_named(files, _name_of(name)) for name in names]
 
 
 def _named(files: Sequence[StoryFile], name: str) -> StoryFile:
