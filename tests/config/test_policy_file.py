@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay
-from dra_extender.config.policy_file import InvalidPolicyError, MissingPolicyError, read_policy
+from dra_extender.config.policy_file import InvalidPolicyError, MissingPolicyError, parse_policy, read_policy
 
 
 def read(tmp_path: Path, text: str) -> PolicyOverlay:
@@ -153,6 +153,15 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"rules: \xff")
     with pytest.raises(InvalidPolicyError, match="expected YAML"):
         read_policy(tmp_path / "latin")
+
+
+def test_text_is_parsed_as_a_file_is_and_messages_begin_with_where_it_is_from() -> None:
+    (rule,) = parse_policy(b"rules: [{name: a, bindsToNode: true}]", "the policy").rules
+    assert rule.name == "a"
+    with pytest.raises(InvalidPolicyError, match=r"^the policy: rules: expected a list, got 5$"):
+        parse_policy(b"rules: 5", "the policy")
+    with pytest.raises(InvalidPolicyError, match=r"^the policy: expected YAML"):
+        parse_policy(b"\xff", "the policy")
 
 
 NEAR = """
