@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.holders import age_text
+from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason
 from dra_extender.model.metadata import seconds_of
@@ -17,28 +17,17 @@ from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.evaluation.result import FilterResult
 
 EXAMPLES: Final = 3
+"""How many nodes of a reason are named."""
 _OF_GANGS: Final = frozenset({Code.GANG, Code.GANG_INCOMPLETE, Code.GANG_ELSEWHERE})
-OF_DEVICES: Final = frozenset(
-    {
-        Code.NO_DEVICES,
-        Code.NO_MATCH,
-        Code.OTHER_NODE,
-        Code.IN_USE,
-        Code.TAINTED,
-        Code.COUNTERS,
-        Code.CAPACITY,
-        Code.GROUPS,
-        Code.NEIGHBOURS,
-        Code.CONSTRAINT,
-        Code.GROUPS_OFF,
-        Code.NODE_OPERATIONS,
-        Code.NODE_ALLOCATABLE,
-        Code.COMBINATION,
-        Code.REQUEST_UNSUPPORTED,
-        Code.POOL_INCOMPLETE,
-        Code.POOL_INVALID,
-    }
-)
+SELECTED_DEVICES: Final = frozenset(NEAREST_MISS_FIRST) - {Code.SELECTOR_FAILED, Code.SELECTOR_INVALID}
+"""Codes about devices that the selectors select."""
+OF_DEVICES: Final = SELECTED_DEVICES | {
+    Code.NO_DEVICES,
+    Code.NO_MATCH,
+    Code.OTHER_NODE,
+    Code.POOL_INCOMPLETE,
+    Code.POOL_INVALID,
+}
 """Codes that say what the nodes lack, rather than what is wrong with a claim."""
 
 

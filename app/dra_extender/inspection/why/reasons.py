@@ -10,6 +10,7 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
 from dra_extender.inspection.why.no_match import NoMatch
@@ -25,24 +26,6 @@ from dra_extender.inspection.why.report import (
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 
-EXAMPLES: Final = 3
-_ACCOUNTED: Final = frozenset(
-    {
-        Code.IN_USE,
-        Code.TAINTED,
-        Code.COUNTERS,
-        Code.CAPACITY,
-        Code.GROUPS,
-        Code.NEIGHBOURS,
-        Code.CONSTRAINT,
-        Code.GROUPS_OFF,
-        Code.NODE_OPERATIONS,
-        Code.NODE_ALLOCATABLE,
-        Code.REQUEST_UNSUPPORTED,
-        Code.COMBINATION,
-    }
-)
-"""Codes about devices that the selectors mean."""
 _COUNTED: Final = frozenset({Code.COMBINATION, Code.IN_USE, Code.CONSTRAINT})
 _MOST_VALUES: Final = 16
 _MOST_EXPLAINED: Final = 24
@@ -103,7 +86,7 @@ class Reasons:
             yield ReasonFacts(rejection, self._plain(rejection, nodes), demand, nodes)
         elif rejection.code is Code.NO_MATCH:
             yield from self._unmatched(rejection, demand, option, nodes)
-        elif rejection.code in _ACCOUNTED:
+        elif rejection.code in SELECTED_DEVICES:
             yield self._accounted(group, demand, option, nodes)
         else:
             yield ReasonFacts(rejection, self._plain(rejection, nodes), demand, nodes)
