@@ -7,7 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.model.api_json import MAX_PARAMETERS, SHALLOW, ModelError, as_stored, decode_any, without_escapes
+from dra_extender.model.api_json import (
+    MAX_PARAMETERS,
+    SHALLOW,
+    ModelError,
+    as_stored,
+    decode_any,
+    listed,
+    without_escapes,
+)
 from dra_extender.model.device_class import read_device_class
 from dra_extender.model.managed_fields import writers_of
 from dra_extender.model.pod import read_pod
@@ -173,3 +181,9 @@ def test_parameters_are_spelled_anew_only_where_they_would_be_too_long() -> None
     assert bytes(as_stored(msgspec.Raw(most))) == b'"' + b"<" * (MAX_PARAMETERS - 2) + b'"'
     some = msgspec.Raw(rb'{ "a": "\u003c" }')
     assert as_stored(some) is some
+
+
+def test_first_names_are_listed_and_the_others_counted() -> None:
+    assert listed(["a", "b", "c"]) == "a, b, c"
+    assert listed(["a", "b", "c", "d"]) == "a, b, c and 1 more"
+    assert listed(["a", "b"], 1) == "a and 1 more"

@@ -16,6 +16,7 @@ from dra_extender.audit.findings import (
     InvariantViolation,
 )
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.api_json import listed
 from dra_extender.model.device import PoolId
 from dra_extender.model.resource_slice import ResourceSlice
 
@@ -71,11 +72,9 @@ def neighbour_violations(
             yield None
 
 
-def listed(claims: Iterable[str]) -> str:
+def claims_text(claims: Iterable[str]) -> str:
     """The first claims by name, and how many more there are."""
-    names = sorted(claims)
-    more = f" and {len(names) - _MOST_CLAIMS} more" if len(names) > _MOST_CLAIMS else ""
-    return ", ".join(names[:_MOST_CLAIMS]) + more
+    return listed(sorted(claims), _MOST_CLAIMS)
 
 
 def _current(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:

@@ -6,7 +6,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from dra_extender.audit.allocations import listed, neighbour_violations, pool_violations
+from dra_extender.audit.allocations import claims_text, neighbour_violations, pool_violations
 from dra_extender.audit.allocators import two_allocators
 from dra_extender.audit.claims import is_live, overdue_conditions, unused_claim
 from dra_extender.audit.findings import UNREADABLE, AuditFinding, Check, InvariantViolation, finding_of
@@ -125,7 +125,7 @@ def _named(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps:
                 claims[device].append(claim_name(record.claim))
         yield None
     for violation in unnamed:
-        yield finding_of(replace(violation, detail=listed(claims[violation.about])))
+        yield finding_of(replace(violation, detail=claims_text(claims[violation.about])))
 
 
 def _claims(cluster: AuditedCluster) -> Steps:

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dra_extender.audit.allocations import listed, neighbour_violations, pool_violations
+from dra_extender.audit.allocations import claims_text, neighbour_violations, pool_violations
 from dra_extender.audit.findings import (
     AWAY,
     FOREIGN_CONSUMER,
@@ -146,7 +146,7 @@ def _allocations(
     for pool_id in usage.pools:
         for found in pool_violations(pool_id, by_pool[pool_id], usage.pool(pool_id)):
             if found is not None:
-                yield found if found.detail else replace(found, detail=listed(holders.get(found.about, ())))
+                yield found if found.detail else replace(found, detail=claims_text(holders.get(found.about, ())))
 
 
 def _claims(

@@ -109,7 +109,7 @@ def print_answer(
     if output is AnswerFormat.YAML:
         sys.stdout.write(_yaml(report))
         return
-    from dra_extender.inspection.origin_text import origin_lines
+    from dra_extender.inspection.lines import origin_lines
 
     columns = width() if output is AnswerFormat.TREE else WIDTH
     text = as_tree(columns) + "\n" + "".join(f"{line}\n" for line in origin_lines(origin, columns))
@@ -135,7 +135,7 @@ def as_markdown(text: str) -> str:
 
 def ended(problem: Exception, status: int) -> typer.Exit:
     """Print what went wrong, with control characters as escapes; returns the exit with this status."""
-    from dra_extender.inspection.holders import printable
+    from dra_extender.model.api_json import printable
 
     sys.stderr.write(f"dra-extender: {printable(' '.join(str(problem).split()))}\n")
     return typer.Exit(status)

@@ -2,23 +2,20 @@
 
 from collections.abc import Iterator
 from itertools import groupby
-from textwrap import wrap
 from typing import Final
 
 from dra_extender.audit.findings import AuditFinding, Check, CheckSeverity
 from dra_extender.inspection.audit_report import AuditReport, Soundness
 from dra_extender.inspection.held_devices import held_lines
-from dra_extender.inspection.holders import printable
+from dra_extender.inspection.lines import INDENT, WIDTH, number_of, wrapped
+from dra_extender.model.api_json import printable
 
-WIDTH: Final = 80
-"""Columns of the terminal for which the lines are laid out."""
-_INDENT: Final = "  "
 _NAMES: Final = {
-    "nodes": "nodes",
-    "resourceslices": "slices",
-    "resourceclaims": "claims",
-    "pods": "pods",
-    "deviceclasses": "classes",
+    "nodes": "node",
+    "resourceslices": "slice",
+    "resourceclaims": "claim",
+    "pods": "pod",
+    "deviceclasses": "class",
 }
 
 
@@ -28,8 +25,8 @@ def audit_tree(report: AuditReport, width: int = WIDTH) -> str:
 
 
 def _lines(report: AuditReport, width: int) -> Iterator[str]:
-    looked_at = ", ".join(f"{number} {_NAMES[kind]}" for kind, number in report.objects.items())
-    yield from _wrapped(f"{_headline(report)} ({looked_at})", "", width)
+    looked_at = ", ".join(number_of(number, _NAMES[kind]) for kind, number in report.objects.items())
+    yield from wrapped(f"{_headline(report)} ({looked_at})", "", width)
     for check, found in groupby(report.findings, key=lambda each: each.check):
         findings = tuple(found)
         yield f"└ {check.severity.value}: {_label(check)} ({len(findings)})"
@@ -38,32 +35,26 @@ def _lines(report: AuditReport, width: int) -> Iterator[str]:
     yield from held_lines(report.held, width)
     for unjudged in report.unjudged:
         checks = ", ".join(map(_label, unjudged.checks)) or "an object that no check reads"
-        yield from _wrapped(f"not judged: {checks}", "", width)
-        yield from _wrapped(unjudged.reason, _INDENT, width)
+        yield from wrapped(f"not judged: {checks}", "", width)
+        yield from wrapped(unjudged.reason, INDENT, width)
 
 
 def _headline(report: AuditReport) -> str:
+    """The verdict in a few words."""
     if report.verdict is Soundness.SOUND:
         return "sound"
     if report.verdict is Soundness.UNKNOWN:
         return "nothing found, but not everything could be judged"
     errors = sum(each.severity is CheckSeverity.ERROR for each in report.findings)
     warnings = len(report.findings) - errors
-    return f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{number_of(errors, 'error')}, {number_of(warnings, 'warning')}"
 
 
 def _finding(found: AuditFinding, width: int) -> Iterator[str]:
-    yield from _wrapped(found.about, _INDENT, width)
-    yield from _wrapped(found.detail, _INDENT * 2, width)
+    """What the finding is about, and below it what is wrong."""
+    yield from wrapped(found.about, INDENT, width)
+    yield from wrapped(found.detail, INDENT * 2, width)
 
 
 def _label(check: Check) -> str:
     return check.value.replace("_", " ")
-
-
-def _wrapped(text: str, indent: str, width: int) -> list[str]:
-    return wrap(text, width, initial_indent=indent, subsequent_indent=indent + _INDENT, break_long_words=False)

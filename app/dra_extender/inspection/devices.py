@@ -17,6 +17,7 @@ from dra_extender.inspection.snapshot_differences import SnapshotDifference, sna
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
+from dra_extender.model.metadata import split_key
 from dra_extender.model.node import Node
 from dra_extender.scheduling.claims.conditions import conditional_devices, evaluate_conditions
 
@@ -262,7 +263,7 @@ def _device(
 def _conditions(view: ClusterView, device: DeviceId, found: Sequence[HeldDevice]) -> Iterator[ConditionState]:
     """What is not true yet of the conditions that were frozen with each allocation of the device."""
     for each in found:
-        record = view.ledger.claims.by_key(*each.holder.claim.split("/", 1))
+        record = view.ledger.claims.by_key(*split_key(each.holder.claim))
         if record is None or each.holding.admin or not conditional_devices(record.claim):
             continue
         timeout = view.options.binding_timeout_seconds

@@ -7,12 +7,14 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.devices import ConditionState, DevicesReport, DeviceUse, PoolUse, ShareUse
-from dra_extender.inspection.holders import Holder, age_text, clock_text, printable
+from dra_extender.inspection.holders import Holder
+from dra_extender.inspection.lines import age_text, clock_text
+from dra_extender.model.api_json import printable
+from dra_extender.model.metadata import time_text
 
 _GAP: Final = "  "
 _FORMULA: Final = re.compile(r"(^|[;,])(\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
@@ -154,13 +156,7 @@ def _age(since: float | None, now: float) -> str:
 
 
 def _time(since: float | None) -> str:
-    """RFC 3339; seconds since the epoch where the calendar ends, because the author of a claim chooses the time."""
-    if since is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(since, UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError):
-        return str(int(since))
+    return "" if since is None else time_text(since)
 
 
 def aligned(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

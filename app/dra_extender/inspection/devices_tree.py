@@ -7,8 +7,9 @@ from typing import Final
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.devices import NO_NODE, CounterSetUse, DevicesReport, DeviceUse, PoolUse
 from dra_extender.inspection.devices_table import condition_text
-from dra_extender.inspection.holders import holder_text, printable
+from dra_extender.inspection.holders import holder_text
 from dra_extender.inspection.snapshot_differences import difference_text
+from dra_extender.model.api_json import printable
 from dra_extender.model.device import PHYSICAL_DEVICE
 
 _BAR: Final = 10

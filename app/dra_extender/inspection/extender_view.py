@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.inspection.holders import clock_text
+from dra_extender.inspection.lines import clock_text
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.errors import ApiCallError
@@ -21,7 +21,7 @@ from dra_extender.kube.port_forward import get_at, get_through
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode, listed
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
@@ -178,9 +178,8 @@ def held_notes(report: HoldReport, pod: str, pod_uid: str, group: str) -> Iterat
     """What the extender keeps for a pod (`namespace/name`, UID) and plans for its PodGroup (`namespace/name`), in sentences."""
     for each in report.holds:
         if any(uid == pod_uid for _, uid in each.pods):
-            nodes = ", ".join(sorted(held.node for held in each.nodes)[:_MOST_NAMED])
-            more = f" and {len(each.nodes) - _MOST_NAMED} more" if len(each.nodes) > _MOST_NAMED else ""
-            yield f"devices for claim {each.claim} are held on {nodes}{more} until {clock_text(each.until)}"
+            nodes = listed(sorted(held.node for held in each.nodes), _MOST_NAMED)
+            yield f"devices for claim {each.claim} are held on {nodes} until {clock_text(each.until)}"
     for plan in report.plans:
         if plan.pod_group == group:
             node = next((each.node for each in plan.members if each.pod == pod), "")

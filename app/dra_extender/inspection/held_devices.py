@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import Final
 
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.holders import clock_text
+from dra_extender.inspection.lines import clock_text
 from dra_extender.model.api_json import Value
 
 MOST_LINES: Final = 20

@@ -2,22 +2,19 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from dra_extender.inspection.lines import age_text, clock_text
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
-from dra_extender.model.api_json import printable as printable
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 from dra_extender.model.snapshot import allocated_at
-
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 class Holder(Value, frozen=True):
@@ -97,22 +94,6 @@ def _with_access(holder: Holder, holding: DeviceHolding) -> Holder:
     if not holding.admin:
         return holder
     return msgspec.structs.replace(holder, admin=True)
-
-
-def age_text(seconds: float) -> str:
-    """A duration as kubectl shows ages: `12m`, `3h`, `41s`."""
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return "0s"
-
-
-def clock_text(seconds: float) -> str:
-    """The time of day (UTC) of a time in seconds since the epoch; what no calendar has is far away."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return "further notice"
 
 
 def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:

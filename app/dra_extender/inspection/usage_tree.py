@@ -6,8 +6,9 @@ from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.devices_table import aligned, csv_text
-from dra_extender.inspection.holders import printable
+from dra_extender.inspection.lines import number_of
 from dra_extender.inspection.usage import UsageReport, UsageRow
+from dra_extender.model.api_json import printable
 
 _HEADER: Final = (
     *("namespace", "class", "driver", "devices", "shares", "observed"),
@@ -48,21 +49,22 @@ def _what(row: UsageRow) -> str:
 
 
 def _taken(rows: Sequence[UsageRow]) -> str:
-    sums = ((sum(getattr(each, name) for each in rows), name) for name in ("devices", "shares", "observed"))
-    return ", ".join(_number(count, name) for count, name in sums if count) or "no devices"
+    devices, shares, observed = (
+        sum(getattr(each, name) for each in rows) for name in ("devices", "shares", "observed")
+    )
+    parts = [number_of(devices, "device")] if devices else []
+    parts += [number_of(shares, "share")] if shares else []
+    parts += [f"{observed} observed"] if observed else []
+    return ", ".join(parts) or "no devices"
 
 
 def _details(row: UsageRow) -> str:
-    parts = [_taken((row,)), f"{_number(row.claims, 'claims')} of {_number(row.pods, 'pods')}"]
+    parts = [_taken((row,)), f"{number_of(row.claims, 'claim')} of {number_of(row.pods, 'pod')}"]
     if row.counters:
         parts.append(f"counters {_amounts(row.counters)}")
     if row.capacity:
         parts.append(f"capacity {_amounts(row.capacity)}")
     return "; ".join(parts)
-
-
-def _number(count: int, plural: str) -> str:
-    return f"{count} {plural.removesuffix('s') if count == 1 else plural}"
 
 
 def _amounts(found: Iterable[tuple[str, int]]) -> str:

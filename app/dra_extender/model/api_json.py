@@ -9,6 +9,7 @@ the bytes that are stored.  So what it has stored may be too long in the spellin
 """
 
 import re
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -186,3 +187,9 @@ def printable(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """The first names, comma-separated, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -309,3 +309,10 @@ def _node_allocatable(wire: DeviceBody) -> tuple[str, ...]:
 
 def _optional(text: str | None) -> int | None:
     return None if text is None else parse_quantity(text)
+
+
+def device_id_of(text: str) -> DeviceId:
+    """The device that `driver/pool/device` names; the name of a pool may have slashes in it."""
+    driver, _, rest = text.partition("/")
+    pool, _, name = rest.rpartition("/")
+    return driver, pool, name

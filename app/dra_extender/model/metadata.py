@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -70,6 +70,20 @@ def seconds_of(time: str | None) -> float | None:
         return None if time is None else datetime.fromisoformat(time).timestamp()
     except ValueError:
         return None
+
+
+def time_text(seconds: float) -> str:
+    """Seconds since the epoch as the API writes a time (RFC 3339, UTC, whole seconds); what no calendar has is `at N s`."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"at {seconds:.0f} s"
+
+
+def split_key(key: str, namespace: str = "") -> tuple[str, str]:
+    """(namespace, name) of `namespace/name`; of a name alone with this namespace."""
+    before, slash, after = key.partition("/")
+    return (before, after) if slash else (namespace, key)
 
 
 _MOST_DIGITS: Final = 20

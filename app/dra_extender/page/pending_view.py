@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from dra_extender.inspection.why.report import NextStep
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
+from dra_extender.model.metadata import split_key
 from dra_extender.page.query import ListPart, part_of
 from dra_extender.page.reports import Reports
 
@@ -73,7 +74,7 @@ def pending_pods(
     part = part_of(len(report.causes), ROWS, page)
     rows = []
     for cause in part.of(report.causes):
-        key = _key(cause.oldest)
+        key = split_key(cause.oldest)
         if reports.knows_why(*key) or cpu_time() < end:
             found: tuple[NextStep, ...] | None = reports.why(*key).next[:_STEPS]
         else:
@@ -92,8 +93,3 @@ def pending_pods(
         round=round_number,
         more=round_number + 1 if report.unasked else 0,
     )
-
-
-def _key(pod: str) -> Key:
-    namespace, _, name = pod.partition("/")
-    return namespace, name

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from dra_extender.model.metadata import split_key
+
 T = TypeVar("T")
 
 _DIGITS: Final = 6
@@ -63,9 +65,9 @@ def pod_key(query: Query) -> tuple[str, str] | None:
         QueryError: expected both.
     """
     text = query.get("pod", "")
-    namespace, slash, name = text.partition("/")
+    namespace, name = split_key(text)
     if not text:
         return None
-    if not (namespace and slash and name):
+    if not (namespace and name):
         raise QueryError(f"pod: expected namespace/name, got {text[:80]!r}")
     return namespace, name

@@ -10,8 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dra_extender.cel.explain.values import quantity_text
-from dra_extender.inspection.holders import age_text, printable
-from dra_extender.inspection.origin_text import time_text
+from dra_extender.inspection.lines import age_text
+from dra_extender.model.api_json import printable
+from dra_extender.model.metadata import time_text
 
 _PERCENT: Final = 100
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
-from dra_extender.inspection.origin_text import origin_lines
+from dra_extender.inspection.lines import origin_lines
 from dra_extender.inspection.why.why import UnknownPodError
 from dra_extender.page.health_view import health
 from dra_extender.page.map_view import TileState, device_map

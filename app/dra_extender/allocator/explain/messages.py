@@ -10,16 +10,11 @@ from dra_extender.allocator.rules.counters import Shortage
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.rules.shared_capacity import CapacityShortage
 from dra_extender.model.allocation import DeviceToleration
+from dra_extender.model.api_json import listed
 from dra_extender.model.device import CounterConsumption, Device, DeviceTaint
 from dra_extender.model.quantity import format_quantity
 
 _SHOWN: Final = 3
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first names and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def groups_message(

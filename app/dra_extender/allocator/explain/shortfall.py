@@ -10,12 +10,12 @@ from dra_extender.allocator.explain.device_reasons import (
     DeviceReasons,
     DeviceSlot,
 )
-from dra_extender.allocator.explain.messages import listed
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
+from dra_extender.model.api_json import listed
 
 _PREFIXES: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 

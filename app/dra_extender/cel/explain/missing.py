@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from dra_extender.cel.explain.values import listed, shown
+from dra_extender.cel.explain.values import MOST_ITEMS, shown
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.values import MAPS, DomainMap, from_map_key
 from dra_extender.cel.syntax.printer import access_expression, text_literal
+from dra_extender.model.api_json import listed
 
 _KINDS: Final = {"attributes": "attribute", "capacity": "capacity"}
 _NAMED: Final = 2
@@ -72,4 +73,5 @@ def _choice(names: list[str], wanted: str) -> str:
     folded: Mapping[str, str] = {name.casefold(): name for name in sorted(names)}
     close = get_close_matches(wanted.casefold(), list(folded), n=1, cutoff=0.6)
     hint = f"did you mean {folded[close[0]]}? " if close else ""
-    return f"{hint}It has {listed(sorted(names))}" if hint else f"it has {listed(sorted(names))}"
+    known = listed(sorted(names), MOST_ITEMS)
+    return f"{hint}It has {known}" if hint else f"it has {known}"

@@ -20,7 +20,7 @@ from dra_extender.model.quantity import BINARY_EXPONENTS, NANO, format_quantity
 LONGEST_TEXT: Final = 200
 """The most characters of an expression or a value."""
 _LONGEST_STRING: Final = 60
-_MOST_ITEMS: Final = 6
+MOST_ITEMS: Final = 6
 _DEEPEST_VALUE: Final = 3
 _BINARY: Final = tuple((2**exponent, suffix) for suffix, exponent in BINARY_EXPONENTS.items())
 
@@ -79,12 +79,6 @@ def quantity_text(nano: int) -> str:
     return min([decimal, *fitting], key=len)
 
 
-def listed(names: list[str]) -> str:
-    """The first names, comma-separated, and how many more there are."""
-    more = f" and {len(names) - _MOST_ITEMS} more" if len(names) > _MOST_ITEMS else ""
-    return ", ".join(names[:_MOST_ITEMS]) + more
-
-
 def _shown(value: Any, depth: int) -> str:
     kind = type(value)
     if kind is str:
@@ -121,9 +115,9 @@ _SCALARS: Final[dict[type, Callable[[Any], str]]] = {
 
 
 def _container(value: Any, depth: int) -> str:
-    more = f", and {len(value) - _MOST_ITEMS} more" if len(value) > _MOST_ITEMS else ""
+    more = f", and {len(value) - MOST_ITEMS} more" if len(value) > MOST_ITEMS else ""
     if type(value) in LISTS:
-        return f"[{', '.join(_shown(item, depth - 1) for item in value[:_MOST_ITEMS])}{more}]"
-    entries = islice(value.items(), _MOST_ITEMS)
+        return f"[{', '.join(_shown(item, depth - 1) for item in value[:MOST_ITEMS])}{more}]"
+    entries = islice(value.items(), MOST_ITEMS)
     pairs = (f"{_shown(from_map_key(key), 0)}: {_shown(item, depth - 1)}" for key, item in entries)
     return f"{{{', '.join(pairs)}{more}}}"

@@ -20,7 +20,7 @@ def command(file: Annotated[Path, typer.Argument(help="The recording, from the s
 
     Exit status: 0 all answers are equal; 1 some differ; 2 the file is no recording.
     """
-    from dra_extender.inspection.holders import printable
+    from dra_extender.model.api_json import printable
     from dra_extender.recording.recorder import RecordingFileError
     from dra_extender.recording.recording_file import read_recording
     from dra_extender.recording.replay import replay

@@ -24,9 +24,9 @@ def command(
 
     Exit status: 0 written; 2 an option is wrong, the cluster cannot be read, or the file not written.
     """
-    from dra_extender.inspection.holders import printable
     from dra_extender.inspection.redaction.ordered_names import UnorderableNameError
     from dra_extender.inspection.snapshot_file import SnapshotFileError, write_snapshot
+    from dra_extender.model.api_json import printable
 
     objects = source.read()
     try:

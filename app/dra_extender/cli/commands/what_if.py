@@ -45,6 +45,7 @@ def command(
     from dra_extender.inspection.what_if.changes import ChangeError, Changes, read_changes
     from dra_extender.inspection.what_if.table import table
     from dra_extender.inspection.what_if.what_if import UnansweredError, what_if
+    from dra_extender.model.metadata import split_key
     from dra_extender.runtime.installation import run
 
     objects = source.read(namespace)
@@ -53,22 +54,16 @@ def command(
         changes = Changes(
             objects=[each for file in files or () for each in read_changes(file, namespace)],
             added=[_copies(each) for each in add_nodes or ()],
-            without=[_key(each, namespace) for each in without or ()],
+            without=[split_key(each, namespace) for each in without or ()],
             drained=drain or (),
         )
-        subject = None if fill is None else _key(fill, namespace)
+        subject = None if fill is None else split_key(fill, namespace)
         report = run(what_if(objects, changes, subject))
     except ChangeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
     except UnansweredError as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
     print_answer(report, report.origin, output, lambda columns: table(report, columns))
-
-
-def _key(text: str, namespace: str) -> tuple[str, str]:
-    """(namespace, name) of `NAME` or `NAMESPACE/NAME`."""
-    before, slash, after = text.partition("/")
-    return (before, after) if slash else (namespace, text)
 
 
 def _copies(text: str) -> "NodeCopies":

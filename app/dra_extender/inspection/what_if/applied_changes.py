@@ -6,8 +6,8 @@ from dra_extender.inspection.kept_fields import kept
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, WrittenObject
 from dra_extender.inspection.what_if.ended_pods import end_pod, evict_pod, stays_on_its_node, without_allocation
 from dra_extender.inspection.what_if.report import ClaimFate
-from dra_extender.inspection.what_if.trial_cluster import time_text
 from dra_extender.inspection.what_if.working_copy import KIND_NAMES, Json, Key, WorkingCopy
+from dra_extender.model.metadata import time_text
 
 MOST_NODES_ADDED: Final = 5_000
 """Nodes that one trial may add."""

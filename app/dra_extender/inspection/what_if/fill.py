@@ -11,9 +11,9 @@ from dra_extender.inspection.what_if.outcomes import counted
 from dra_extender.inspection.what_if.report import Fill, NodeFill, OutcomeKind
 from dra_extender.inspection.what_if.stranded import stranded
 from dra_extender.inspection.what_if.trial import Trial
-from dra_extender.inspection.what_if.trial_cluster import time_text
 from dra_extender.inspection.what_if.working_copy import Json, Key
 from dra_extender.model.api_json import ModelError
+from dra_extender.model.metadata import time_text
 from dra_extender.model.pod import Pod, read_pod
 
 MOST_COPIES: Final = 1_000

@@ -8,7 +8,7 @@ from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.held_devices import held_lines
-from dra_extender.inspection.holders import printable
+from dra_extender.inspection.lines import INDENT, WIDTH, beside_label, number_of, wrapped
 from dra_extender.inspection.what_if.report import (
     ClaimFate,
     Fate,
@@ -21,10 +21,9 @@ from dra_extender.inspection.what_if.report import (
     WhatIfReport,
 )
 from dra_extender.inspection.what_if.stranded import SEVERAL_NODES
+from dra_extender.model.api_json import listed, printable
+from dra_extender.model.device import device_id_of
 
-WIDTH: Final = 80
-"""Columns of the terminal for which the table is laid out."""
-_INDENT: Final = "  "
 _MOST_NODES: Final = 8
 _MOST_DEVICES: Final = 3
 _MOST_PODS: Final = 5
@@ -43,9 +42,9 @@ def table(report: WhatIfReport, width: int = WIDTH) -> str:
 
 
 def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
-    yield from _wrapped(_summary(report), "", width)
+    yield from wrapped(_summary(report), "", width)
     for sentence in report.changes:
-        yield from _wrapped(sentence, _INDENT, width)
+        yield from wrapped(sentence, INDENT, width)
     shown = [each for each in report.pods if (_differs(each) if report.changes else not each.plain)]
     if shown:
         yield ""
@@ -97,8 +96,7 @@ def _outcome(found: PodOutcome) -> str:
     match found.kind:
         case OutcomeKind.RUNS | OutcomeKind.LANDS:
             names = [_device(each, found.node) for each in found.devices]
-            more = f" and {len(names) - _MOST_DEVICES} more" if len(names) > _MOST_DEVICES else ""
-            devices = f" ({', '.join(names[:_MOST_DEVICES])}{more})" if names else ""
+            devices = f" ({listed(names, _MOST_DEVICES)})" if names else ""
             return f"{'on' if found.kind is OutcomeKind.RUNS else 'lands on'} {found.node}{devices}"
         case OutcomeKind.ABSENT:
             return "-"
@@ -108,7 +106,7 @@ def _outcome(found: PodOutcome) -> str:
 
 def _device(device: str, node: str) -> str:
     """`gpu-0`; the pool is named where it is not the node."""
-    _, pool, name = device.split("/", 1)[0], *device.split("/", 1)[1].rsplit("/", 1)
+    _, pool, name = device_id_of(device)
     return name if pool == node else f"{pool}/{name}"
 
 
@@ -121,7 +119,7 @@ def _columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:
         cells = [wrap(text, size) or [""] for text, size in zip(row, widths, strict=True)]
         for number in range(max(map(len, cells))):
             parts = [cell[number] if number < len(cell) else "" for cell in cells]
-            yield _INDENT.join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip()
+            yield INDENT.join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip()
 
 
 def _waiting(rows: Sequence[PodRow], width: int) -> Iterator[str]:
@@ -131,12 +129,8 @@ def _waiting(rows: Sequence[PodRow], width: int) -> Iterator[str]:
         if row.after.reasons:
             by_reasons[row.after.reasons].append(row.pod)
     for reasons, pods in by_reasons.items():
-        more = len(pods) - _MOST_PODS
-        others = f" and {more} more" if more > 0 else ""
         yield ""
-        yield from _wrapped(
-            f"{', '.join(pods[:_MOST_PODS])}{others} {'waits' if len(pods) == 1 else 'wait'}", "", width
-        )
+        yield from wrapped(f"{listed(pods, _MOST_PODS)} {'waits' if len(pods) == 1 else 'wait'}", "", width)
         yield from _reasons(reasons, width)
 
 
@@ -144,7 +138,7 @@ def _conditions(rows: Sequence[PodRow], width: int) -> Iterator[str]:
     for row in rows:
         if row.after.conditions:
             yield ""
-            yield from _wrapped(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported", "", width)
+            yield from wrapped(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported", "", width)
 
 
 def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
@@ -154,13 +148,9 @@ def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
         for each in row.claims:
             by_fate[_fate(each)].append(f"{row.pod.partition('/')[0]}/{each.claim}")
     for fate, claims in by_fate.items():
-        more = len(claims) - _MOST_PODS
-        others = f" and {more} more" if more > 0 else ""
         yield ""
-        yield from _wrapped(
-            f"{'claim' if len(claims) == 1 else 'claims'} {', '.join(claims[:_MOST_PODS])}{others}", "", width
-        )
-        yield from _wrapped(fate, _INDENT, width)
+        yield from wrapped(f"{'claim' if len(claims) == 1 else 'claims'} {listed(claims, _MOST_PODS)}", "", width)
+        yield from wrapped(fate, INDENT, width)
 
 
 def _fate(claim: ClaimFate) -> str:
@@ -169,59 +159,54 @@ def _fate(claim: ClaimFate) -> str:
 
 
 def _reasons(reasons: Iterable[ReasonCount], width: int) -> Iterator[str]:
-    labels = [_nodes(each.nodes) if each.nodes else "" for each in reasons]
+    labels = [number_of(each.nodes, "node") if each.nodes else "" for each in reasons]
     column = max(map(len, labels), default=0)
     for label, reason in zip(labels, reasons, strict=True):
-        start = f"{_INDENT}{label:<{column}}{_INDENT if column else ''}"
-        for number, part in enumerate(wrap(reason.text, width - len(start), break_long_words=False) or [""]):
-            yield (start if number == 0 else " " * len(start)) + part
-
-
-def _nodes(count: int) -> str:
-    return f"{count} {'node' if count == 1 else 'nodes'}"
+        start = f"{INDENT}{label:<{column}}{INDENT if column else ''}"
+        yield from beside_label(start, [reason.text], width)
 
 
 def _fill(found: Fill, width: int) -> Iterator[str]:
     least = "at least " if found.bounded else ""
     copies = f"{found.copies} {'copy' if found.copies == 1 else 'copies'}"
-    yield from _wrapped(
+    yield from wrapped(
         f"fill with {found.subject}: {least}{copies} more {'fits' if found.copies == 1 else 'fit'}", "", width
     )
     if found.nodes:
         listed = [f"{each.node} {each.copies}" for each in found.nodes[:_MOST_NODES]]
         more = len(found.nodes) - _MOST_NODES
-        text = ", ".join(listed) + (f" and {_nodes(more)} more" if more > 0 else "")
-        yield from _wrapped(f"on {text}", _INDENT, width)
+        text = ", ".join(listed) + (f" and {number_of(more, 'node')} more" if more > 0 else "")
+        yield from wrapped(f"on {text}", INDENT, width)
     if found.bounded:
-        yield from _wrapped("the count ends at this bound", _INDENT, width)
+        yield from wrapped("the count ends at this bound", INDENT, width)
         return
-    yield f"{_INDENT}no more, because"
-    for line in _reasons(found.reasons, width - len(_INDENT)):
-        yield _INDENT + line
+    yield f"{INDENT}no more, because"
+    for line in _reasons(found.reasons, width - len(INDENT)):
+        yield INDENT + line
     yield from _stranded(found.stranded, width)
     if found.stranded_in_part:
         text = "not all nodes were looked at for what is stranded: the selectors take too long"
-        yield from _wrapped(text, _INDENT, width)
+        yield from wrapped(text, INDENT, width)
 
 
 def _stranded(found: Sequence[Stranded], width: int) -> Iterator[str]:
     if not found:
-        yield f"{_INDENT}stranded: nothing"
+        yield f"{INDENT}stranded: nothing"
         return
-    yield f"{_INDENT}stranded, by reason"
+    yield f"{INDENT}stranded, by reason"
     ordered = sorted(found, key=lambda each: (each.text, each.node))
     for text, group in groupby(ordered, key=lambda each: each.text):
         places = list(group)
         nodes = [each.node for each in places if each.node != SEVERAL_NODES]
-        where = _nodes(len(nodes)) if nodes else "pools of several nodes"
-        yield from _wrapped(f"{where}: {text}", _INDENT * 2, width)
+        where = number_of(len(nodes), "node") if nodes else "pools of several nodes"
+        yield from wrapped(f"{where}: {text}", INDENT * 2, width)
         amounts = _amounts(places)
         if amounts:
-            yield from _wrapped(amounts, _INDENT * 4, width)
+            yield from wrapped(amounts, INDENT * 4, width)
         examples = ", ".join(nodes[:_MOST_DEVICES])
         if examples:
-            yield from _wrapped(
-                f"e.g. {examples}" if len(nodes) > _MOST_DEVICES else f"on {examples}", _INDENT * 4, width
+            yield from wrapped(
+                f"e.g. {examples}" if len(nodes) > _MOST_DEVICES else f"on {examples}", INDENT * 4, width
             )
 
 
@@ -234,10 +219,9 @@ def _amounts(places: Iterable[Stranded]) -> str:
         for counter in each.counters:
             sums = left[counter.counter]
             sums[0], sums[1], sums[2] = sums[0] + counter.left, sums[1] + counter.total, sums[2] + 1
-    parts = [f"{devices} {'device' if devices == 1 else 'devices'}"] if devices else []
+    parts = [number_of(devices, "device")] if devices else []
     parts += [
-        f"{name} {quantity_text(amount)} of {quantity_text(total)} left in {count} counter "
-        f"{'set' if count == 1 else 'sets'}"
+        f"{name} {quantity_text(amount)} of {quantity_text(total)} left in {number_of(count, 'counter set')}"
         for name, (amount, total, count) in sorted(left.items())
     ]
     return "; ".join(parts)
@@ -248,8 +232,4 @@ def _notes(report: WhatIfReport, width: int) -> Iterator[str]:
     if notes:
         yield ""
     for note in notes:
-        yield from _wrapped(f"note: {note}", "", width)
-
-
-def _wrapped(text: str, indent: str, width: int) -> Sequence[str]:
-    return wrap(text, width, initial_indent=indent, subsequent_indent=indent + _INDENT, break_long_words=False)
+        yield from wrapped(f"note: {note}", "", width)

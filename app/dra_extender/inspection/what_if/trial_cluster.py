@@ -1,7 +1,6 @@
 """The cluster that the use cases write to in a trial: a working copy of the objects, whose writes are delivered at once."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +10,7 @@ from dra_extender.inspection.what_if.working_copy import Json, WorkingCopy
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.model.metadata import time_text
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.model.resource_claim import read_head
 from dra_extender.scheduling.claims.conditions import conditional_devices
@@ -164,11 +164,6 @@ class TrialCluster(ReadOnlyCluster):
         """Deliver writes to these sinks (by plural kind) from now on."""
         for kind, stored in self._stored.items():
             stored.sink = sinks[kind]
-
-
-def time_text(seconds: float) -> str:
-    """A time (seconds since the epoch) as API objects have it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def with_reported_conditions(claim: Json) -> Json:

@@ -11,6 +11,7 @@ from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.device import DeviceTaint
+from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.model.quantity import format_quantity
 from dra_extender.scheduling.claims.lookup import find_claims
@@ -79,7 +80,7 @@ class ClaimChanges:
         """The pods that these claims are reserved for end, and the claims are deallocated; None if a claim is not known."""
         changes: list[ObjectChange] = []
         for each in holders:
-            record = self._view.ledger.claims.by_key(*each.claim.split("/", 1))
+            record = self._view.ledger.claims.by_key(*split_key(each.claim))
             if record is None or not record.raw:
                 return None
             changes.append(_deallocated(record))
@@ -93,8 +94,8 @@ class ClaimChanges:
         """The pods among the consumers, and the members of the PodGroups."""
         for each in consumers:
             if each.startswith(_GROUPS):
-                namespace, _, name = each.removeprefix(_GROUPS).partition("/")
-                yield from (pod.key for pod in self._view.ledger.pods.members(namespace, name))
+                group = split_key(each.removeprefix(_GROUPS))
+                yield from (pod.key for pod in self._view.ledger.pods.members(*group))
             else:
                 yield each
 

@@ -6,8 +6,10 @@ from typing import Final
 import msgspec
 
 from dra_extender.cel.explain.values import quantity_text
-from dra_extender.inspection.holders import age_text, holder_text
+from dra_extender.inspection.holders import holder_text
+from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.why.report import CounterNeed, HolderShare, NearestDevice, PoolGap
+from dra_extender.model.api_json import listed
 
 _MOST_HOLDERS: Final = 4
 
@@ -101,8 +103,7 @@ def _owner(share: HolderShare, now: float) -> str:
 def _held(holders: Sequence[HolderShare], counter: str | None, now: float) -> Iterator[str]:
     if not holders:
         return
-    more = f" and {len(holders) - _MOST_HOLDERS} more" if len(holders) > _MOST_HOLDERS else ""
-    yield "held by " + ", ".join(_share(each, counter, now) for each in holders[:_MOST_HOLDERS]) + more
+    yield f"held by {listed([_share(each, counter, now) for each in holders], _MOST_HOLDERS)}"
 
 
 def _share(share: HolderShare, counter: str | None, now: float) -> str:

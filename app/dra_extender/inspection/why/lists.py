@@ -1,16 +1,14 @@
 """The answers to `why` without a pod, and about the devices of one node, as lines for a terminal of 80 columns."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from dra_extender.allocator.state.rejection import Code
-from dra_extender.inspection.holders import age_text, printable
+from dra_extender.inspection.lines import INDENT, WIDTH, age_text, beside_label, number_of, wrapped
 from dra_extender.inspection.why.device_lines import device_lines, gap_line
 from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport, RequestReport
-from dra_extender.inspection.why.tree import WIDTH, beside_label, step_lines, wrapped
+from dra_extender.inspection.why.tree import step_lines
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
-
-_INDENT: Final = "  "
+from dra_extender.model.api_json import printable
 
 
 def waiting_tree(report: WaitingReport, width: int = WIDTH) -> str:
@@ -20,13 +18,13 @@ def waiting_tree(report: WaitingReport, width: int = WIDTH) -> str:
 
 def _waiting_lines(report: WaitingReport, width: int) -> Iterator[str]:
     count = "no pod waits" if not report.pods else f"{report.pods} {'pod waits' if report.pods == 1 else 'pods wait'}"
-    yield from wrapped(f"{count}; {report.nodes} {'node' if report.nodes == 1 else 'nodes'}", "", width)
-    labels = [f"{each.pods} {'pod' if each.pods == 1 else 'pods'}" for each in report.causes]
+    yield from wrapped(f"{count}; {number_of(report.nodes, 'node')}", "", width)
+    labels = [number_of(each.pods, "pod") for each in report.causes]
     column = max(map(len, labels), default=0)
     for label, each in zip(labels, report.causes, strict=True):
         yield from _cause(f"{label:>{column}}  ", each, width)
     for note in report.notes:
-        yield from wrapped(f"note: {note}", _INDENT, width)
+        yield from wrapped(f"note: {note}", INDENT, width)
 
 
 def _cause(label: str, row: WaitingCause, width: int) -> Iterator[str]:
@@ -53,13 +51,13 @@ def _node_lines(report: NodeDevicesReport, width: int) -> Iterator[str]:
     verdict = "fits" if report.fits else report.text or "does not fit"
     yield from wrapped(f"{report.pod} on {report.node}  {verdict}", "", width)
     if report.beside:
-        yield from wrapped(f"beside devices: {', '.join(report.beside)}", _INDENT, width)
+        yield from wrapped(f"beside devices: {', '.join(report.beside)}", INDENT, width)
     for pool in report.pools:
-        yield from wrapped(f"incomplete: {gap_line(pool)}", _INDENT, width)
+        yield from wrapped(f"incomplete: {gap_line(pool)}", INDENT, width)
     for request in report.requests:
         yield from _request(request, report.origin.taken_at, width)
     for note in report.notes:
-        yield from wrapped(f"note: {note}", _INDENT, width)
+        yield from wrapped(f"note: {note}", INDENT, width)
 
 
 def _request(request: RequestReport, now: float, width: int) -> Iterator[str]:
@@ -68,9 +66,9 @@ def _request(request: RequestReport, now: float, width: int) -> Iterator[str]:
     names = ["/".join(each.device.device.split("/")[1:]) for each in request.devices]
     column = max(map(len, names), default=0)
     for name, each in zip(names, request.devices, strict=True):
-        yield from beside_label(f"{_INDENT}{name:<{column}}  ", list(_device(each, now)), width)
+        yield from beside_label(f"{INDENT}{name:<{column}}  ", list(_device(each, now)), width)
     if not request.devices:
-        yield f"{_INDENT}no devices"
+        yield f"{INDENT}no devices"
 
 
 def _device(verdict: DeviceVerdictReport, now: float) -> Iterator[str]:

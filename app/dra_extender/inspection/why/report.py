@@ -6,6 +6,7 @@ from typing import Final
 from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.objects import Origin
 from dra_extender.model.api_json import Value
+from dra_extender.model.device import device_id_of
 
 FORMAT: Final = "dra-extender.io/why/v1"
 DEVICES_ONLY: Final = "devices only"
@@ -121,10 +122,8 @@ class NearestDevice(Value, frozen=True):
 
     @property
     def device_id(self) -> tuple[str, str, str]:
-        """Driver, pool and device; the name of a pool may have slashes in it."""
-        driver, _, rest = self.device.partition("/")
-        pool, _, name = rest.rpartition("/")
-        return driver, pool, name
+        """Driver, pool and device."""
+        return device_id_of(self.device)
 
 
 class DeviceCount(Value, frozen=True):

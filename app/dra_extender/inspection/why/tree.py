@@ -1,10 +1,9 @@
 """The answer to `why POD` as a tree of lines for a terminal of 80 columns; lines are wrapped and never cut."""
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 from typing import Final
 
-from dra_extender.inspection.holders import age_text, clock_text, printable
+from dra_extender.inspection.lines import INDENT, WIDTH, age_text, beside_label, clock_text, number_of, wrapped
 from dra_extender.inspection.why.device_lines import device_lines, gap_line, place_of
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
@@ -16,10 +15,8 @@ from dra_extender.inspection.why.report import (
     ReasonKind,
     WhyReport,
 )
+from dra_extender.model.api_json import listed, printable
 
-WIDTH: Final = 80
-"""Columns of the terminal for which the tree is laid out."""
-_INDENT: Final = "  "
 _IN_SECONDS: Final = 600
 
 
@@ -41,9 +38,9 @@ def _lines(report: WhyReport, width: int) -> Iterator[str]:
     for branch in report.branches:
         yield from _branch(branch, report, width)
     for step in report.next:
-        yield from step_lines(step, _INDENT, width, in_gang=report.gang is not None)
+        yield from step_lines(step, INDENT, width, in_gang=report.gang is not None)
     for note in report.notes:
-        yield from wrapped(f"note: {note}", _INDENT, width)
+        yield from wrapped(f"note: {note}", INDENT, width)
 
 
 def _reported(report: WhyReport, width: int) -> Iterator[str]:
@@ -52,7 +49,7 @@ def _reported(report: WhyReport, width: int) -> Iterator[str]:
     if not about:
         return
     texts = [f"{each.nodes} {each.text}" if each.nodes else each.text for each in about]
-    yield from wrapped(f"kube-scheduler reports: {', '.join(texts)}", _INDENT, width)
+    yield from wrapped(f"kube-scheduler reports: {', '.join(texts)}", INDENT, width)
 
 
 def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
@@ -65,19 +62,10 @@ def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
 
 def labelled(reasons: Sequence[NodeReason], now: float, width: int) -> Iterator[str]:
     """Reasons with their numbers of nodes; `now` is when the objects were read, seconds since the epoch."""
-    labels = [f"{each.nodes} {'node' if each.nodes == 1 else 'nodes'}" for each in reasons]
+    labels = [number_of(each.nodes, "node") for each in reasons]
     column = max(map(len, labels), default=0)
     for label, reason in zip(labels, reasons, strict=True):
-        yield from beside_label(f"{_INDENT}{label:<{column}}  ", list(_reason(reason, now)), width)
-
-
-def beside_label(label: str, lines: Sequence[str], width: int) -> Iterator[str]:
-    """The lines, wrapped, with the label before the first of them."""
-    before = label
-    for line in lines:
-        for part in wrap(line, width - len(label), break_long_words=False) or [""]:
-            yield (before + part).rstrip()
-            before = " " * len(label)
+        yield from beside_label(f"{INDENT}{label:<{column}}  ", list(_reason(reason, now)), width)
 
 
 def _reason(reason: NodeReason, now: float) -> Iterator[str]:
@@ -118,8 +106,7 @@ def _names(names: Sequence[str]) -> str:
             first = int(numbers[0])
             if [int(each) for each in numbers] == list(range(first, first + len(names))):
                 return f"{names[0]}..{numbers[-1]}"
-    shown = ", ".join(names[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
+    return listed(names, _MOST_NAMES)
 
 
 _MOST_NAMES: Final = 3
@@ -137,7 +124,7 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
         "failed": f"reports {names}{': ' + awaited.message if awaited.message else ''}",
         "timed out": f"waits for {names}, not reported in time",
     }.get(awaited.state, f"waits for {names}, not reported yet{limit}")
-    yield from wrapped(text, _INDENT, width)
+    yield from wrapped(text, INDENT, width)
 
 
 def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False) -> Sequence[str]:
@@ -147,8 +134,3 @@ def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False
     )
     doubt = f" ({DEVICES_ONLY})" if step.verified == DEVICES_ONLY and step.nodes else ""
     return wrapped(f"next  {step.text}{where}{doubt}", indent, width)
-
-
-def wrapped(text: str, indent: str, width: int) -> Sequence[str]:
-    """The text in lines of that many columns."""
-    return wrap(text, width, initial_indent=indent, subsequent_indent=indent + _INDENT * 2, break_long_words=False)

@@ -14,6 +14,7 @@ from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind
 from dra_extender.inspection.why.reported import reported_reasons
 from dra_extender.inspection.why.why import why
 from dra_extender.model.api_json import Value
+from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
 
@@ -101,7 +102,7 @@ def waiting(
     ordered = sorted(rows.found.items(), key=lambda entry: (-len(entry[1]), _oldest_first(entry[1][0])))
     causes = [_row(view, row, pods, rows.details[row]) for row, pods in ordered]
     for place in [place for place, each in enumerate(causes) if each.cause in _HELPED][:steps]:
-        causes[place] = msgspec.structs.replace(causes[place], next=why(view, *_key(causes[place].oldest)).next)
+        causes[place] = msgspec.structs.replace(causes[place], next=why(view, *split_key(causes[place].oldest)).next)
     notes = [f"{each.kind}: {each.reason}" for each in view.unreadable]
     if rows.unasked:
         nodes = f"{most_evaluated} nodes were evaluated"
@@ -272,8 +273,3 @@ def _row(view: ClusterView, row: _Row, pods: Sequence[_Waiting], detail: str) ->
         age=None if created is None else max(0.0, view.now - created),
         names=tuple(each.pod.key for each in pods[:_MOST_NAMES]),
     )
-
-
-def _key(pod: str) -> tuple[str, str]:
-    namespace, _, name = pod.partition("/")
-    return namespace, name

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.api_json import ModelError
+from dra_extender.model.metadata import time_text
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
@@ -200,7 +200,7 @@ class BindSession:
                 live = await deps.decision.read(pod, missing, budget)
                 self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
         deps.decision.end(pod, budget)
-        stamp = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = time_text(self._clock.now())
         for claim, placement in decided:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
             ours = ClaimPlacement(allocation=timed, holdings=placement.holdings)

@@ -7,6 +7,7 @@ import structlog
 from dra_extender.ledger.events import ClaimOrphaned, Subscription
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import Orphan
+from dra_extender.model.api_json import listed
 from dra_extender.scheduling.ports.cluster import Events
 from dra_extender.telemetry.metrics import Metrics
 
@@ -49,8 +50,7 @@ class ClaimReports:
         """Record an Event on each pod that uses devices of the deleted claim; log and count it."""
         claim = "/".join(orphan.record.claim.metadata.key)
         names = [f"{each.driver}/{each.pool}/{each.device}" for each in orphan.record.holdings]
-        more = len(names) - _MOST_DEVICES
-        devices = ", ".join(names[:_MOST_DEVICES]) + (f" and {more} more" if more > 0 else "")
+        devices = listed(names, _MOST_DEVICES)
         pods = [pod for uid in sorted(orphan.pods) if (pod := self._ledger.pods.by_uid(uid)) is not None]
         self._metrics.claim_deleted_in_use()
         _LOG.warning("a claim was deleted while pods use its devices", claim=claim, pods=[each.key for each in pods])

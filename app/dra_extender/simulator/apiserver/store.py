@@ -2,12 +2,12 @@
 
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
+from dra_extender.model.metadata import time_text
 from dra_extender.model.pod_group import PROTECTION_FINALIZER
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError, RequestRejectedError
 from dra_extender.simulator.apiserver.managed_fields import note_writer
@@ -250,7 +250,7 @@ class Store:
         return "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(5))
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return time_text(self._clock.now())
 
 
 def _protect(metadata: Json) -> None:

@@ -1,14 +1,56 @@
-"""Where the facts of an answer come from, as lines for people: source, time, release, feature gates, and what could not be read."""
+"""How answers are laid out in lines of a terminal, wrapped and never cut, and the lines that say where the facts are from."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Final
 
-from dra_extender.inspection.holders import printable
 from dra_extender.inspection.objects import GateState, MissingKind, Origin
+from dra_extender.model.api_json import printable
+from dra_extender.model.metadata import time_text
 
+WIDTH: Final = 80
+"""Columns for which answers are laid out where the terminal does not say."""
+INDENT: Final = "  "
 _COLUMN: Final = 9
+"""Where the text begins behind the label of an origin."""
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+
+def wrapped(text: str, indent: str, width: int) -> Sequence[str]:
+    """The text in lines of at most so many columns, unless a word is longer; all but the first stand four columns deeper."""
+    return wrap(text, width, initial_indent=indent, subsequent_indent=indent + INDENT * 2, break_long_words=False)
+
+
+def beside_label(label: str, lines: Sequence[str], width: int) -> Iterator[str]:
+    """The lines, wrapped, in a column of their own with the label before the first of them."""
+    before = label
+    for line in lines:
+        for part in wrap(line, width - len(label), break_long_words=False) or [""]:
+            yield (before + part).rstrip()
+            before = " " * len(label)
+
+
+def number_of(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`, `3 classes`."""
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{'' if count == 1 else plural}"
+
+
+def age_text(seconds: float) -> str:
+    """A duration as kubectl shows ages: `12m`, `3h`, `41s`."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return "0s"
+
+
+def clock_text(seconds: float) -> str:
+    """The time of day (UTC) of a time in seconds since the epoch; what no calendar has is far away."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return "further notice"
 
 
 def origin_lines(origin: Origin, columns: int) -> Sequence[str]:
@@ -25,14 +67,6 @@ def _lines(origin: Origin, columns: int) -> Iterator[str]:
     for each in origin.missing:
         if each.served:
             yield from _labelled("partial", _missing(each), columns)
-
-
-def time_text(seconds: float) -> str:
-    """A time (seconds since the epoch) as the API writes one, in UTC; what no calendar has is written as the number."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"at {seconds:g} s"
 
 
 def _gates(origin: Origin) -> str:
