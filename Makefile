@@ -25,9 +25,10 @@ demo: $(READY) ## Show the KEPs' stories on an in-memory cluster, through the re
 .PHONY: test
 test: lint unit parity chart e2e ## Everything: what must be green before a change lands
 	@$(BIN)/python -m tests.support.totals $(foreach part,unit parity chart e2e,$(REPORTS)/$(part).xml)
+	@$(BIN)/python -m tests.support.versions_table $(REPORTS)/e2e.xml
 
 .PHONY: lint
-lint: $(READY) ## Format, lint, spelling, complexity, types, layers, workflows
+lint: $(READY) ## Format, lint, spelling, complexity, types, layers, workflows, documents
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell
@@ -35,6 +36,11 @@ lint: $(READY) ## Format, lint, spelling, complexity, types, layers, workflows
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	"$$($(BIN)/python tests/controlplane/build.py --only actionlint --print-dir)/actionlint" -color .github/workflows/*.yaml
+	$(BIN)/python -m tests.support.docs_site
+
+.PHONY: docs
+docs: $(READY) ## Build the site of the documents into .site/html, strictly: no lost link, nothing loaded from elsewhere
+	$(BIN)/python -m tests.support.docs_site
 
 .PHONY: unit
 unit: $(READY) ## Unit and property tests with coverage
@@ -103,7 +109,7 @@ lock: $(READY) ## Resolve the lock files anew from pyproject.toml
 
 .PHONY: clean
 clean: ## Remove the environment and everything generated
-	rm -rf $(VENV) $(REPORTS) $(UI) tests/ui/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage bench/latest.json
+	rm -rf $(VENV) $(REPORTS) $(UI) .site tests/ui/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage bench/latest.json
 
 .PHONY: help
 help: ## List the targets

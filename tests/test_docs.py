@@ -13,6 +13,8 @@ from dra_extender.telemetry.declaration import PREFIX
 from dra_extender.telemetry.metrics import DEFINITIONS
 
 from tests.parity.fuzz.cel.exceptions import EXCEPTIONS
+from tests.support.commands_document import DOCUMENT as COMMANDS
+from tests.support.commands_document import document as commands_document
 from tests.support.package_table import package_table, table_in_document
 from tests.support.settings_document import DOCUMENT as SETTINGS
 from tests.support.settings_document import tables
@@ -21,7 +23,7 @@ ROOT: Final = Path(__file__).parent.parent
 DOCUMENTS: Final = tuple(
     sorted(
         path.relative_to(ROOT).as_posix()
-        for pattern in ("*.md", "docs/*.md", "docs/adr/*.md", "docs/contributing/*.md", "helm/*/*.md")
+        for pattern in ("*.md", "docs/**/*.md", "helm/*/*.md")
         for path in ROOT.glob(pattern)
     )
 )
@@ -147,7 +149,11 @@ def test_files_that_are_named_exist(name: str) -> None:
 def test_nothing_is_said_of_one_machine(name: str) -> None:
     text = (ROOT / name).read_text()
     assert (
-        re.findall(r"(?:/root|/work|/tmp|/home)/\S*|https?://\S*(?:pypi|proxy|mirror|artifactory|nexus)\S*", text) == []
+        re.findall(
+            r"(?:/root|/work|/tmp|/home(?!/kubernetes/bin))/\S*|https?://\S*(?:pypi|proxy|mirror|artifactory|nexus)\S*",
+            text,
+        )
+        == []
     )
 
 
@@ -213,7 +219,30 @@ def test_the_readme_leads_to_every_document() -> None:
     for index in [name for name in linked if name.startswith("docs/") and name.endswith("/README.md")]:
         folder = index.removesuffix("README.md")
         linked |= {f"{folder}{target}" for target in _LINK.findall(text_of(index))}
-    assert {name for name in DOCUMENTS if name.startswith("docs/")} <= linked
+    assert {name for name in DOCUMENTS if name.startswith("docs/")} - {"docs/index.md"} <= linked
+
+
+def test_the_document_of_the_commands_is_made_from_the_commands() -> None:
+    """If it fails: `python -m tests.support.commands_document`."""
+    assert COMMANDS.read_text() == commands_document()
+
+
+def test_the_document_of_events_has_the_reasons_of_the_code() -> None:
+    told = {code for row in rows_of("docs/reference/events.md") for code in _CODE.findall(row[0])}
+    files = (ROOT / "app" / "dra_extender" / "scheduling").rglob("*.py")
+    posted = {
+        each
+        for file in files
+        for each in re.findall(r'^\w*REASON(?:: Final)? = "(\w+)"', file.read_text(), re.MULTILINE)
+    }
+    assert told == posted
+
+
+def test_the_document_of_objects_names_every_key_of_ours() -> None:
+    """Annotations, labels and finalizers under our domain that the code has, formats left out."""
+    files = (ROOT / "app" / "dra_extender").rglob("*.py")
+    keys = {each for file in files for each in re.findall(r'"(dra-extender\.io/[a-z-]+)"', file.read_text())}
+    assert keys <= set(_CODE.findall(text_of("docs/reference/objects.md")))
 
 
 def test_each_decision_record_names_the_test_that_shows_it() -> None:

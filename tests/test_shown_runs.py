@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.inspection import example_snapshot
-from tests.support.shown_runs import CAPTURED, CAPTURES, DOCUMENTS, ROOT, capture, rerun, runs_in
+from tests.support.shown_runs import BESIDE, CAPTURED, CAPTURES, DOCUMENTS, ROOT, beside, capture, rerun, runs_in
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -20,10 +20,16 @@ def test_captures_of_the_terminal_are_what_the_program_prints(name: str) -> None
     assert (CAPTURES / name).read_text() == capture(CAPTURED[name])
 
 
+def test_the_capture_of_both_schedulers_words_is_what_they_say() -> None:
+    """A real in-tree scheduler is asked in tests/e2e/test_e2e_shown_words.py."""
+    assert (CAPTURES / BESIDE).read_text() == beside()
+
+
 def test_every_capture_is_shown_in_a_document() -> None:
     shown = "".join((ROOT / each).read_text() for each in DOCUMENTS)
-    assert [each.name for each in sorted(CAPTURES.iterdir()) if f"captures/{each.name}" not in shown] == []
-    assert {each.name for each in CAPTURES.iterdir()} == set(CAPTURED)
+    captures = {each.name for each in CAPTURES.glob("*.svg")}
+    assert [each for each in sorted(captures) if f"captures/{each}" not in shown] == []
+    assert captures == {*CAPTURED, BESIDE}
 
 
 def test_example_snapshot_is_what_its_script_makes() -> None:

@@ -7,6 +7,7 @@ and its first line is `$ ` and the command; it runs in the root of the repositor
 import contextlib
 import re
 import shlex
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,8 @@ from typer.testing import CliRunner
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = ("README.md", "docs/audit.md", "docs/inspection.md", "docs/what-if.md")
 CAPTURES: Final = ROOT / "docs" / "captures"
+IN_TREE_WORDS: Final = CAPTURES / "in-tree.txt"
+"""What the in-tree scheduler says of the pod of the first capture; `tests/e2e/test_e2e_shown_words.py` asks a real one."""
 FRAGMENTED: Final = "--snapshot deploy/examples/snapshots/fragmented.tar.gz"
 CAPTURED: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -28,8 +31,11 @@ CAPTURED: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The captures, by file: which command each of them shows."""
 
+BESIDE: Final = "beside.svg"
+"""The capture that shows both schedulers' words about one pod."""
 _BLOCK: Final = re.compile(r"(<!-- run -->\n```console\n\$ )([^\n]+)\n(.*?)(```\n)", re.DOTALL)
 _PROGRAM: Final = re.compile(r"(\.venv/bin/)?(dra-extender|kubectl-dra|kubectl dra) ")
+_COMMAND: Final = ' class="command"'
 _CHARACTER: Final = 8.4
 _LINE: Final = 19
 _STYLE: Final = (
@@ -58,17 +64,35 @@ def runs_in(document: str) -> list[str]:
 
 def capture(command: str) -> str:
     """A terminal with the command and what it prints, as SVG."""
-    lines = [f"$ {command}", *run(command).splitlines()]
+    return _terminal(f"What `{command}` prints", [f"$ {command}", *run(command).splitlines()], {0})
+
+
+def in_tree_words() -> str:
+    """What the in-tree scheduler says of the pod of the first capture."""
+    return IN_TREE_WORDS.read_text().strip()
+
+
+def beside() -> str:
+    """The words of the in-tree scheduler about a pod, and below them the first lines of `why` about the same pod, as SVG."""
+    words = textwrap.wrap(in_tree_words(), 76)
+    above = ["$ kubectl describe pod infer-1 -n ml | tail -n 1", *(f"  {line}" for line in words)]
+    found = run(CAPTURED["why.svg"]).partition("\n\n")[0].splitlines()
+    below = ["$ kubectl dra why infer-1 -n ml", *found]
+    title = "The same pending pod in the words of the in-tree scheduler and of kubectl dra why"
+    return _terminal(title, [*above, "", *below], {0, len(above) + 1})
+
+
+def _terminal(title: str, lines: list[str], commands: set[int]) -> str:
     width, height = max(map(len, lines)) * _CHARACTER + 24, len(lines) * _LINE + 24
-    title = escape(f"What `{command}` prints")
+    label = escape(title)
     texts = "\n".join(
-        f'<text x="12" y="{12 + _LINE * number - 5}"{" class=" + chr(34) + "command" + chr(34) if number == 1 else ""}'
+        f'<text x="12" y="{12 + _LINE * number - 5}"{_COMMAND if number - 1 in commands else ""}'
         f' xml:space="preserve">{escape(line)}</text>'
         for number, line in enumerate(lines, 1)
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height}" width="{width:g}" role="img" '
-        f'aria-label="{title}">\n<title>{title}</title>\n<style>{_STYLE}</style>\n'
+        f'aria-label="{label}">\n<title>{label}</title>\n<style>{_STYLE}</style>\n'
         f'<rect x="0.5" y="0.5" width="{width - 1:g}" height="{height - 1}" rx="6"/>\n{texts}\n</svg>\n'
     )
 
@@ -80,6 +104,7 @@ def write() -> None:
     CAPTURES.mkdir(exist_ok=True)
     for name, command in CAPTURED.items():
         (CAPTURES / name).write_text(capture(command))
+    (CAPTURES / BESIDE).write_text(beside())
 
 
 if __name__ == "__main__":

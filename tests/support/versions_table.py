@@ -1,0 +1,196 @@
+"""The table of docs/versions.md: what works with each release of the API server, and the end-to-end tests that show it.
+
+`python -m tests.support.versions_table` writes the table into the document.  With JUnit reports as arguments it writes nothing, and
+ends with status 1 if a test that the table names is not among the passed tests of the reports.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+from xml.etree import ElementTree as ET
+
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "versions.md"
+START: Final = "<!-- table -->\n"
+RELEASES: Final = ("1.34", "1.35", "1.36", "1.37")
+
+
+class Cell(NamedTuple):
+    """What an API server of one release has with its default gates, and the tests that show it (file and test below tests/e2e)."""
+
+    word: str
+    tests: tuple[str, ...] = ()
+
+
+class Feature(NamedTuple):
+    """A row: one cell for each of RELEASES."""
+
+    name: str
+    cells: tuple[Cell, Cell, Cell, Cell]
+
+
+_ONE_CLAIM: Final = "test_e2e_emulated::test_without_counters_a_claim_is_allocated_released_and_allocated_again"
+_BESIDE: Final = (
+    "test_e2e_devices_beside_counters::"
+    "test_devices_beside_counters_are_allocated_by_counters_and_by_groups_of_the_policy[1.34]"
+)
+_COUNTERS_ALONE: Final = "test_e2e_emulated::test_without_groups_both_pods_share_a_gpu_as_before_the_kep[1.36]"
+_ONE_BY_ONE: Final = "test_e2e_emulated::test_without_podgroups_pods_that_name_one_are_placed_one_by_one[1.36]"
+_LISTED: Final = (
+    "test_e2e_emulated::test_extended_resources_are_left_to_nodes_that_list_them_where_no_class_can_back_them"
+)
+_GROUPS: Final = "test_e2e_groups::test_mig_pod_is_refused_on_a_gpu_in_vgpu_mode_and_lands_on_another"
+_BY_POLICY: Final = "test_e2e_policy::test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_groups"
+
+TABLE: Final = (
+    Feature(
+        "claims, classes, selectors, alternatives, admin access",
+        (
+            Cell("yes", (f"{_ONE_CLAIM}[1.34]",)),
+            Cell("yes", (f"{_ONE_CLAIM}[1.35]",)),
+            Cell("yes", (_COUNTERS_ALONE,)),
+            Cell("yes", (_GROUPS,)),
+        ),
+    ),
+    Feature(
+        "partitionable devices (counters)",
+        (
+            Cell("gate, [devices beside their counters](install.md#from-134-to-135)", (_BESIDE,)),
+            Cell("gate"),
+            Cell("yes", (_COUNTERS_ALONE,)),
+            Cell("yes", (_GROUPS,)),
+        ),
+    ),
+    Feature(
+        "consumable capacity, device taints in slices",
+        (Cell("gate"), Cell("gate"), Cell("yes"), Cell("yes", ("test_e2e_reasons",))),
+    ),
+    Feature(
+        "DeviceTaintRules",
+        (
+            Cell("gate and API version"),
+            Cell("gate and API version"),
+            Cell("gate and API version"),
+            Cell("yes", ("test_e2e_upstream_rules::test_taint_rule_with_an_empty_selector_keeps_every_pod_away",)),
+        ),
+    ),
+    Feature(
+        "binding conditions",
+        (
+            Cell("gate, or policy"),
+            Cell("gate, or policy", ("test_e2e_binding_emulated::test_success[1.35-True]",)),
+            Cell("yes", ("test_e2e_binding_emulated::test_success[1.36-False]",)),
+            Cell("yes", ("test_e2e_binding",)),
+        ),
+    ),
+    Feature(
+        "compatibility groups",
+        (
+            Cell("policy", (_BESIDE,)),
+            Cell("policy"),
+            Cell("policy", (_BY_POLICY,)),
+            Cell("gate, or policy", (_GROUPS,)),
+        ),
+    ),
+    Feature(
+        "groups in the allocation (`compatibilityGroups` of results)",
+        (
+            Cell("no: annotation"),
+            Cell("no: annotation"),
+            Cell("no: annotation", ("test_e2e_policy::test_the_snapshot_says_which_rule_supplied_the_groups",)),
+            Cell(
+                "no: annotation",
+                ("test_e2e_groups::test_groups_are_kept_in_the_annotation_alone_by_a_server_without_the_field",),
+            ),
+        ),
+    ),
+    Feature(
+        "claims of PodGroups, gangs",
+        (
+            Cell("no: pods are placed one by one"),
+            Cell("no: pods are placed one by one"),
+            Cell("gates (alpha); without them one by one", (_ONE_BY_ONE,)),
+            Cell("gates (beta, off)", ("test_e2e_workloads",)),
+        ),
+    ),
+    Feature(
+        "extended resources backed by a DeviceClass",
+        (
+            Cell("gate; without it left to nodes that list them", (f"{_LISTED}[1.34]",)),
+            Cell("gate; without it left to nodes that list them", (f"{_LISTED}[1.35]",)),
+            Cell("yes"),
+            Cell("yes", ("test_e2e_workloads_extended",)),
+        ),
+    ),
+    Feature("derived attributes", (Cell("no"), Cell("no"), Cell("no"), Cell("gate"))),
+)
+
+
+def table() -> str:
+    """The table in Markdown; a number behind a cell leads to the list of tests, and a cell without one has none."""
+    numbers = {test: number for number, test in enumerate(named_tests(), 1)}
+    lines = [f"| | {' | '.join(RELEASES)} |", f"|---|{'---|' * len(RELEASES)}"]
+    for feature in TABLE:
+        cells = (_with_numbers(cell, numbers) for cell in feature.cells)
+        lines.append(f"| {feature.name} | {' | '.join(cells)} |")
+    lines += ["", "| test | |", "|---|---|"]
+    lines += [f"| {number} | {_shown(test)} |" for test, number in numbers.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _with_numbers(cell: Cell, numbers: dict[str, int]) -> str:
+    if not cell.tests:
+        return cell.word if cell.word.startswith("no") else f"{cell.word} (no test)"
+    return f"{cell.word} ({', '.join(str(numbers[test]) for test in cell.tests)})"
+
+
+def _shown(test: str) -> str:
+    file, _, name = test.partition("::")
+    function, _, parameters = name.partition("[")
+    path = f"`tests/e2e/{file}.py`"
+    if not function:
+        return f"{path}, all of its tests"
+    return f"{path}::{function}" + (f", {parameters.rstrip(']')}" if parameters else "")
+
+
+def named_tests() -> tuple[str, ...]:
+    """The tests that the table names, each once, in the order of the table."""
+    return tuple(dict.fromkeys(test for feature in TABLE for cell in feature.cells for test in cell.tests))
+
+
+def not_passed(reports: Iterable[Path]) -> list[str]:
+    """The named tests that the reports do not have as passed; of a whole file all tests count."""
+    ends = list(_ends(reports))
+    return [test for test in named_tests() if not _passed(test, ends)]
+
+
+def _passed(test: str, ends: list[tuple[str, bool]]) -> bool:
+    meant = [passed for name, passed in ends if name == test or name.startswith((f"{test}::", f"{test}["))]
+    return bool(meant) and all(meant)
+
+
+def _ends(reports: Iterable[Path]) -> Iterator[tuple[str, bool]]:
+    for report in reports:
+        for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it a moment ago
+            name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+            yield name, not {each.tag for each in case} & {"failure", "error", "skipped"}
+
+
+def write() -> None:
+    """Replace what stands behind the mark in the document."""
+    words, mark, _ = DOCUMENT.read_text().partition(START)
+    DOCUMENT.write_text(f"{words}{mark}\n{table()}")
+
+
+def main(reports: list[str]) -> int:
+    """Write the table, or compare it with reports."""
+    if not reports:
+        write()
+        return 0
+    lost = not_passed(map(Path, reports))
+    sys.stderr.writelines(f"docs/versions.md names a test that did not pass: {test}\n" for test in lost)
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
