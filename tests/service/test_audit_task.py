@@ -7,7 +7,8 @@ import pytest
 from dra_extender.audit.cluster_audit import AuditedCluster
 from dra_extender.audit.findings import Check
 from dra_extender.config.service_settings import AuditSettings
-from dra_extender.service.audit_task import PAUSE_SECONDS, TURN_SECONDS, AuditTask
+from dra_extender.runtime.clock import PAUSE_SECONDS, TURN_SECONDS
+from dra_extender.service.audit_task import AuditTask
 from dra_extender.telemetry.metrics import Metrics
 from structlog.testing import capture_logs
 

@@ -25,6 +25,7 @@ from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimCont
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.service.audit_task import AuditTask
+from dra_extender.service.device_count import DeviceCountTask
 from dra_extender.service.policy_reloader import PolicyReloader
 
 from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtures
@@ -44,6 +45,7 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.GUARD_CLAIMS: (GuardClaims, "run"),
     BackgroundTask.POLICY: (PolicyReloader, "run"),
     BackgroundTask.AUDIT: (AuditTask, "run"),
+    BackgroundTask.DEVICE_COUNT: (DeviceCountTask, "run"),
     BackgroundTask.RECORDING: (NoRecording, "run"),
     BackgroundTask.COLLECTOR: (GarbageCollector, "run"),
     BackgroundTask.SERVICE_ROUTE: (Elected, "announce"),

@@ -26,6 +26,10 @@ def call_everything(metrics: Metrics) -> None:
     metrics.search(False, 7)
     metrics.held(5, 2)
     metrics.waiting(4)
+    metrics.waiting_longest(90.5)
+    metrics.search_stopped("team-a")
+    metrics.devices({"gpu.example.com": {"free": 3}}, {"gpu.example.com": {"pool": 1}})
+    metrics.devices_counted(0.25, 1.5e9)
     metrics.orphaned(3)
     metrics.claim_deleted_in_use()
     metrics.watch_event("pods", "ADDED")
@@ -59,6 +63,14 @@ def test_what_is_told_is_what_is_counted() -> None:
         ("held_claims", {}, 5),
         ("unsettled_claims", {}, 2),
         ("waiting_pods", {}, 4),
+        ("waiting_pods_longest_seconds", {}, 90.5),
+        ("searches_stopped_total", {}, 1),
+        ("search_refusals_total", {"pod_namespace": "team-a"}, 1),
+        ("devices", {"driver": "gpu.example.com", "state": "free"}, 3),
+        ("stranded_devices", {"driver": "gpu.example.com", "reason": "pool"}, 1),
+        ("device_counts_total", {}, 1),
+        ("device_count_seconds_total", {}, 0.25),
+        ("devices_counted_timestamp_seconds", {}, 1.5e9),
         ("orphaned_allocations", {}, 3),
         ("claims_deleted_in_use_total", {}, 1),
         ("watch_events_total", {"kind": "pods", "type": "ADDED"}, 1),
@@ -83,7 +95,8 @@ def test_every_defined_metric_exists_with_its_type_and_nothing_else_does() -> No
     text = asyncio.run(metrics.render()).decode()
     families = {each.name: each.type for each in text_string_to_metric_families(text)}
     ours = {name: kind for name, kind in families.items() if not name.startswith("process_")}
-    assert ours == {each.full_name.removesuffix("_total"): each.kind for each in DEFINITIONS}
+    expected = {each.base_name: each.kind for each in DEFINITIONS}
+    assert ours == expected | {each.upstream: each.kind for each in DEFINITIONS if each.upstream}
 
 
 def test_the_document_shows_every_metric_as_it_is() -> None:

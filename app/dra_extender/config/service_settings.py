@@ -147,6 +147,13 @@ class AuditSettings(SettingsGroup):
     interval_seconds: float = Field(60.0, ge=1, le=86400, description="Seconds between two audits")
 
 
+class MetricsSettings(SettingsGroup):
+    """What is counted for the metrics in the background (docs/metrics.md)."""
+
+    devices_enabled: bool = Field(True, description="Count the devices of each driver by state")
+    devices_interval_seconds: float = Field(30.0, ge=1, le=3600, description="Seconds between two counts")
+
+
 class RecordingSettings(SettingsGroup):
     """A recording of what the service sees and answers (docs/inspection.md)."""
 

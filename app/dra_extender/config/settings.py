@@ -25,6 +25,7 @@ from dra_extender.config.service_settings import (
     ClusterSettings,
     LeaderElectionSettings,
     LogSettings,
+    MetricsSettings,
     RecordingSettings,
     ServerSettings,
 )
@@ -53,6 +54,7 @@ class Settings(BaseSettings):
     scheduling: SchedulingSettings = SchedulingSettings()
     features: FeatureSettings = FeatureSettings()
     audit: AuditSettings = AuditSettings()
+    metrics: MetricsSettings = MetricsSettings()
     recording: RecordingSettings = RecordingSettings()
     log: LogSettings = LogSettings()
 

@@ -4,7 +4,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.model.allocation import AllocationResult, DeviceToleration, OpaqueConfiguration
-from dra_extender.model.api_json import Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.metadata import ObjectMeta
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -220,6 +220,15 @@ def read_spec(data: bytes) -> ClaimSpec:
         ModelError: not a ResourceClaim; the message names the field.
     """
     return decode("ResourceClaim", _SPEC_DECODER, data).spec
+
+
+def asks_admin_access(data: bytes) -> bool:
+    """Whether a request of the claim in `data` (API JSON) asks for administrative access; False where its spec cannot be read."""
+    try:
+        requests = read_spec(data).devices.requests or ()
+    except ModelError:
+        return False
+    return any(each.exactly is not None and bool(each.exactly.admin_access) for each in requests)
 
 
 def claim_from(raw: Mapping[str, Any]) -> ResourceClaim:

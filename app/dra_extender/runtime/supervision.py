@@ -43,6 +43,7 @@ class BackgroundTask(StrEnum):
     POLICY = "policy"
     RECORDING = "recording"
     AUDIT = "audit"
+    DEVICE_COUNT = "device-count"
     COLLECTOR = "collector"
     LEASE = "lease"
     SERVICE_ROUTE = "service-route"

@@ -58,6 +58,7 @@ from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker, WakerDependencies
 from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
+from dra_extender.telemetry.upstream import UNSCHEDULABLE
 
 _LOG = structlog.get_logger(__name__)
 
@@ -215,6 +216,7 @@ class Extender:
         ledger, metrics = self._context.ledger, self._context.metrics
         metrics.before_render(lambda: metrics.guarded(len(ledger.guards)))
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.multi_node))
+        metrics.before_render(self.unschedulable.publish)
         metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.without_spec))
 
     async def start(self) -> None:
@@ -263,7 +265,11 @@ class Extender:
     async def filter(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> FilterResponse:
         """See PodResolver and Filter."""
         self._check_running()
-        return await self._filter.run(await self._pods.resolve(pod), nodes)
+        with self._context.metrics.upstream.execution("Filter") as execution:
+            found = await self._filter.run(await self._pods.resolve(pod), nodes)
+            if (found.failed or found.unresolvable) and not found.fitting:
+                execution.status = UNSCHEDULABLE
+            return found
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], seconds: float = math.inf) -> FilterResult:
         """See Filter.evaluate; nodes that are not searched after so many seconds are rejected with SEARCH_LIMIT."""
@@ -323,7 +329,8 @@ class Extender:
         self._binds.add(task)
         task.add_done_callback(self._binds.discard)
         try:
-            await self._unless_stopped(task)
+            with metrics.upstream.execution("PreBind"):
+                await self._unless_stopped(task)
             outcome = "bound"
         finally:
             metrics.bound(outcome, clock.monotonic() - start)
@@ -331,7 +338,11 @@ class Extender:
     async def preempt(self, pod: Pod | RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """See PodResolver and Preempt."""
         self._check_running()
-        return await self._preempt.run(await self._pods.resolve(pod), victims)
+        with self._context.metrics.upstream.execution("PostFilter") as execution:
+            kept = await self._preempt.run(await self._pods.resolve(pod), victims)
+            if not kept:
+                execution.status = UNSCHEDULABLE
+            return kept
 
     def _check_running(self) -> None:
         """Raise RetryableError if the service stops."""

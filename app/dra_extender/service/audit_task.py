@@ -11,12 +11,9 @@ import structlog
 from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps, in_order
 from dra_extender.audit.findings import AuditFinding, Check
 from dra_extender.config.service_settings import AuditSettings
+from dra_extender.runtime.clock import Turns
 from dra_extender.telemetry.metrics import Metrics
 
-TURN_SECONDS: Final = 0.005
-"""So long it works without a pause."""
-PAUSE_SECONDS: Final = 0.02
-"""So long it pauses, so that it takes a fifth of the time at most while it works."""
 _MOST_LOGGED: Final = 20
 _LOG = structlog.get_logger(__name__)
 
@@ -67,16 +64,13 @@ class AuditTask:
 
     async def _find(self) -> frozenset[AuditFinding]:
         found: set[AuditFinding] = set()
-        turn, worked = self._monotonic(), 0.0
+        turns = Turns(self._sleep, self._monotonic)
         for each in audit_steps(self._cluster):
             if each is not None:
                 found.add(each)
-            now = self._monotonic()
-            if now - turn >= TURN_SECONDS:
-                worked += now - turn
-                await self._sleep(PAUSE_SECONDS)
-                turn = self._monotonic()
-        self._metrics.audited(worked + self._monotonic() - turn)
+            if turns.over:
+                await turns.pause()
+        self._metrics.audited(turns.worked)
         return frozenset(found)
 
     def _report(self, lasting: frozenset[AuditFinding]) -> None:

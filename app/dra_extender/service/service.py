@@ -5,7 +5,7 @@ Start:
 1. the HTTP server: probes and metrics are served, the verbs respond with an error;
 2. the policy file is read;
 3. the watches of the cluster begin, until every kind is listed;
-4. background work begins: garbage collection, checks of the policy file, audits;
+4. background work begins: garbage collection, checks of the policy file, audits, counts of the devices;
 5. with leader election, the replica stands by until it holds the lease, and lists every kind again;
 6. the use cases start, the gate opens, and the endpoint of the Service is published.
 
@@ -38,6 +38,7 @@ from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.errors import STOPPING
 from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions
 from dra_extender.service.audit_task import AuditTask
+from dra_extender.service.device_count import DeviceCountTask
 from dra_extender.service.http_server import serving
 from dra_extender.service.leadership import Leadership
 from dra_extender.service.noted_verbs import NotedVerbs
@@ -100,6 +101,7 @@ class Service:
             metrics,
             settings.audit,
         )
+        self.device_count = DeviceCountTask(self.ledger, features.features(), metrics, settings.metrics)
         self._supervisor = Supervisor(metrics.background_failed)
         self._phase: str | None = LOADING
         self._settings = settings.server
@@ -186,6 +188,7 @@ class Service:
                 keep(BackgroundTask.COLLECTOR, collector.run),
                 keep(BackgroundTask.POLICY, self.policy.run),
                 keep(BackgroundTask.AUDIT, self.audit.run),
+                keep(BackgroundTask.DEVICE_COUNT, self.device_count.run),
             ]
             try:
                 await self._terms(stopped)

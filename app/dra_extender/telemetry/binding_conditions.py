@@ -20,6 +20,7 @@ class BindingMetrics(MetricGroup):
         "driver",
         "status",
         limit=120,
+        upstream="scheduler_dra_bindingconditions_allocations",
     )
     _waits = histogram(
         "bindingconditions_wait_duration_seconds",
@@ -30,6 +31,7 @@ class BindingMetrics(MetricGroup):
         "status",
         buckets=_CONDITION_SECONDS,
         limit=120,
+        upstream="scheduler_dra_bindingconditions_wait_duration_seconds",
     )
     _attempts = counter(
         "bindingconditions_attempts",
@@ -44,6 +46,7 @@ class BindingMetrics(MetricGroup):
         "status",
         "requires_bindingconditions",
         buckets=_PREBIND_SECONDS,
+        upstream="scheduler_dra_bindingconditions_prebind_duration_seconds",
     )
     _waiting = plain_gauge("bindingconditions_waiting_pods", "Pods whose bind waits for binding conditions now")
 

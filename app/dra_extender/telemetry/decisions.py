@@ -13,6 +13,7 @@ from dra_extender.telemetry.declaration import (
     plain_gauge,
     plain_histogram,
 )
+from dra_extender.telemetry.namespaces import counter_by_namespace
 
 _BIND_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0)
 _SEARCH_STEPS: Final = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)
@@ -63,6 +64,11 @@ class DecisionMetrics(MetricGroup):
     )
     _resumed = plain_counter("searches_resumed", "Paused searches that went on, in the same call or a later one")
     _stopped = plain_counter("searches_stopped", "Calls that were denied a further slice of time for their searches")
+    _refused = counter_by_namespace(
+        "search_refusals",
+        "Calls that were denied a further slice of time, by the namespace of the pod; beyond 50 namespaces in an hour, the others "
+        "count together",
+    )
     _overlaps = counter(
         "allocation_overlaps",
         "Devices, capacities, counters or groups allocated to two claims, by kind, outcome: yielded (ours was released), "
@@ -84,6 +90,10 @@ class DecisionMetrics(MetricGroup):
     _multi_node = plain_gauge("unsettled_claims", "Claims that are held on more than one node")
     _guards = plain_gauge("guard_claims", "Guard claims that keep devices for claims of other schedulers")
     _waiting = plain_gauge("waiting_pods", "Pods that were refused on every node and have not been placed since")
+    _longest = plain_gauge(
+        "waiting_pods_longest_seconds",
+        "Seconds since the first of these refusals of the pod that waits longest; 0 without any",
+    )
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
@@ -118,9 +128,10 @@ class DecisionMetrics(MetricGroup):
         """A paused search goes on."""
         self._resumed.inc()
 
-    def search_stopped(self) -> None:
-        """A call was denied a further slice."""
+    def search_stopped(self, namespace: str) -> None:
+        """A call about a pod of this namespace was denied a further slice."""
         self._stopped.inc()
+        self._refused.inc(namespace)
 
     def overlap(self, kind: str, outcome: str, writer: str) -> None:
         """The same is allocated to two claims, the other one by this writer (see `Overlap`)."""
@@ -142,3 +153,7 @@ class DecisionMetrics(MetricGroup):
     def waiting(self, pods: int) -> None:
         """How many pods were refused on every node and not placed since."""
         self._waiting.set(pods)
+
+    def waiting_longest(self, seconds: float) -> None:
+        """For how long the one of these pods has waited that was refused first."""
+        self._longest.set(seconds)

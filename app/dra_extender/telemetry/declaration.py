@@ -7,9 +7,12 @@
             self._requests.of(verb).inc()
 
 Every instance has its own collectors.  `declared` finds the metrics of a class, for the documents and their tests.
+
+A metric that kube-scheduler or kube-controller-manager has, too, is exposed a second time under the name that it has `upstream`;
+one that is nothing but theirs is declared under that name, with an empty prefix.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -28,7 +31,8 @@ C = TypeVar("C")
 class Definition:
     """One metric: name without prefix and without the suffix `_total`, labels, meaning.
 
-    `limit` bounds the combinations of label values; further ones are counted under `other`.
+    `limit` bounds the combinations of label values; further ones are counted under `other`.  `upstream` is a second name, without
+    prefix and suffix, under which the same values are exposed.
     """
 
     name: str
@@ -37,11 +41,28 @@ class Definition:
     labels: tuple[str, ...] = ()
     limit: int = _LIMIT
     buckets: tuple[float, ...] = ()
+    upstream: str = ""
+    prefix: str = PREFIX
+
+    @property
+    def base_name(self) -> str:
+        """The name with its prefix, without the suffix."""
+        return f"{self.prefix}{self.name}"
+
+    @property
+    def suffix(self) -> str:
+        """What a scrape appends to the names of this kind of metric."""
+        return "_total" if self.kind == "counter" else ""
 
     @property
     def full_name(self) -> str:
         """The name as a scrape shows it."""
-        return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
+        return self.base_name + self.suffix
+
+    @property
+    def upstream_name(self) -> str:
+        """The second name as a scrape shows it; empty without one."""
+        return self.upstream and self.upstream + self.suffix
 
 
 class Bounded(Generic[M]):
@@ -63,6 +84,12 @@ class Bounded(Generic[M]):
                 return self.of(*self._others)
             child = self._children[values] = self._metric.labels(*values)
         return child
+
+    def keep(self, values: Collection[tuple[str, ...]]) -> None:
+        """Drop the children of all other label values."""
+        for each in self._children.keys() - set(values):
+            del self._children[each]
+            self._metric.remove(*each)
 
 
 class Declared(Generic[C]):
@@ -97,42 +124,50 @@ def declared(group: type[MetricGroup]) -> Iterator[tuple[str, Declared[Any]]]:
                 yield attribute, value
 
 
-def counter(name: str, meaning: str, *labels: str, limit: int = _LIMIT) -> Declared[Bounded[Counter]]:
+def counter(
+    name: str, meaning: str, *labels: str, limit: int = _LIMIT, upstream: str = "", prefix: str = PREFIX
+) -> Declared[Bounded[Counter]]:
     """A counter with labels."""
-    made = Definition(name, "counter", meaning, labels, limit)
-    return Declared(made, lambda registry: Bounded(Counter(PREFIX + name, meaning, labels, registry=registry), made))
+    made = Definition(name, "counter", meaning, labels, limit, upstream=upstream, prefix=prefix)
+    return Declared(made, lambda registry: Bounded(Counter(made.base_name, meaning, labels, registry=registry), made))
 
 
 def plain_counter(name: str, meaning: str) -> Declared[Counter]:
     """A counter without labels."""
     made = Definition(name, "counter", meaning)
-    return Declared(made, lambda registry: Counter(PREFIX + name, meaning, registry=registry))
+    return Declared(made, lambda registry: Counter(made.base_name, meaning, registry=registry))
 
 
-def gauge(name: str, meaning: str, *labels: str, limit: int = _LIMIT) -> Declared[Bounded[Gauge]]:
+def gauge(name: str, meaning: str, *labels: str, limit: int = _LIMIT, prefix: str = PREFIX) -> Declared[Bounded[Gauge]]:
     """A gauge with labels."""
-    made = Definition(name, "gauge", meaning, labels, limit)
-    return Declared(made, lambda registry: Bounded(Gauge(PREFIX + name, meaning, labels, registry=registry), made))
+    made = Definition(name, "gauge", meaning, labels, limit, prefix=prefix)
+    return Declared(made, lambda registry: Bounded(Gauge(made.base_name, meaning, labels, registry=registry), made))
 
 
 def plain_gauge(name: str, meaning: str) -> Declared[Gauge]:
     """A gauge without labels."""
     made = Definition(name, "gauge", meaning)
-    return Declared(made, lambda registry: Gauge(PREFIX + name, meaning, registry=registry))
+    return Declared(made, lambda registry: Gauge(made.base_name, meaning, registry=registry))
 
 
 def histogram(
-    name: str, meaning: str, *labels: str, buckets: tuple[float, ...], limit: int = _LIMIT
+    name: str,
+    meaning: str,
+    *labels: str,
+    buckets: tuple[float, ...],
+    limit: int = _LIMIT,
+    upstream: str = "",
+    prefix: str = PREFIX,
 ) -> Declared[Bounded[Histogram]]:
     """A histogram with labels."""
-    made = Definition(name, "histogram", meaning, labels, limit, buckets)
+    made = Definition(name, "histogram", meaning, labels, limit, buckets, upstream, prefix)
     return Declared(
         made,
-        lambda registry: Bounded(Histogram(PREFIX + name, meaning, labels, registry=registry, buckets=buckets), made),
+        lambda registry: Bounded(Histogram(made.base_name, meaning, labels, registry=registry, buckets=buckets), made),
     )
 
 
 def plain_histogram(name: str, meaning: str, *, buckets: tuple[float, ...]) -> Declared[Histogram]:
     """A histogram without labels."""
     made = Definition(name, "histogram", meaning, buckets=buckets)
-    return Declared(made, lambda registry: Histogram(PREFIX + name, meaning, registry=registry, buckets=buckets))
+    return Declared(made, lambda registry: Histogram(made.base_name, meaning, registry=registry, buckets=buckets))

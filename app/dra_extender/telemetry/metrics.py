@@ -15,7 +15,17 @@ from dra_extender.telemetry.binding_conditions import BindingMetrics
 from dra_extender.telemetry.calls import CallMetrics
 from dra_extender.telemetry.claims import ClaimMetrics
 from dra_extender.telemetry.decisions import DecisionMetrics
-from dra_extender.telemetry.declaration import MetricGroup, counter, declared, gauge, plain_counter, plain_gauge
+from dra_extender.telemetry.declaration import (
+    Definition,
+    MetricGroup,
+    counter,
+    declared,
+    gauge,
+    plain_counter,
+    plain_gauge,
+)
+from dra_extender.telemetry.devices import DeviceMetrics
+from dra_extender.telemetry.upstream import UpstreamMetrics
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -91,7 +101,7 @@ class ReplicaMetrics(MetricGroup):
         self._background_failures.of(task).inc()
 
 
-class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, ApiServerMetrics, ReplicaMetrics):
+class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, DeviceMetrics, ApiServerMetrics, ReplicaMetrics):
     """What the service counts, in a registry of its own.
 
     Methods are cheap and never raise.  Label values may be any text: each metric has a limit, beyond which they count as `other`;
@@ -102,6 +112,7 @@ class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, ApiServerMetrics, Repl
         self.registry = registry or CollectorRegistry()
         super().__init__(self.registry)
         self.binding = BindingMetrics(self.registry)
+        self.upstream = UpstreamMetrics(self.registry)
         self._before: list[Callable[[], None]] = []
         ProcessCollector(registry=self.registry)
 
@@ -116,21 +127,40 @@ class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, ApiServerMetrics, Repl
         parts: list[bytes] = []
         for metric in self.registry.collect():
             parts.append(generate_latest(_One(metric)))
+            if metric.name in _UPSTREAM:
+                parts.append(generate_latest(_One(_renamed(metric, _UPSTREAM[metric.name]))))
             await asyncio.sleep(0)
         return b"".join(parts)
 
 
-DEFINITIONS: Final = tuple(metric.definition for group in (Metrics, BindingMetrics) for _, metric in declared(group))
+DEFINITIONS: Final = tuple(
+    metric.definition for group in (Metrics, BindingMetrics, UpstreamMetrics) for _, metric in declared(group)
+)
 """Every metric."""
+_UPSTREAM: Final = {each.base_name: each.upstream for each in DEFINITIONS if each.upstream}
 
 
 def table() -> str:
     """The metrics as a Markdown table, for docs/metrics.md."""
+    named = {name: (each, meaning) for each in DEFINITIONS for name, meaning in _meanings(each)}
     rows = ["| name | type | labels | meaning |", "|---|---|---|---|"]
-    for each in sorted(DEFINITIONS, key=lambda definition: definition.full_name):
+    for name, (each, meaning) in sorted(named.items()):
         labels = ", ".join(f"`{label}`" for label in each.labels) or "-"
-        rows.append(f"| `{each.full_name}` | {each.kind} | {labels} | {each.meaning} |")
+        rows.append(f"| `{name}` | {each.kind} | {labels} | {meaning} |")
     return "\n".join(rows) + "\n"
+
+
+def _meanings(metric: Definition) -> Iterable[tuple[str, str]]:
+    """Each name of the metric and what it means."""
+    yield metric.full_name, metric.meaning
+    if metric.upstream:
+        yield metric.upstream_name, f"The same as `{metric.full_name}`"
+
+
+def _renamed(metric: Metric, name: str) -> Metric:
+    copy = Metric(name, metric.documentation, metric.type)
+    copy.samples = [each._replace(name=name + each.name.removeprefix(metric.name)) for each in metric.samples]
+    return copy
 
 
 class _One(Collector):

@@ -34,6 +34,14 @@ async def test_each_template_entry_gets_one_claim_that_the_group_and_its_members
     assert world.extender.group_claims.notes() == {}
 
 
+async def test_made_claims_are_counted_as_kube_controller_manager_would_count_them() -> None:
+    world = a_world(GPU, NET)
+    await world.work()
+    labels = {"admin_access": "false", "owner_api_group": "scheduling.k8s.io", "owner_api_kind": "PodGroup"}
+    name = "dynamic_resource_allocation_resourceclaim_creates_total"
+    assert world.metrics.registry.get_sample_value(name, {"status": "success", **labels}) == 2
+
+
 async def test_the_claim_is_what_the_template_says_and_the_groups() -> None:
     world = a_world()
 

@@ -43,3 +43,21 @@ async def test_a_pod_that_the_watch_has_is_remembered_as_long_as_it_waits() -> N
     world.delete(StoredKind.POD, "p1")
     world.extender.unschedulable.forget_resolved()
     assert len(world.extender.unschedulable) == 0
+
+
+async def test_a_pod_waits_since_its_first_rejection_under_the_name_of_its_scheduler() -> None:
+    world = await rejected(delivered=True)
+    value = world.metrics.registry.get_sample_value
+    world.clock.seconds += 30
+    assert list((await world.filter("p1", "n0")).fitting) == []
+    world.clock.seconds += 12
+    await world.metrics.render()
+    labels = {"plugin": "DynamicResources", "profile": "dra-extender-scheduler"}
+    assert value("scheduler_unschedulable_pods", labels) == 1
+    assert value("dra_extender_waiting_pods_longest_seconds") == 42
+
+    world.delete(StoredKind.POD, "p1")
+    world.extender.unschedulable.forget_resolved()
+    await world.metrics.render()
+    assert value("scheduler_unschedulable_pods", labels) is None
+    assert value("dra_extender_waiting_pods_longest_seconds") == 0

@@ -6,6 +6,7 @@ finalizer would never be cleaned up.  Allocation, timestamp and reservation foll
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from dra_extender.ledger.ledger import Ledger
@@ -21,7 +22,14 @@ from dra_extender.model.claim_edits import (
     without_allocation,
     without_reservations,
 )
-from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
+from dra_extender.model.resource_claim import (
+    FINALIZER,
+    ClaimHead,
+    ConsumerReference,
+    ResourceClaim,
+    asks_admin_access,
+    read_claim,
+)
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, StrippedShare, encode_snapshot, lost_share, with_groups
 from dra_extender.scheduling.ports.cluster import (
     Claims,
@@ -216,14 +224,22 @@ class ClaimWriter:
         except ClaimGoneError:
             return True
 
-    async def create(self, namespace: str, body: bytes) -> ClaimRecord:
-        """Store a new claim; returns it as the API server stores it.
+    async def create(self, namespace: str, body: bytes, owner: tuple[str, str]) -> ClaimRecord:
+        """Store a new claim for an owner (its API group and kind); returns it as the API server stores it.
 
         Raises:
             ConflictError: there is one of that name.
             ClusterError: any other kind.
         """
-        return self._ledger.assume_written(await self._counted("create", self._claims.create(namespace, body)))
+        counted = partial(self._metrics.upstream.claim_made, owner, admin_access=asks_admin_access(body))
+        try:
+            stored = await self._counted("create", self._claims.create(namespace, body))
+        except ClusterError as problem:
+            if not isinstance(problem, ConflictError):
+                counted(success=False)
+            raise
+        counted(success=True)
+        return self._ledger.assume_written(stored)
 
     async def discard(self, record: ClaimRecord) -> None:
         """Delete the claim whatever is allocated to it; returns when it does not exist any more.

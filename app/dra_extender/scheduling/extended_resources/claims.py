@@ -163,7 +163,7 @@ class ExtendedClaims:
         body = _body(pod, special)
         name = _name(pod)
         try:
-            return await self._writing.create(pod.namespace, body)
+            return await self._writing.create(pod.namespace, body, ("", "Pod"))
         except ConflictError:
             record = await self._existing(pod, name)
         except (ClusterError, ModelError) as problem:

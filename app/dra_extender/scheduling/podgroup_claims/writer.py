@@ -8,7 +8,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import PodClaimStatus
-from dra_extender.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
+from dra_extender.model.pod_group import GROUP, POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
 from dra_extender.model.resource_claim import ClaimHead, read_claim
 from dra_extender.model.templated_claim import claim_from, generated_for, generated_name, read_template
 from dra_extender.scheduling.claims.writer import ClaimWriter
@@ -48,7 +48,8 @@ class PodGroupClaimWriter:
                 f"ResourceClaimTemplate {owner.namespace}/{wanted.template}: {problem}"
             ) from problem
         try:
-            created = await self._claim_writer.create(owner.namespace, body)
+            kind = (GROUP if owner.kind == POD_GROUP_KIND else "", owner.kind)
+            created = await self._claim_writer.create(owner.namespace, body, kind)
         except ConflictError:
             return await self._adopt(wanted)
         except ModelError as problem:

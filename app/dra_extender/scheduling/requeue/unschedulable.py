@@ -1,6 +1,7 @@
 """The pods that filter rejected, and which change may make each of them schedulable (kube-scheduler: queueing hints)."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -80,7 +81,7 @@ class UnschedulablePod:
 
     `helped_by_holds`, `helped_by_claims`: whether the end of a hold, or a change of a claim, may make it schedulable.
     `blocked_by_allocation`: whether a claim that is allocated for other nodes is among the reasons.
-    `recorded`: the time of the rejection (monotonic).
+    `recorded`: the time of the rejection, `since`: that of the first one (monotonic).
     """
 
     pod: Pod
@@ -90,6 +91,7 @@ class UnschedulablePod:
     helped_by_claims: bool
     blocked_by_allocation: bool
     recorded: float
+    since: float
 
     def queueing_hint(self, now: SeenChanges) -> str | None:
         """The kind of change since the rejection that may make the pod schedulable; None if there is none."""
@@ -120,7 +122,9 @@ class UnschedulablePods:
         self._messages = messages
         self._events = events
         self._metrics = metrics
+        # In the order of their first rejections.
         self._rejected: dict[str, UnschedulablePod] = {}
+        self._by_profile: Counter[str] = Counter()
         self.uids: Final = self._rejected.keys()
 
     def __len__(self) -> int:
@@ -137,6 +141,9 @@ class UnschedulablePods:
         asked = AskedNodes(result.texts, self._ledger.nodes)
         # There may be thousands of nodes, and only the waker reads them, after the response.
         asyncio.get_running_loop().call_soon(asked.shrink)
+        known, now = self._rejected.get(pod.uid), self._clock.monotonic()
+        if known is None:
+            self._by_profile[pod.scheduler_name] += 1
         self._rejected[pod.uid] = UnschedulablePod(
             pod=pod,
             nodes=asked,
@@ -144,7 +151,8 @@ class UnschedulablePods:
             helped_by_holds=result.narrowing or bool(result.behind) or not codes.isdisjoint(_HELPED_BY_HOLDS),
             helped_by_claims=not codes.isdisjoint(_HELPED_BY_CLAIMS),
             blocked_by_allocation=not codes.isdisjoint(_BLOCKED_BY_ALLOCATION),
-            recorded=self._clock.monotonic(),
+            recorded=now,
+            since=now if known is None else known.since,
         )
         for each in reasons:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
@@ -154,8 +162,19 @@ class UnschedulablePods:
 
     def forget(self, pod_uid: str) -> None:
         """The pod was offered a node, was bound, or is gone."""
-        if self._rejected.pop(pod_uid, None) is not None:
+        known = self._rejected.pop(pod_uid, None)
+        if known is not None:
+            profile = known.pod.scheduler_name
+            self._by_profile[profile] -= 1
+            if not self._by_profile[profile]:
+                del self._by_profile[profile]
             self._metrics.waiting(len(self._rejected))
+
+    def publish(self) -> None:
+        """Count the pods by scheduler, and for how long the first of them has waited, in the metrics."""
+        first = next(iter(self._rejected.values()), None)
+        self._metrics.waiting_longest(0.0 if first is None else self._clock.monotonic() - first.since)
+        self._metrics.upstream.unschedulable(self._by_profile)
 
     def changes(self) -> SeenChanges:
         """How many changes of each kind there are by now."""

@@ -200,7 +200,7 @@ class TimeSlices:
         self._spend(pod, budget.lap())
         budget.paid = True
         if budget.over or self._level(pod, self.clock.monotonic()) <= 0:
-            self._metrics.search_stopped()
+            self._metrics.search_stopped(pod.namespace)
             return False
         await asyncio.sleep(0)
         budget.open_slice(self._options.search_slice_seconds)

@@ -1,0 +1,91 @@
+"""Metrics that the in-tree plugin DynamicResources and its controller have, under their names and with their labels.
+
+Dashboards and alerts that were made for them work on these, if they do not choose by `job`.  kube-scheduler has none of the values
+counted here when it leaves devices to this service, so that nothing is counted twice.  docs/metrics.md has what differs.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from heapq import nlargest
+from time import perf_counter
+from typing import Final
+
+from dra_extender.telemetry.declaration import OTHER, MetricGroup, counter, gauge, histogram
+
+PLUGIN: Final = "DynamicResources"
+SUCCESS: Final = "Success"
+UNSCHEDULABLE: Final = "Unschedulable"
+ERROR: Final = "Error"
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 60.0, 600.0)
+_MOST_PROFILES: Final = 20
+
+
+class Execution:
+    """One execution of an extension point; `status` is what it ends with unless it raises."""
+
+    __slots__ = ("status",)
+
+    def __init__(self) -> None:
+        self.status = SUCCESS
+
+
+class UpstreamMetrics(MetricGroup):
+    """See `metrics.Metrics`."""
+
+    _executions = histogram(
+        "scheduler_plugin_execution_duration_seconds",
+        "Duration of a call's work, `plugin` DynamicResources, by extension point (Filter, with all nodes of the pod; PreBind, "
+        "from the bind call to the Binding; PostFilter) and status (Success, Unschedulable, Error); KEP-5963",
+        "plugin",
+        "extension_point",
+        "status",
+        buckets=_SECONDS,
+        limit=9,
+        prefix="",
+    )
+    _unschedulable = gauge(
+        "scheduler_unschedulable_pods",
+        "As `dra_extender_waiting_pods`, by scheduler (`profile`), `plugin` DynamicResources; KEP-4381",
+        "plugin",
+        "profile",
+        limit=_MOST_PROFILES + 1,
+        prefix="",
+    )
+    _claims_made = counter(
+        "dynamic_resource_allocation_resourceclaim_creates",
+        "ResourceClaims that this program made, for extended resources or for PodGroups, by status (success, failure), whether "
+        "they ask for administrative access, and API group and kind of their owner; KEP-5729",
+        "status",
+        "admin_access",
+        "owner_api_group",
+        "owner_api_kind",
+        limit=8,
+        prefix="",
+    )
+
+    @contextmanager
+    def execution(self, extension_point: str) -> Iterator[Execution]:
+        """Inside, an extension point runs; an exception is its error."""
+        running, began = Execution(), perf_counter()
+        try:
+            yield running
+        except BaseException:
+            running.status = ERROR
+            raise
+        finally:
+            self._executions.of(PLUGIN, extension_point, running.status).observe(perf_counter() - began)
+
+    def unschedulable(self, pods: Mapping[str, int]) -> None:
+        """How many pods of each scheduler wait.  Who creates a pod names its scheduler: those with fewest pods share a value."""
+        shown = dict(nlargest(_MOST_PROFILES, pods.items(), key=lambda each: (each[1], each[0])))
+        rest = sum(number for profile, number in pods.items() if profile not in shown)
+        if rest:
+            shown[OTHER] = shown.get(OTHER, 0) + rest
+        self._unschedulable.keep([(PLUGIN, profile) for profile in shown])
+        for profile, number in shown.items():
+            self._unschedulable.of(PLUGIN, profile).set(number)
+
+    def claim_made(self, owner: tuple[str, str], *, admin_access: bool, success: bool) -> None:
+        """A claim was created, or could not be, for an owner: API group and kind."""
+        labels = ("success" if success else "failure", "true" if admin_access else "false", *owner)
+        self._claims_made.of(*labels).inc()

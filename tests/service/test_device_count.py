@@ -1,0 +1,96 @@
+"""The gauges of devices: what is counted, how often, and that other work runs meanwhile."""
+
+import asyncio
+from contextlib import suppress
+
+from dra_extender.allocator.state.features import Features
+from dra_extender.config.service_settings import MetricsSettings
+from dra_extender.runtime.clock import PAUSE_SECONDS, TURN_SECONDS
+from dra_extender.service.device_count import DeviceCountTask
+from dra_extender.telemetry.metrics import Metrics
+
+from tests.controlplane.objects import device, request
+from tests.support.inspection.made_cluster import MadeCluster
+
+
+class Clock:
+    """Time passes by a step at each look at it, and by as much as is slept."""
+
+    def __init__(self, step: float = 0.0, sleeps: int = 1000) -> None:
+        self.time = 0.0
+        self.step = step
+        self.slept: list[float] = []
+        self._sleeps = sleeps
+
+    def monotonic(self) -> float:
+        self.time += self.step
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+        if len(self.slept) >= self._sleeps:
+            raise asyncio.CancelledError
+
+
+def made() -> MadeCluster:
+    """Two drivers; one of the five devices is allocated."""
+    cluster = MadeCluster()
+    cluster.nodes("n1")
+    cluster.gpus("n1", *(device(f"gpu-{index}") for index in range(4)))
+    cluster.gpus("n1", device("nic-0"), driver="nic.example.com")
+    cluster.running("a", "n1", "gpu-0", request("r", "gpu"))
+    return cluster
+
+
+def counting(clock: Clock, **settings: float) -> tuple[DeviceCountTask, Metrics]:
+    metrics = Metrics()
+    count = DeviceCountTask(
+        made().view().ledger,
+        Features(),
+        metrics,
+        MetricsSettings.model_validate(settings),
+        sleep=clock.sleep,
+        monotonic=clock.monotonic,
+        now=lambda: 1234.5,
+    )
+    return count, metrics
+
+
+def gauge(metrics: Metrics, driver: str, state: str) -> float | None:
+    return metrics.registry.get_sample_value("dra_extender_devices", {"driver": driver, "state": state})
+
+
+async def test_each_device_counts_in_one_state_and_a_state_without_devices_is_shown() -> None:
+    count, metrics = counting(Clock())
+    await count.count()
+    found = {state: gauge(metrics, "gpu.example.com", state) for state in ("allocated", "held", "stranded", "free")}
+    assert found == {"allocated": 1, "held": 0, "stranded": 0, "free": 3}
+    assert gauge(metrics, "nic.example.com", "free") == 1
+    assert metrics.registry.get_sample_value("dra_extender_devices_counted_timestamp_seconds") == 1234.5
+
+
+async def test_count_pauses_after_each_turn_and_pauses_are_no_work() -> None:
+    clock = Clock(step=TURN_SECONDS)
+    count, metrics = counting(clock)
+    await count.count()
+    assert len(clock.slept) >= 5
+    assert set(clock.slept) == {PAUSE_SECONDS}
+    work = metrics.registry.get_sample_value("dra_extender_device_count_seconds_total")
+    assert work is not None
+    assert work <= clock.time - sum(clock.slept)
+
+
+async def test_devices_are_counted_at_the_start_and_after_each_interval() -> None:
+    clock = Clock(sleeps=3)
+    count, metrics = counting(clock, devices_interval_seconds=7)
+    with suppress(asyncio.CancelledError):
+        await count.run()
+    assert clock.slept == [7, 7, 7]
+    assert metrics.registry.get_sample_value("dra_extender_device_counts_total") == 3
+
+
+async def test_nothing_is_counted_where_the_setting_is_off() -> None:
+    count, metrics = counting(Clock(), devices_enabled=False)
+    await count.run()
+    assert metrics.registry.get_sample_value("dra_extender_device_counts_total") == 0
