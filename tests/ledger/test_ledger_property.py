@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice, shared_slices
+from tests.support.ledger.usage import holdings_by_device
 
 NODES = ("n1", "n2", "n3")
 POOLS = ("p1", "p2")
@@ -65,7 +66,7 @@ def fingerprint(ledger: Ledger) -> dict[str, Any]:
         "consumers": {
             uid: [each.claim.metadata.uid for each in ledger.claims.of_consumer(uid)] for uid in ("a", "b", "c")
         },
-        "usage": ledger.claims.usage.frozen(),
+        "usage": holdings_by_device(ledger.claims.usage),
         "pods": {pod.uid: pod for pod in ledger.pods.all()},
     }
 
@@ -111,7 +112,7 @@ def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[A
         return (
             known and (known.labels, known.declared_features),
             {each.name: each for pool in pools for each in ledger.slices.of_pool(pool)},
-            {pool: ledger.claims.usage.frozen().get(pool) for pool in pools},
+            {pool: holdings_by_device(ledger.claims.usage).get(pool) for pool in pools},
         )
 
     before = {node: (ledger.state.of(node), readable(node)) for node in NODES}

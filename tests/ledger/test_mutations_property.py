@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.kube.recording import CountingObserver
 from tests.support.ledger.ledger_events import encode
+from tests.support.ledger.usage import holdings_by_device
 
 DRIVER = "gpu.example.com"
 NAMES = ("a", "b")
@@ -214,7 +215,7 @@ def test_any_changes_end_in_what_the_final_objects_say(sequence: list[Event]) ->
     assert fed.observer.of("unreadable") == []
     taken = Counter(holding for record in fed.ledger.claims.counted() for holding in record.counted)
     assert taken == sum(
-        (each for pool in fed.ledger.claims.usage.frozen().values() for each in pool.values()), Counter()
+        (each for pool in holdings_by_device(fed.ledger.claims.usage).values() for each in pool.values()), Counter()
     )
 
 

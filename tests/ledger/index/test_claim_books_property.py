@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ledger.ledger_events import encode, raw_claim
+from tests.support.ledger.usage import holdings_by_device
 
 OURS = "dra-extender"
 KEYS = (("default", "c1"), ("default", f"{GUARD_PREFIX}x"), (OURS, "c1"), (OURS, f"{GUARD_PREFIX}x"))
@@ -124,7 +125,7 @@ def test_books_are_what_the_stored_claims_say(events: list[tuple[Any, ...]], lim
     counted = Counter(
         {
             (pool, device): sum(found.values())
-            for (_, pool), devices in ledger.claims.usage.frozen().items()
+            for (_, pool), devices in holdings_by_device(ledger.claims.usage).items()
             for device, found in devices.items()
         }
     )
@@ -134,6 +135,6 @@ def test_books_are_what_the_stored_claims_say(events: list[tuple[Any, ...]], lim
     assert len(ledger.guards) <= 1
     for record in list(ledger.claims.records()):
         ledger.claim_gone(*record.claim.metadata.key, record.claim.metadata.uid)
-    assert not ledger.claims.usage.frozen()
+    assert not holdings_by_device(ledger.claims.usage)
     assert (ledger.claims.kept.total, ledger.claims.kept.without_spec) == (0, 0)
     assert ledger.claims.of_consumer("a") == ledger.claims.of_consumer("b") == ()

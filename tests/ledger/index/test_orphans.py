@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ledger.ledger_events import encode, raw_node, raw_slice
+from tests.support.ledger.usage import holdings_by_device
 
 DRIVER = "gpu.example.com"
 CLAIMS, PODS, DEVICES = ("c1", "c2"), ("a", "b", "g1", "g2"), ("s-0", "s-1", "s-2")
@@ -175,7 +176,7 @@ class Fed:
             sinks_of(self.ledger)["pods"].deleted("default", name, uid)
 
     def used(self) -> Counter[str]:
-        pools = self.ledger.claims.usage.frozen()
+        pools = holdings_by_device(self.ledger.claims.usage)
         return Counter({device: sum(found.values()) for pool in pools.values() for device, found in pool.items()})
 
 

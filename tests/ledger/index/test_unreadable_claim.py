@@ -14,6 +14,7 @@ from dra_extender.model.pod import read_pod
 from dra_extender.scheduling.claims.lookup import find_claims
 
 from tests.support.ledger.ledger_events import encode, raw_claim, raw_pod
+from tests.support.ledger.usage import holdings_by_device
 
 
 def _amount(status: dict[str, Any]) -> None:
@@ -65,7 +66,7 @@ def test_devices_of_a_status_that_cannot_be_read_are_taken_and_the_claim_serves_
     ledger = Ledger()
     with pytest.raises(ModelError, match="ResourceClaim"):
         sinks_of(ledger)["resourceclaims"].changed(_with(change))
-    usage = ledger.claims.usage.frozen()
+    usage = holdings_by_device(ledger.claims.usage)
     assert {(pool, device) for (_, pool), found in usage.items() for device in found} == {("p1", "d1"), ("p2", "d9")}
     assert list(usage["gpu.example.com", "p1"]["d1"]) == [_whole("p1", "d1")]
     found = find_claims(read_pod(encode(raw_pod("c1", 2))), ledger)
@@ -73,7 +74,7 @@ def test_devices_of_a_status_that_cannot_be_read_are_taken_and_the_claim_serves_
     assert found.code is Code.CLAIM_UNREADABLE
     # What can be read again is what counts from then on.
     sinks_of(ledger)["resourceclaims"].changed(_with(lambda _: None, 3, "d2"))
-    assert set(ledger.claims.usage.frozen()["gpu.example.com", "p1"]) == {"d2"}
+    assert set(holdings_by_device(ledger.claims.usage)["gpu.example.com", "p1"]) == {"d2"}
     assert not isinstance(find_claims(read_pod(encode(raw_pod("c1", 2))), ledger), Rejection)
 
 
@@ -82,22 +83,22 @@ def test_an_allocation_that_becomes_unreadable_counts_as_it_is_now() -> None:
     sinks_of(ledger)["resourceclaims"].changed(_with(lambda _: None))
     with pytest.raises(ModelError, match=r"consumedCapacity of device .*/p1/d3: cannot read quantity"):
         sinks_of(ledger)["resourceclaims"].changed(_with(_amount, 2, "d3"))
-    assert list(ledger.claims.usage.frozen()["gpu.example.com", "p1"]) == ["d3"]
+    assert list(holdings_by_device(ledger.claims.usage)["gpu.example.com", "p1"]) == ["d3"]
     sinks_of(ledger)["resourceclaims"].deleted("default", "c1", "claim-c1")
-    assert not ledger.claims.usage.frozen()
+    assert not holdings_by_device(ledger.claims.usage)
 
 
 def test_a_device_that_has_no_name_changes_nothing_and_is_named() -> None:
     ledger = Ledger()
     sinks_of(ledger)["resourceclaims"].changed(_with(lambda _: None))
-    known = ledger.claims.usage.frozen()
+    known = holdings_by_device(ledger.claims.usage)
 
     def nameless(status: dict[str, Any]) -> None:
         status["allocation"]["devices"]["results"][0]["device"] = 1
 
     with pytest.raises(ModelError, match=r"a device of the allocation cannot be told: .*\$\.device"):
         sinks_of(ledger)["resourceclaims"].changed(_with(nameless, 2))
-    assert ledger.claims.usage.frozen() == known
+    assert holdings_by_device(ledger.claims.usage) == known
 
 
 def test_the_devices_of_a_claim_count_although_its_spec_cannot_be_read() -> None:
@@ -108,13 +109,13 @@ def test_the_devices_of_a_claim_count_although_its_spec_cannot_be_read() -> None
     with pytest.raises(ModelError, match=r"spec\.devices\.requests"):
         feed.changed(encode(odd))
     assert [each.device for each in ledger.claims.by_uid("claim-c1").counted] == ["d1"]  # type: ignore[union-attr]
-    assert ledger.claims.usage.frozen()
+    assert holdings_by_device(ledger.claims.usage)
     assert len(ledger.claims.of_consumer("a")) == 1
     released = raw_claim("c1", 2)
     released["spec"] = odd["spec"]
     with pytest.raises(ModelError, match=r"spec\.devices\.requests"):
         feed.changed(encode(released))
-    assert not ledger.claims.usage.frozen()
+    assert not holdings_by_device(ledger.claims.usage)
     record = ledger.claims.by_uid("claim-c1")
     assert record is not None
     with pytest.raises(ModelError, match=r"spec\.devices\.requests"):
@@ -146,4 +147,4 @@ def test_devices_of_a_claim_that_cannot_be_read_are_taken_although_it_mentions_g
     _everything(raw["status"])
     with pytest.raises(ModelError, match="ResourceClaim"):
         sinks_of(ledger)["resourceclaims"].changed(encode(raw))
-    assert set(ledger.claims.usage.frozen()["gpu.example.com", "p1"]) == {"d1"}
+    assert set(holdings_by_device(ledger.claims.usage)["gpu.example.com", "p1"]) == {"d1"}

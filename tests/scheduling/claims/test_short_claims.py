@@ -19,6 +19,7 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.scheduling.requeue.test_waker import add_device, pokes, refused
+from tests.support.ledger.usage import holdings_by_device
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.seam import Seam
 from tests.support.scheduling.world import DRIVER, World
@@ -190,7 +191,7 @@ async def test_a_claim_that_is_allocated_by_another_scheduler_before_our_write_s
             await world.bind("p", "n0")
         await world.cluster.watch.caught_up()
     assert world.devices("c") == ["n1/gpu-1"]
-    assert {pool for _, pool in world.ledger.claims.usage.frozen()} == {"n1"}
+    assert {pool for _, pool in holdings_by_device(world.ledger.claims.usage)} == {"n1"}
 
 
 async def test_preempt_knows_what_a_short_claim_asks_for_and_what_short_claims_of_victims_free() -> None:

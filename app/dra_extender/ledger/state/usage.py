@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,13 +62,6 @@ class UsageTable:
             del devices[holding.device]
             if not devices:
                 del self._pools[holding.pool_id]
-
-    def frozen(self) -> Mapping[PoolId, Mapping[str, Counter[DeviceHolding]]]:
-        """A comparable copy in which the order of holdings does not matter."""
-        return {
-            pool_id: {device: Counter(holdings) for device, holdings in devices.items()}
-            for pool_id, devices in self._pools.items()
-        }
 
 
 class Overlaid:
