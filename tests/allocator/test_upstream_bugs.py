@@ -13,10 +13,10 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.ledger.state.usage import UsageTable
-from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.allocation import Placement
 from dra_extender.model.device_taint_rule import read_device_taint_rule
 from dra_extender.model.node import Node
-from dra_extender.model.quantity import NANO, parse_quantity
+from dra_extender.model.quantity import parse_quantity
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings
@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from tests.support.allocator.building import (
     DRIVER,
     NODE,
+    amount_of,
     ask,
     claim_of,
     consuming,
@@ -35,25 +36,14 @@ from tests.support.allocator.building import (
     held,
     picks,
     reasons,
+    share,
+    sized,
     slice_of,
 )
 
 Json = dict[str, Any]
 TAINT = [{"key": "broken", "effect": "NoSchedule"}]
 SHAREABLE: Json = {"allowMultipleAllocations": True}
-
-
-def sized(name: str, value: str = "8", **more: Any) -> Json:
-    return {"name": name, "capacity": {"m": {"value": value}}, **more}
-
-
-def wanting(amount: str, name: str = "r", **more: Any) -> Json:
-    return exactly(1, name, capacity={"requests": {"m": amount}}, **more)
-
-
-def share(device: str, share_id: str, amount: int | None = 1) -> DeviceHolding:
-    consumed = () if amount is None else (("m", amount * NANO),)
-    return held(device, share_id=share_id, consumed_capacity=consumed)
 
 
 def beside(kept_out: str, *groups: str, amount: int) -> tuple[list[ResourceSlice], ResourceClaim]:
@@ -98,8 +88,8 @@ def test_140431_all_that_fails_on_capacity_leaves_no_constraint_behind() -> None
     match = [{"matchAttribute": "gpu.example.com/k"}]
     only_a = 'device.attributes["gpu.example.com"].k == "a"'
     whole = every(expression=only_a, capacity={"requests": {"m": "8"}})
-    wanted = either(whole, wanting("8", expression=f"!({only_a})"))
-    usage = [share("a", "x")]
+    wanted = either(whole, amount_of("8", expression=f"!({only_a})"))
+    usage = [share("a", share_id="x")]
     assert picks(ask([slice_of(*devices)], claim_of(wanted, constraints=match), usage=usage)) == [["b"]]
 
 
@@ -117,9 +107,9 @@ def test_140431_share_of_a_device_without_capacities_leaves_no_mark_when_it_is_g
 def test_140431_zero_amounts_keep_the_mark_of_the_first_share() -> None:
     """A second share that takes nothing is tried and given up; a third one still pays no counters again."""
     slices = [counters_of(set=3), slice_of(sized("a", **consuming_more(3), **SHAREABLE), count=2)]
-    nothing = either(wanting("0"), wanting("0"), name="s")
-    last = wanting("0", name="t")
-    assert picks(ask(slices, claim_of(wanting("0"), nothing, last))) == [["a", "a", "a"]]
+    nothing = either(amount_of("0"), amount_of("0"), name="s")
+    last = amount_of("0", name="t")
+    assert picks(ask(slices, claim_of(amount_of("0"), nothing, last))) == [["a", "a", "a"]]
 
 
 def consuming_more(amount: int) -> Json:
@@ -158,7 +148,7 @@ def test_140433_counters_of_a_shared_device_are_drawn_once_for_all_its_shares() 
         counters_of(set=4),
         slice_of(consuming("a", amount=3, **SHAREABLE), consuming("b", amount=1), consuming("c", amount=1), count=2),
     ]
-    usage = [share("a", "x", None), share("a", "y", None)]
+    usage = [share("a", None, "x"), share("a", None, "y")]
     assert picks(ask(slices, claim_of(exactly(expression="!device.allowMultipleAllocations")), usage=usage)) == [["b"]]
     assert picks(ask(slices, claim_of(exactly()), usage=usage)) == [["a"]]
     two = claim_of(exactly(2, expression="!device.allowMultipleAllocations"))
@@ -168,7 +158,7 @@ def test_140433_counters_of_a_shared_device_are_drawn_once_for_all_its_shares() 
 def test_139034_counters_of_a_shared_device_are_not_given_away_again() -> None:
     slices = [counters_of(set=4), slice_of(consuming("a", amount=4, **SHAREABLE), consuming("b", amount=1), count=2)]
     wanted = claim_of(exactly(expression="!device.allowMultipleAllocations"))
-    assert reasons(ask(slices, wanted, usage=[share("a", "x")])).rejections[0].code is Code.COUNTERS
+    assert reasons(ask(slices, wanted, usage=[share("a", share_id="x")])).rejections[0].code is Code.COUNTERS
 
 
 @settings(max_examples=50)
@@ -192,7 +182,7 @@ def test_141117_slices_that_state_different_counts_are_judged_by_the_first_name_
 @settings(max_examples=50)
 @given(st.permutations(range(4)), st.permutations(range(4)))
 def test_139795_review_shares_of_one_device_come_and_go_in_any_order(added: list[int], removed: list[int]) -> None:
-    shares = [share("a", f"s{i}", i) for i in range(3)] + [share("a", "z", None)]
+    shares = [share("a", i, f"s{i}") for i in range(3)] + [share("a", None, "z")]
     table = UsageTable()
     for index in added:
         table.add([shares[index]])
@@ -205,20 +195,20 @@ def test_139795_review_shares_of_one_device_come_and_go_in_any_order(added: list
 def test_140769_all_fails_on_a_device_that_is_used_up_instead_of_leaving_it_out() -> None:
     slices = [slice_of(sized("a", "1", **SHAREABLE), sized("b", "1", **SHAREABLE))]
     wanted = claim_of(every(capacity={"requests": {"m": "1"}}))
-    assert reasons(ask(slices, wanted, usage=[share("a", "x")])).rejections[0].code is Code.CAPACITY
+    assert reasons(ask(slices, wanted, usage=[share("a", share_id="x")])).rejections[0].code is Code.CAPACITY
 
 
 def test_140769_steps_beyond_64_bits_are_an_error_not_another_number() -> None:
     policy = {"default": "1", "validRange": {"min": "1", "step": "9E"}}
     device = {"name": "a", "capacity": {"m": {"value": "100E", "requestPolicy": policy}}, **SHAREABLE}
-    found = reasons(ask([slice_of(device)], claim_of(wanting("9200P"))))
+    found = reasons(ask([slice_of(device)], claim_of(amount_of("9200P"))))
     assert (found.verdict, found.rejections[0].code) == ("fatal", Code.AMOUNT_INVALID)
 
 
 def test_amounts_that_are_no_whole_numbers_are_not_changed_by_adding_them_up() -> None:
     """Upstream keeps "1.5Gi" in an object that sums used to change."""
     slices = [slice_of(sized("a", "6Gi", **SHAREABLE))]
-    found = ask(slices, *(claim_of(wanting("1.5Gi")) for _ in range(4)))
+    found = ask(slices, *(claim_of(amount_of("1.5Gi")) for _ in range(4)))
     assert isinstance(found, Placement)
     taken = [each.holdings[0].consumed_capacity[0][1] for each in found.claims]
     assert taken == [parse_quantity("1.5Gi")] * 4
@@ -289,10 +279,10 @@ def test_130160_pools_with_binding_conditions_are_tried_last_and_otherwise_the_o
 def test_5941_claims_share_a_device_and_each_pays_for_its_share() -> None:
     """Several claims of one pod, and those of others, on one device with counters; a third share does not fit."""
     slices = [counters_of(set=3), slice_of(sized("a", **consuming_more(3), **SHAREABLE), count=2)]
-    two = [claim_of(wanting("3")), claim_of(wanting("3"))]
+    two = [claim_of(amount_of("3")), claim_of(amount_of("3"))]
     assert picks(ask(slices, *two)) == [["a"], ["a"]]
-    assert picks(ask(slices, two[0], usage=[share("a", "x", 5)])) == [["a"]]
-    assert reasons(ask(slices, *two, usage=[share("a", "x", 5)])).rejections[0].code is Code.CAPACITY
+    assert picks(ask(slices, two[0], usage=[share("a", 5, "x")])) == [["a"]]
+    assert reasons(ask(slices, *two, usage=[share("a", 5, "x")])).rejections[0].code is Code.CAPACITY
 
 
 def test_138885_all_with_counters_finds_every_device() -> None:
@@ -302,7 +292,7 @@ def test_138885_all_with_counters_finds_every_device() -> None:
 
 def test_133705_search_moves_on_to_the_next_device_when_the_capacity_does_not_do() -> None:
     slices = [slice_of(sized("a", "2", **SHAREABLE), {"name": "b"}, sized("c", **SHAREABLE))]
-    assert picks(ask(slices, claim_of(wanting("4")))) == [["c"]]
+    assert picks(ask(slices, claim_of(amount_of("4")))) == [["c"]]
 
 
 @settings(max_examples=80)

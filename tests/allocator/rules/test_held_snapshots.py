@@ -10,7 +10,6 @@ from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.quantity import NANO
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import (
@@ -21,6 +20,7 @@ from tests.support.allocator.building import (
     counters_of,
     every,
     exactly,
+    frozen,
     held,
     picks,
     reasons,
@@ -30,11 +30,6 @@ from tests.support.allocator.building import (
 
 OFF = dataclasses.replace(Features(), compatibility_groups=False)
 RELEASED = dataclasses.replace(OWN, grouped_devices_skipped=False)
-
-
-def frozen(*groups: str, amount: int = 1, counter_set: str = "set") -> tuple[CounterConsumption, ...]:
-    counters = (("c", amount * NANO),)
-    return (CounterConsumption(counter_set=counter_set, counters=counters, compatibility_groups=groups),)
 
 
 def pool(*devices: dict[str, object], total: int = 4) -> list[ResourceSlice]:

@@ -18,18 +18,14 @@ from dra_extender.model.device import CounterConsumption
 from dra_extender.model.quantity import NANO
 from dra_extender.model.resource_slice import ResourceSlice
 
-from tests.support.allocator.building import DRIVER, Held, consuming, counters_of, held, slice_of
+from tests.support.allocator.building import DRIVER, Held, consuming, counters_of, frozen, held, share, slice_of
 
 POOL = (DRIVER, "pool")
 
 
-def frozen(*groups: str, amount: int = 1) -> tuple[CounterConsumption, ...]:
-    counters = (("c", amount * NANO),)
-    return (CounterConsumption(counter_set="set", counters=counters, compatibility_groups=groups),)
-
-
-def share(device: str, amount: int = 1, share_id: str = "s", *groups: str) -> DeviceHolding:
-    return held(device, share_id=share_id, consumed_capacity=(("m", amount * NANO),), consumption=frozen(*groups))
+def counted(device: str, amount: int = 1, share_id: str = "s", *groups: str) -> DeviceHolding:
+    """A share with a snapshot."""
+    return share(device, amount, share_id, consumption=frozen(*groups))
 
 
 def kind(slices: Sequence[ResourceSlice], usage: Sequence[DeviceHolding], *addition: DeviceHolding) -> str | None:
@@ -50,16 +46,16 @@ SLICES = [
     [
         ([], [held("d")], None),
         ([held("d")], [held("d")], DEVICE),
-        ([held("s")], [share("s")], DEVICE),
-        ([share("s")], [held("s", consumption=())], DEVICE),
+        ([held("s")], [counted("s")], DEVICE),
+        ([counted("s")], [held("s", consumption=())], DEVICE),
         ([], [held("d"), held("d")], DEVICE),
         ([held("d", admin=True)], [held("d")], None),
         ([held("d")], [held("d", admin=True)], None),
-        ([share("s", 2)], [share("s", 2, "t")], None),
-        ([share("s", 2)], [share("s", 3, "t")], CAPACITY),
-        ([], [share("s", 2), share("s", 3, "t")], CAPACITY),
-        ([share("s", 5)], [share("s", 0, "t")], None),
-        ([], [share("s", 5)], CAPACITY),
+        ([counted("s", 2)], [counted("s", 2, "t")], None),
+        ([counted("s", 2)], [counted("s", 3, "t")], CAPACITY),
+        ([], [counted("s", 2), counted("s", 3, "t")], CAPACITY),
+        ([counted("s", 5)], [counted("s", 0, "t")], None),
+        ([], [counted("s", 5)], CAPACITY),
         ([held("x", consumption=frozen(amount=3))], [held("y", consumption=frozen(amount=1))], None),
         ([held("x", consumption=frozen(amount=3))], [held("y", consumption=frozen(amount=2))], COUNTERS),
         ([held("x", consumption=frozen("a"))], [held("y", consumption=frozen("a", "b"))], None),
@@ -96,10 +92,10 @@ def test_set_whose_members_contradict_each_other_admits_no_new_member(
 
 def test_further_share_is_blamed_for_nothing_that_was_there_before() -> None:
     """Groups in conflict and counters overdrawn by others: the device is a member already, whatever the new snapshot says."""
-    usage = [share("s"), *CONTRADICTION, held("z", consumption=frozen(amount=9))]
+    usage = [counted("s"), *CONTRADICTION, held("z", consumption=frozen(amount=9))]
     for groups in ((), ("a",), ("b",)):
-        assert kind(SLICES, usage, share("s", 1, "t", *groups)) is None
-    assert kind(SLICES, usage, share("s", 4, "t")) == CAPACITY
+        assert kind(SLICES, usage, counted("s", 1, "t", *groups)) is None
+    assert kind(SLICES, usage, counted("s", 4, "t")) == CAPACITY
 
 
 def test_addition_to_another_counter_set_or_to_none_is_not_blamed_for_a_broken_one() -> None:
@@ -110,18 +106,18 @@ def test_addition_to_another_counter_set_or_to_none_is_not_blamed_for_a_broken_o
 
 
 def test_read_literally_the_kep_asks_a_further_share_for_todays_groups() -> None:
-    pool, usage = published_pool(POOL, SLICES), Held(share("s", 1, "s", "a")).pool(POOL)
+    pool, usage = published_pool(POOL, SLICES), Held(counted("s", 1, "s", "a")).pool(POOL)
     literal = OWN.__class__(shares_keep_snapshot=False)
     for groups, expected in ((("a", "b"), None), (("b",), GROUPS), ((), GROUPS)):
-        found = verdict(pool, usage, [share("s", 1, "t", *groups)], literal)
+        found = verdict(pool, usage, [counted("s", 1, "t", *groups)], literal)
         assert (None if found is None else found.kind) == expected
-        assert verdict(pool, usage, [share("s", 1, "t", *groups)]) is None
+        assert verdict(pool, usage, [counted("s", 1, "t", *groups)]) is None
     assert UPSTREAM.shares_keep_snapshot
 
 
 def test_contradictions_name_everything_that_should_not_be_beside_each_other() -> None:
     usage = Held(
-        *CONTRADICTION, held("z", consumption=frozen(amount=9)), held("d"), held("d"), share("s", 5), held("q")
+        *CONTRADICTION, held("z", consumption=frozen(amount=9)), held("d"), held("d"), counted("s", 5), held("q")
     )
     found = [(each.kind, each.name) for each in contradictions(published_pool(POOL, SLICES), usage.pool(POOL))]
     assert sorted(found) == [(CAPACITY, "s"), (COUNTERS, "set"), (DEVICE, "d"), (GROUPS, "set")]

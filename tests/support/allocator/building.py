@@ -14,9 +14,10 @@ from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.allocation import DeviceHolding, Placement
-from dra_extender.model.device import PoolId
+from dra_extender.model.device import CounterConsumption, PoolId
 from dra_extender.model.device_class import DeviceClass, device_class_from
 from dra_extender.model.node import Node
+from dra_extender.model.quantity import NANO
 from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 
@@ -43,6 +44,17 @@ def consuming(name: str, *groups: str, counter_set: str = "set", amount: int = 1
 def typed(name: str, kind: str) -> Json:
     """A device with a string attribute "type"."""
     return {"name": name, "attributes": {"type": {"string": kind}}}
+
+
+def sized(name: str, value: str | None = "8", policy: Json | None = None, **more: Any) -> Json:
+    """A device with so much of capacity "m", or with none; `policy` is the request policy."""
+    capacity = {} if value is None else {"m": {"value": value, **({"requestPolicy": policy} if policy else {})}}
+    return {"name": name, "capacity": capacity, **more}
+
+
+def shareable(name: str, value: str | None = "8", policy: Json | None = None, **more: Any) -> Json:
+    """A sized device that claims may share."""
+    return sized(name, value, policy, allowMultipleAllocations=True, **more)
 
 
 def slice_of(*devices: Json | str, name: str = "slice", pool: str = "pool", **spec: Any) -> ResourceSlice:
@@ -82,6 +94,11 @@ def every(name: str = "r", expression: str | None = None, **more: Any) -> Json:
     return request
 
 
+def amount_of(amount: str, count: int = 1, name: str = "r", **more: Any) -> Json:
+    """A request for so much of capacity "m" of each device."""
+    return exactly(count, name, capacity={"requests": {"m": amount}}, **more)
+
+
 def either(*options: Json, name: str = "r") -> Json:
     """A request with alternatives, from the bodies of other requests; they are called a0, a1, ..."""
     return {"name": name, "firstAvailable": [{**each["exactly"], "name": f"a{i}"} for i, each in enumerate(options)]}
@@ -109,6 +126,18 @@ class Held:
 
 def held(device: str, pool: str = "pool", **more: Any) -> DeviceHolding:
     return DeviceHolding(driver=DRIVER, pool=pool, device=device, **more)
+
+
+def share(device: str, amount: int | None = 1, share_id: str = "s", **more: Any) -> DeviceHolding:
+    """A share of a device with so much of capacity "m"; None: it says no amount."""
+    consumed = () if amount is None else (("m", amount * NANO),)
+    return held(device, share_id=share_id, consumed_capacity=consumed, **more)
+
+
+def frozen(*groups: str, amount: int = 1, counter_set: str = "set") -> tuple[CounterConsumption, ...]:
+    """The snapshot of a device that `consuming` makes."""
+    counters = (("c", amount * NANO),)
+    return (CounterConsumption(counter_set=counter_set, counters=counters, compatibility_groups=groups),)
 
 
 def pools_of(
