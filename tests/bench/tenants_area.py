@@ -7,7 +7,7 @@ from tests.bench import contenders
 from tests.bench.contenders import IN_TREE
 from tests.bench.rows import Goal, Row, compare
 from tests.bench.scale import Scale
-from tests.bench.tenants_run import ATTACKER, Scene, Suffered, kept, p99, suffer
+from tests.bench.tenants_run import ATTACKER, Suffered, TenantLoad, kept, p99, suffer
 from tests.controlplane.attacks import ATTACKS, HOPELESS, Attack
 
 AREA: Final = "tenants"
@@ -19,7 +19,7 @@ _LATENCY: Final = Goal("<=", 3.0)
 _FILTER: Final = Goal("<=", 2.0)
 _RATE: Final = Goal(">=", 0.7)
 _LIMIT: Final = Goal("<=", 1.0)
-_QUICK: Final = Scene(nodes=10, steady=40, burst=40, seconds=30.0)
+_QUICK: Final = TenantLoad(nodes=10, steady=40, burst=40, seconds=30.0)
 _LOG = logging.getLogger("tests.bench")
 
 _Runs = Sequence[tuple[Suffered, Suffered]]
@@ -27,15 +27,15 @@ _Runs = Sequence[tuple[Suffered, Suffered]]
 
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
     """What a namespace user who means ill does to everybody else's pods: each attack beside a run without it, ours and in-tree."""
-    scene = Scene() if scale.repeats else _QUICK
+    load = TenantLoad() if scale.repeats else _QUICK
     ours = contenders.ours()
     rows: list[Row] = []
     for each in (ours, contenders.refusing(ATTACKER), IN_TREE):
         case = HOPELESS.name if each is ours else f"{each.name}, {HOPELESS.name}"
-        rows += _suffered(case, [await _pair(each, HOPELESS, scene, workdir)], None, None)
+        rows += _suffered(case, [await _pair(each, HOPELESS, load, workdir)], None, None)
     for attack in ATTACKS:
-        rows += _ours(attack, [await _pair(ours, attack, scene, workdir) for _ in range(scale.runs)])
-        rows += _in_tree(attack, [await _pair(IN_TREE, attack, scene, workdir)])
+        rows += _ours(attack, [await _pair(ours, attack, load, workdir) for _ in range(scale.runs)])
+        rows += _in_tree(attack, [await _pair(IN_TREE, attack, load, workdir)])
     claims = LARGE_CLAIMS if scale.repeats else LARGE_CLAIMS // 10
     grown = await kept(ours, claims, workdir)
     goal = LARGE_MEGABYTES * claims / LARGE_CLAIMS
@@ -44,10 +44,10 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
 
 
 async def _pair(
-    contender: contenders.Contender, attack: Attack, scene: Scene, workdir: Path
+    contender: contenders.Contender, attack: Attack, load: TenantLoad, workdir: Path
 ) -> tuple[Suffered, Suffered]:
-    """The same scene with the attack and without it, one after the other."""
-    attacked, quiet = [await suffer(contender, each, scene, workdir) for each in (attack, None)]
+    """The same load with the attack and without it, one after the other."""
+    attacked, quiet = [await suffer(contender, each, load, workdir) for each in (attack, None)]
     _LOG.info(
         "%s, %s: p99 %.2f s beside %.2f s, %.0f beside %.0f pods/s, %d of %d bound, filter p99 %.1f beside %.1f ms, livez %.0f ms",
         contender.name,

@@ -36,7 +36,7 @@ _PER_CENT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class TenantLoad:
     """How much is measured: `nodes`, the victim's `steady` pods at `per_second`, then `burst` pods at once.
 
     `seconds` is how long each of the two parts may take after its last pod was created.
@@ -76,13 +76,13 @@ def p99(figures: list[float]) -> float:
     return quantiles(figures, n=_PER_CENT, method="inclusive")[_HIGH]
 
 
-async def suffer(contender: Contender, attack: Attack | None, scene: Scene, workdir: Path) -> Suffered:
+async def suffer(contender: Contender, attack: Attack | None, load: TenantLoad, workdir: Path) -> Suffered:
     """Schedule a victim's pods on a control plane of their own, beside the attack if there is one.
 
     Raises BenchError if the API server admits nothing of the attack.
     """
     async with ControlPlane.start(workdir) as cluster, AsyncExitStack() as stack:
-        await _populate(cluster.api, scene)
+        await _populate(cluster.api, load)
         extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
         found, url = Suffered(), ""
         if extender is not None:
@@ -96,7 +96,7 @@ async def suffer(contender: Contender, attack: Attack | None, scene: Scene, work
         before = _resident(extender)
         await cluster.start_scheduler(contender.config(url))
         async with _probed(extender, found), _attacked(cluster.api, attack, found):
-            await _victim(cluster.api, scene, found)
+            await _victim(cluster.api, load, found)
         found.megabytes = _resident(extender) - before
         if url:
             found.filters = await _figures(url)
@@ -105,13 +105,13 @@ async def suffer(contender: Contender, attack: Attack | None, scene: Scene, work
         return found
 
 
-async def _populate(api: ApiClient, scene: Scene) -> None:
+async def _populate(api: ApiClient, load: TenantLoad) -> None:
     await prepare(api)
     await api.create(NAMESPACES, objects.namespace(ATTACKER))
     await api.create(DEVICE_CLASSES, workload.device_class())
-    await create_all(api, NODES, (workload.node(index) for index in range(scene.nodes)))
-    await create_all(api, RESOURCE_SLICES, (_node_slice(index) for index in range(scene.nodes)))
-    pods = scene.steady + scene.burst
+    await create_all(api, NODES, (workload.node(index) for index in range(load.nodes)))
+    await create_all(api, RESOURCE_SLICES, (_node_slice(index) for index in range(load.nodes)))
+    pods = load.steady + load.burst
     await create_all(api, RESOURCE_CLAIMS, (workload.claim(index) for index in range(pods)))
 
 
@@ -144,22 +144,22 @@ class _Bindings:
                     self._more.clear()
 
 
-async def _victim(api: ApiClient, scene: Scene, found: Suffered) -> None:
+async def _victim(api: ApiClient, load: TenantLoad, found: Suffered) -> None:
     bindings = _Bindings()
     async with api.watch(PODS, workload.NAMESPACE) as events:
         watcher = asyncio.create_task(bindings.follow(events))
         try:
             begin = time.monotonic()
-            for index in range(scene.steady):
-                await asyncio.sleep(max(0.0, begin + index / scene.per_second - time.monotonic()))
+            for index in range(load.steady):
+                await asyncio.sleep(max(0.0, begin + index / load.per_second - time.monotonic()))
                 await _create(api, index, bindings.created)
-            await bindings.all_bound(scene.seconds)
+            await bindings.all_bound(load.seconds)
             steady = list(bindings.created)
             begin = time.monotonic()
             async with asyncio.TaskGroup() as group:
-                for index in range(scene.steady, scene.steady + scene.burst):
+                for index in range(load.steady, load.steady + load.burst):
                     group.create_task(_create(api, index, bindings.created))
-            await bindings.all_bound(scene.seconds)
+            await bindings.all_bound(load.seconds)
             end = time.monotonic()
         finally:
             watcher.cancel()
@@ -254,7 +254,7 @@ def _resident(extender: ExtenderProcess | None) -> float:
 async def kept(contender: Contender, claims: int, workdir: Path) -> float:
     """Growth of the extender's resident memory, in 2**20 bytes, by so many claims of 10 KiB of one namespace."""
     async with ControlPlane.start(workdir) as cluster:
-        await _populate(cluster.api, Scene(nodes=1, steady=0, burst=0))
+        await _populate(cluster.api, TenantLoad(nodes=1, steady=0, burst=0))
         extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
         if extender is None:
             raise BenchError(f"{contender.name} has no extender.")

@@ -29,7 +29,7 @@ KNOWN: Final = [each for each in REASONS if not each.only_here]
 
 
 @dataclass(frozen=True, slots=True)
-class InTreeWorld:
+class InTreeControlPlane:
     """A control plane with the in-tree scheduler and without the service."""
 
     cluster: ControlPlane
@@ -41,12 +41,14 @@ class InTreeWorld:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def in_tree(control_plane: ControlPlaneFactory) -> InTreeWorld:
-    return InTreeWorld(await control_plane(ControlPlaneOptions(with_scheduler=True, scheduler_feature_gates=GATES)))
+async def in_tree(control_plane: ControlPlaneFactory) -> InTreeControlPlane:
+    return InTreeControlPlane(
+        await control_plane(ControlPlaneOptions(with_scheduler=True, scheduler_feature_gates=GATES))
+    )
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def place(in_tree: InTreeWorld, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+async def place(in_tree: InTreeControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
     number = [each.name for each in KNOWN].index(request.node.callspec.params["reason"].name)
     scene = Scene(cast("World", in_tree), f"in-tree-{number}", IN_TREE)
     await scene.open()

@@ -49,7 +49,7 @@ events = st.lists(
 )
 
 
-class World:
+class FedLedger:
     """A ledger, and the objects that it should know in the end."""
 
     def __init__(self) -> None:
@@ -94,21 +94,21 @@ class World:
 @given(events)
 @settings(deadline=None, max_examples=150)
 def test_effective_slices_equal_those_computed_from_scratch(sequence: list[Event]) -> None:
-    world = World()
+    fed = FedLedger()
     for version, event in enumerate(sequence, 1):
-        world.apply(event, version)
-    assert dict(world.ledger.slices.by_name) == world.expected()
-    assert dict(world.ledger.overlays.published) == world.slices
+        fed.apply(event, version)
+    assert dict(fed.ledger.slices.by_name) == fed.expected()
+    assert dict(fed.ledger.overlays.published) == fed.slices
     for node in NODES:
-        local = {each.name for each in world.ledger.slices.local(node)}
-        assert local == {name for name, item in world.slices.items() if item.node_name == node}
+        local = {each.name for each in fed.ledger.slices.local(node)}
+        assert local == {name for name, item in fed.slices.items() if item.node_name == node}
 
 
 @given(events)
 @settings(deadline=None, max_examples=100)
 def test_a_node_whose_version_stands_still_has_the_same_devices_and_a_change_wakes(sequence: list[Event]) -> None:
-    world = World()
-    ledger = world.ledger
+    fed = FedLedger()
+    ledger = fed.ledger
 
     def seen(node: str) -> Any:
         reachable = {each.pool_id for each in (*ledger.slices.local(node), *shared_slices(ledger.slices))}
@@ -119,7 +119,7 @@ def test_a_node_whose_version_stands_still_has_the_same_devices_and_a_change_wak
 
     before, woken = readings(), ledger.changes.devices
     for version, event in enumerate(sequence, 1):
-        world.apply(event, version)
+        fed.apply(event, version)
         now = readings()
         for node in NODES:
             if now[node][2] != before[node][2]:
@@ -130,20 +130,20 @@ def test_a_node_whose_version_stands_still_has_the_same_devices_and_a_change_wak
 
 
 def test_a_rule_moves_only_the_nodes_of_the_pools_it_changes() -> None:
-    world = World()
-    world.apply(("slice", "s1", "p1", "n1", 1), 1)
-    world.apply(("slice", "s2", "p2", "n2", 2), 2)
-    before = {node: world.ledger.state.of(node) for node in NODES}
-    world.apply(("rule", "r1", {"device": "s2-1"}), 3)
-    assert world.ledger.state.of("n1") == before["n1"]
-    assert world.ledger.state.of("n2") > before["n2"]
+    fed = FedLedger()
+    fed.apply(("slice", "s1", "p1", "n1", 1), 1)
+    fed.apply(("slice", "s2", "p2", "n2", 2), 2)
+    before = {node: fed.ledger.state.of(node) for node in NODES}
+    fed.apply(("rule", "r1", {"device": "s2-1"}), 3)
+    assert fed.ledger.state.of("n1") == before["n1"]
+    assert fed.ledger.state.of("n2") > before["n2"]
 
 
 def test_the_same_rule_again_changes_nothing() -> None:
-    world = World()
-    world.apply(("slice", "s1", "p1", "n1", 1), 1)
-    world.apply(("rule", "r1", {}), 2)
-    before, item = world.ledger.changes.devices, world.ledger.slices.by_name["s1"]
-    world.apply(("rule", "r1", {}), 3)
-    assert world.ledger.changes.devices == before
-    assert world.ledger.slices.by_name["s1"] is item
+    fed = FedLedger()
+    fed.apply(("slice", "s1", "p1", "n1", 1), 1)
+    fed.apply(("rule", "r1", {}), 2)
+    before, item = fed.ledger.changes.devices, fed.ledger.slices.by_name["s1"]
+    fed.apply(("rule", "r1", {}), 3)
+    assert fed.ledger.changes.devices == before
+    assert fed.ledger.slices.by_name["s1"] is item

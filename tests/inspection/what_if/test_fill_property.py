@@ -1,4 +1,4 @@
-"""On small random worlds, `--fill` counts what repeated filter and allocate find, and what it leaves fits no copy."""
+"""On small random clusters, `--fill` counts what repeated filter and allocate find, and what it leaves fits no copy."""
 
 import random
 from collections import Counter
@@ -27,14 +27,14 @@ _GROUPS: Final[tuple[tuple[str, ...], ...]] = ((), ("mig",), ("vgpu",), ("mig", 
 
 
 class Part(NamedTuple):
-    """A device of a world: its model, and what it draws from the one counter set of its node (None: from none)."""
+    """A device of a cluster: its model, and what it draws from the one counter set of its node (None: from none)."""
 
     model: str
     draws: int | None
     groups: tuple[str, ...]
 
 
-class World(NamedTuple):
+class RandomNodes(NamedTuple):
     """Nodes with CPU, the total of their counter set and devices; what each copy wants."""
 
     cpus: list[int]
@@ -45,7 +45,7 @@ class World(NamedTuple):
     cpu: int
 
 
-def random_world(chance: random.Random) -> World:
+def random_nodes(chance: random.Random) -> RandomNodes:
     nodes = range(chance.randint(1, 3))
     devices = [
         [
@@ -58,7 +58,7 @@ def random_world(chance: random.Random) -> World:
         ]
         for _ in nodes
     ]
-    return World(
+    return RandomNodes(
         cpus=[chance.randint(1, 6) for _ in nodes],
         totals=[chance.randint(0, 6) for _ in nodes],
         devices=devices,
@@ -68,15 +68,15 @@ def random_world(chance: random.Random) -> World:
     )
 
 
-def made_of(world: World) -> MadeCluster:
+def made_of(cluster: RandomNodes) -> MadeCluster:
     made = MadeCluster()
     made.add(device_class("gpu"))
-    for index, parts in enumerate(world.devices):
+    for index, parts in enumerate(cluster.devices):
         name = f"n{index}"
-        made.add(node(name, cpu=str(world.cpus[index])))
+        made.add(node(name, cpu=str(cluster.cpus[index])))
         made.partitions(
             name,
-            [counter_set("set", units=str(world.totals[index]))],
+            [counter_set("set", units=str(cluster.totals[index]))],
             [
                 device(
                     f"d{place}",
@@ -88,10 +88,10 @@ def made_of(world: World) -> MadeCluster:
                 for place, part in enumerate(parts)
             ],
         )
-    expressions = [] if world.model == "any" else [f'device.attributes["gpu.example.com"].model == "{world.model}"']
-    wanted: dict[str, Any] = request("gpu", "gpu", *expressions, count=world.wanted, allocationMode="ExactCount")
+    expressions = [] if cluster.model == "any" else [f'device.attributes["gpu.example.com"].model == "{cluster.model}"']
+    wanted: dict[str, Any] = request("gpu", "gpu", *expressions, count=cluster.wanted, allocationMode="ExactCount")
     made.add(resource_claim_template("some", NAMESPACE, wanted))
-    made.add(pod("train", NAMESPACE, templates={"gpu": "some"}, cpu=str(world.cpu)))
+    made.add(pod("train", NAMESPACE, templates={"gpu": "some"}, cpu=str(cluster.cpu)))
     # It is the pattern of the copies and takes part in nothing itself.
     made.objects["pods"][-1]["spec"]["schedulingGates"] = [{"name": "example.com/pattern"}]
     return made
@@ -108,17 +108,17 @@ def fits_together(parts: list[Part], total: int) -> bool:
     return all(grouped) and bool(set.intersection(*grouped))
 
 
-def filled_by_hand(world: World, index: int) -> tuple[int, list[int]]:
+def filled_by_hand(cluster: RandomNodes, index: int) -> tuple[int, list[int]]:
     """How many copies one node takes, and their devices: each gets the first by place that fit beside those that are taken."""
-    parts, taken, copies = world.devices[index], list[int](), 0
-    meant = [place for place, part in enumerate(parts) if world.model in ("any", part.model)]
-    while (copies + 1) * world.cpu <= world.cpus[index]:
+    parts, taken, copies = cluster.devices[index], list[int](), 0
+    meant = [place for place, part in enumerate(parts) if cluster.model in ("any", part.model)]
+    while (copies + 1) * cluster.cpu <= cluster.cpus[index]:
         free = [place for place in meant if place not in taken]
         chosen = next(
             (
                 each
-                for each in combinations(free, world.wanted)
-                if fits_together([parts[place] for place in (*taken, *each)], world.totals[index])
+                for each in combinations(free, cluster.wanted)
+                if fits_together([parts[place] for place in (*taken, *each)], cluster.totals[index])
             ),
             None,
         )
@@ -131,33 +131,35 @@ def filled_by_hand(world: World, index: int) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize("seed", range(WORLDS))
 async def test_fill_counts_what_repeated_placing_by_hand_counts(seed: int) -> None:
-    world = random_world(random.Random(seed))
-    report = await what_if(made_of(world).cluster(), subject=(NAMESPACE, "train"))
+    cluster = random_nodes(random.Random(seed))
+    report = await what_if(made_of(cluster).cluster(), subject=(NAMESPACE, "train"))
     assert report.fill is not None
-    by_node = {f"n{index}": filled_by_hand(world, index)[0] for index in range(len(world.cpus))}
+    by_node = {f"n{index}": filled_by_hand(cluster, index)[0] for index in range(len(cluster.cpus))}
     found = Counter({each.node: each.copies for each in report.fill.nodes})
-    assert {name: found[name] for name in by_node} == by_node, world
+    assert {name: found[name] for name in by_node} == by_node, cluster
     assert report.fill.copies == sum(by_node.values())
 
 
 @pytest.mark.parametrize("seed", range(WORLDS))
 async def test_all_that_is_left_and_meant_is_stranded_and_nothing_else(seed: int) -> None:
-    world = random_world(random.Random(seed))
-    report = await what_if(made_of(world).cluster(), subject=(NAMESPACE, "train"))
+    cluster = random_nodes(random.Random(seed))
+    report = await what_if(made_of(cluster).cluster(), subject=(NAMESPACE, "train"))
     assert report.fill is not None
     devices = {each for place in report.fill.stranded for each in place.devices}
     counters = {(each.node, counter.left) for each in report.fill.stranded for counter in each.counters}
 
     whole, left = set[str](), set[tuple[str, int]]()
-    for index, parts in enumerate(world.devices):
-        _, taken = filled_by_hand(world, index)
-        free = [place for place, part in enumerate(parts) if place not in taken and world.model in ("any", part.model)]
+    for index, parts in enumerate(cluster.devices):
+        _, taken = filled_by_hand(cluster, index)
+        free = [
+            place for place, part in enumerate(parts) if place not in taken and cluster.model in ("any", part.model)
+        ]
         whole |= {f"gpu.example.com/n{index}/d{place}" for place in free if parts[place].draws is None}
-        units = world.totals[index] - sum(parts[place].draws or 0 for place in taken)
+        units = cluster.totals[index] - sum(parts[place].draws or 0 for place in taken)
         if units > 0 and any(parts[place].draws is not None for place in free):
             left.add((f"n{index}", units * NANO))
     assert whole <= devices
-    assert counters == left, world
+    assert counters == left, cluster
     for each in devices - whole:
         _, pool, name = each.split("/")
-        assert world.devices[int(pool.removeprefix("n"))][int(name.removeprefix("d"))].draws is not None
+        assert cluster.devices[int(pool.removeprefix("n"))][int(name.removeprefix("d"))].draws is not None

@@ -30,7 +30,7 @@ GROUP_OWNER = owner("PodGroup", "g", "g-uid")
 POD_OWNER = owner("Pod", "p", "p-uid", "v1")
 
 
-class Scene:
+class PodOfGroup:
     """A pod of group g, with what the test adds."""
 
     def __init__(self) -> None:
@@ -69,8 +69,8 @@ def pod(*entries: Json, group: str | None = "g", recorded: str | None = None) ->
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def member() -> PodOfGroup:
+    return PodOfGroup()
 
 
 def refused(found: tuple[FoundClaim, ...] | Rejection) -> tuple[Code, str]:
@@ -78,10 +78,10 @@ def refused(found: tuple[FoundClaim, ...] | Rejection) -> tuple[Code, str]:
     return found.code, found.detail
 
 
-def test_claim_by_name_that_the_group_has_too_is_the_groups(scene: Scene) -> None:
-    scene.claim()
-    scene.group(NAMED)
-    assert scene.one(NAMED).consumer == GROUP
+def test_claim_by_name_that_the_group_has_too_is_the_groups(member: PodOfGroup) -> None:
+    member.claim()
+    member.group(NAMED)
+    assert member.one(NAMED).consumer == GROUP
 
 
 @pytest.mark.parametrize(
@@ -89,28 +89,28 @@ def test_claim_by_name_that_the_group_has_too_is_the_groups(scene: Scene) -> Non
     [{"name": "other", "resourceClaimName": "c"}, {"name": "dev", "resourceClaimName": "d"}, TEMPLATE],
     ids=["name", "claim", "kind of reference"],
 )
-def test_entry_that_differs_from_the_groups_in_anything_is_the_pods(scene: Scene, theirs: Json) -> None:
-    scene.claim()
-    scene.group(theirs)
-    assert scene.one(NAMED).consumer == POD
+def test_entry_that_differs_from_the_groups_in_anything_is_the_pods(member: PodOfGroup, theirs: Json) -> None:
+    member.claim()
+    member.group(theirs)
+    assert member.one(NAMED).consumer == POD
 
 
-def test_claim_generated_for_the_group_is_the_groups(scene: Scene) -> None:
-    scene.claim(GROUP_OWNER)
-    scene.group(TEMPLATE)
-    assert scene.one(TEMPLATE, recorded="c").consumer == GROUP
+def test_claim_generated_for_the_group_is_the_groups(member: PodOfGroup) -> None:
+    member.claim(GROUP_OWNER)
+    member.group(TEMPLATE)
+    assert member.one(TEMPLATE, recorded="c").consumer == GROUP
 
 
-def test_claim_generated_for_the_pod_is_the_pods_even_if_the_group_has_the_entry(scene: Scene) -> None:
+def test_claim_generated_for_the_pod_is_the_pods_even_if_the_group_has_the_entry(member: PodOfGroup) -> None:
     """So it is where the controller manager knows no claims of groups (skew row "controller off")."""
-    scene.claim(POD_OWNER)
-    scene.group(TEMPLATE)
-    assert scene.one(TEMPLATE, recorded="c").consumer == POD
+    member.claim(POD_OWNER)
+    member.group(TEMPLATE)
+    assert member.one(TEMPLATE, recorded="c").consumer == POD
 
 
-def test_claim_of_the_group_is_known_by_its_owner_where_no_group_is_served(scene: Scene) -> None:
-    scene.claim(GROUP_OWNER)
-    assert scene.one(TEMPLATE, recorded="c").consumer == GROUP
+def test_claim_of_the_group_is_known_by_its_owner_where_no_group_is_served(member: PodOfGroup) -> None:
+    member.claim(GROUP_OWNER)
+    assert member.one(TEMPLATE, recorded="c").consumer == GROUP
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_claim_of_the_group_is_known_by_its_owner_where_no_group_is_served(scene
     ],
     ids=["another group", "another API", "another kind", "not the controller"],
 )
-def test_generated_claim_of_somebody_else_is_refused(scene: Scene, other: Json) -> None:
-    scene.claim(other)
-    scene.group(TEMPLATE)
-    assert refused(scene.find(TEMPLATE, recorded="c")) == (
+def test_generated_claim_of_somebody_else_is_refused(member: PodOfGroup, other: Json) -> None:
+    member.claim(other)
+    member.group(TEMPLATE)
+    assert refused(member.find(TEMPLATE, recorded="c")) == (
         Code.CLAIM_FOREIGN,
         "ns/c is not controlled by this pod or its PodGroup",
     )
@@ -147,91 +147,91 @@ KNOWING = Node(name="n1", declared_features=("DRAWorkloadResourceClaims",))
     ],
 )
 def test_the_setting_and_the_node_say_for_whom_to_reserve(
-    scene: Scene, setting: str, node: Node | None, consumer: ConsumerReference
+    member: PodOfGroup, setting: str, node: Node | None, consumer: ConsumerReference
 ) -> None:
-    scene.ledger.pod_groups.reservation = GroupReservation(setting)
-    scene.claim()
-    scene.group(NAMED)
-    assert scene.one(NAMED, node=node).consumer == consumer
+    member.ledger.pod_groups.reservation = GroupReservation(setting)
+    member.claim()
+    member.group(NAMED)
+    assert member.one(NAMED, node=node).consumer == consumer
 
 
 @pytest.mark.parametrize("setting", ["always", "auto"])
 @pytest.mark.parametrize("entry", [TEMPLATE, {"name": "dev", "podGroupResourceClaim": "dev"}])
-def test_what_was_generated_for_the_group_is_reserved_for_it(scene: Scene, setting: str, entry: Json) -> None:
+def test_what_was_generated_for_the_group_is_reserved_for_it(member: PodOfGroup, setting: str, entry: Json) -> None:
     """Where kubelets refuse that, they refuse the claim for whomever it is reserved."""
-    scene.ledger.pod_groups.reservation = GroupReservation(setting)
-    scene.claim(GROUP_OWNER)
-    scene.group(TEMPLATE)
+    member.ledger.pod_groups.reservation = GroupReservation(setting)
+    member.claim(GROUP_OWNER)
+    member.group(TEMPLATE)
     for node in (Node(name="n2"), None):
-        assert scene.one(entry, recorded="c", node=node).consumer == GROUP
+        assert member.one(entry, recorded="c", node=node).consumer == GROUP
 
 
-def test_what_was_generated_for_the_group_is_of_no_use_where_kubelets_know_no_groups(scene: Scene) -> None:
-    scene.ledger.pod_groups.reservation = GroupReservation.NEVER
-    scene.claim(GROUP_OWNER)
-    scene.group(TEMPLATE)
-    code, detail = refused(scene.find(TEMPLATE, recorded="c"))
+def test_what_was_generated_for_the_group_is_of_no_use_where_kubelets_know_no_groups(member: PodOfGroup) -> None:
+    member.ledger.pod_groups.reservation = GroupReservation.NEVER
+    member.claim(GROUP_OWNER)
+    member.group(TEMPLATE)
+    code, detail = refused(member.find(TEMPLATE, recorded="c"))
     assert code is Code.CLAIM_NOT_STARTED
     assert detail == "ns/c; the setting scheduling.reserve_for_pod_groups says so"
 
 
-def test_group_that_is_missing_is_named_where_groups_are_served(scene: Scene) -> None:
-    scene.claim()
-    scene.ledger.pod_groups.served = True
-    assert refused(scene.find(NAMED)) == (Code.POD_GROUP_MISSING, "ns/g")
+def test_group_that_is_missing_is_named_where_groups_are_served(member: PodOfGroup) -> None:
+    member.claim()
+    member.ledger.pod_groups.served = True
+    assert refused(member.find(NAMED)) == (Code.POD_GROUP_MISSING, "ns/g")
 
 
-def test_group_is_but_a_name_where_groups_are_not_served(scene: Scene) -> None:
-    scene.claim()
-    assert scene.one(NAMED).consumer == POD
+def test_group_is_but_a_name_where_groups_are_not_served(member: PodOfGroup) -> None:
+    member.claim()
+    assert member.one(NAMED).consumer == POD
 
 
-def test_claim_not_generated_yet_says_for_which_group(scene: Scene) -> None:
-    scene.group(TEMPLATE)
-    assert refused(scene.find(TEMPLATE)) == (Code.CLAIM_NOT_CREATED, "from template t for PodGroup g")
+def test_claim_not_generated_yet_says_for_which_group(member: PodOfGroup) -> None:
+    member.group(TEMPLATE)
+    assert refused(member.find(TEMPLATE)) == (Code.CLAIM_NOT_CREATED, "from template t for PodGroup g")
 
 
 DRAFTED = {"name": "dev", "podGroupResourceClaim": "shared"}
 
 
-def test_drafted_reference_to_a_claim_by_name(scene: Scene) -> None:
-    scene.claim()
-    scene.group({"name": "shared", "resourceClaimName": "c"})
-    assert scene.one(DRAFTED).consumer == GROUP
+def test_drafted_reference_to_a_claim_by_name(member: PodOfGroup) -> None:
+    member.claim()
+    member.group({"name": "shared", "resourceClaimName": "c"})
+    assert member.one(DRAFTED).consumer == GROUP
 
 
-def test_drafted_reference_to_a_generated_claim_is_read_from_the_groups_status(scene: Scene) -> None:
-    scene.claim(GROUP_OWNER)
+def test_drafted_reference_to_a_generated_claim_is_read_from_the_groups_status(member: PodOfGroup) -> None:
+    member.claim(GROUP_OWNER)
     recorded = [{"name": "shared", "resourceClaimName": "c"}]
-    scene.group({"name": "shared", "resourceClaimTemplateName": "t"}, resourceClaimStatuses=recorded)
-    assert scene.one(DRAFTED).consumer == GROUP
-    assert scene.one(DRAFTED, recorded="c").consumer == GROUP
+    member.group({"name": "shared", "resourceClaimTemplateName": "t"}, resourceClaimStatuses=recorded)
+    assert member.one(DRAFTED).consumer == GROUP
+    assert member.one(DRAFTED, recorded="c").consumer == GROUP
 
 
-def test_drafted_reference_names_what_is_missing(scene: Scene) -> None:
-    assert refused(scene.find(DRAFTED, group=None)) == (
+def test_drafted_reference_names_what_is_missing(member: PodOfGroup) -> None:
+    assert refused(member.find(DRAFTED, group=None)) == (
         Code.POD_GROUP_MISSING,
         "podGroupResourceClaim needs a PodGroup",
     )
-    scene.group({"name": "shared", "resourceClaimTemplateName": "t"})
-    assert refused(scene.find(DRAFTED)) == (Code.CLAIM_NOT_CREATED, "from template t for PodGroup g")
-    assert refused(scene.find({"name": "dev", "podGroupResourceClaim": "x"})) == (
+    member.group({"name": "shared", "resourceClaimTemplateName": "t"})
+    assert refused(member.find(DRAFTED)) == (Code.CLAIM_NOT_CREATED, "from template t for PodGroup g")
+    assert refused(member.find({"name": "dev", "podGroupResourceClaim": "x"})) == (
         Code.CLAIM_MISSING,
         "PodGroup g has no resource claim x",
     )
-    assert refused(scene.find({**DRAFTED, "resourceClaimName": "c"}))[0] is Code.CLAIM_UNSUPPORTED
+    assert refused(member.find({**DRAFTED, "resourceClaimName": "c"}))[0] is Code.CLAIM_UNSUPPORTED
 
 
-def test_entry_recorded_as_not_needed_is_left_out(scene: Scene) -> None:
-    scene.group(TEMPLATE)
-    assert scene.find(TEMPLATE, recorded="") == ()
+def test_entry_recorded_as_not_needed_is_left_out(member: PodOfGroup) -> None:
+    member.group(TEMPLATE)
+    assert member.find(TEMPLATE, recorded="") == ()
 
 
-def test_reservation_by_a_group_of_the_same_name_but_another_uid_is_not_ours(scene: Scene) -> None:
+def test_reservation_by_a_group_of_the_same_name_but_another_uid_is_not_ours(member: PodOfGroup) -> None:
     """The group was deleted and made anew: the controller takes the old entry away."""
     old = plain(ConsumerReference(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="old"))
-    scene.group(NAMED)
-    scene._feed(
+    member.group(NAMED)
+    member._feed(
         "resourceclaims",
         {
             "metadata": {"namespace": "ns", "name": "c", "uid": "c-uid"},
@@ -239,25 +239,25 @@ def test_reservation_by_a_group_of_the_same_name_but_another_uid_is_not_ours(sce
             "status": {"reservedFor": [old]},
         },
     )
-    assert not scene.one(NAMED).reserved
+    assert not member.one(NAMED).reserved
 
 
 @pytest.mark.parametrize("setting", ["always", "auto"])
-def test_without_the_feature_podgroups_have_no_claims(scene: Scene, setting: str) -> None:
+def test_without_the_feature_podgroups_have_no_claims(member: PodOfGroup, setting: str) -> None:
     """As in-tree with DRAWorkloadResourceClaims off: claims by name are reserved for pods, and what is the group's is refused."""
-    scene.ledger.pod_groups.have_claims = False
-    scene.ledger.pod_groups.reservation = GroupReservation(setting)
-    scene.ledger.pod_groups.served = True
-    scene.claim()
-    assert scene.one(NAMED, node=Node(name="n1", labels={START_LABEL: "true"})).consumer == POD
-    scene.group(NAMED, TEMPLATE)
-    assert scene.one(NAMED).consumer == POD
-    assert refused(scene.find(DRAFTED)) == (
+    member.ledger.pod_groups.have_claims = False
+    member.ledger.pod_groups.reservation = GroupReservation(setting)
+    member.ledger.pod_groups.served = True
+    member.claim()
+    assert member.one(NAMED, node=Node(name="n1", labels={START_LABEL: "true"})).consumer == POD
+    member.group(NAMED, TEMPLATE)
+    assert member.one(NAMED).consumer == POD
+    assert refused(member.find(DRAFTED)) == (
         Code.CLAIM_UNSUPPORTED,
         "podGroupResourceClaim, and features.pod_group_claims is off",
     )
-    scene.claim(GROUP_OWNER)
-    assert refused(scene.find(TEMPLATE, recorded="c")) == (
+    member.claim(GROUP_OWNER)
+    assert refused(member.find(TEMPLATE, recorded="c")) == (
         Code.CLAIM_FOREIGN,
         "ns/c is controlled by the PodGroup of this pod, and features.pod_group_claims is off",
     )

@@ -122,7 +122,7 @@ operations = st.lists(
 )
 
 
-class Scene:
+class CachedSearch:
     """A ledger, one service that remembers, and the plain search beside it."""
 
     def __init__(self) -> None:
@@ -274,81 +274,81 @@ def plain(answer: Placement | NoFit) -> Any:
 @given(operations)
 @settings(deadline=None, max_examples=80)
 def test_results_for_equivalent_nodes_are_those_of_a_search(sequence: list[tuple[Any, ...]]) -> None:
-    scene = Scene()
+    cached = CachedSearch()
     for turn in range(3):
-        scene.compare(turn)
+        cached.compare(turn)
     for turn, operation in enumerate(sequence):
-        scene.apply(operation)
-        scene.compare(turn)
+        cached.apply(operation)
+        cached.compare(turn)
 
 
 def test_nodes_that_are_equal_but_for_names_are_equivalent() -> None:
-    classes = Scene().classes(*NODES)
+    classes = CachedSearch().classes(*NODES)
     assert classes[0] is not None
     assert classes == [classes[0]] * len(NODES)
 
 
 def test_nodes_that_differ_in_unread_attributes_are_equivalent() -> None:
-    scene = Scene()
-    equivalence = NodeEquivalence(scene.ledger, Features())
+    cached = CachedSearch()
+    equivalence = NodeEquivalence(cached.ledger, Features())
     for reads, equal in ((READS, True), (None, False), (READS | {f"{DRIVER}/serial"}, False)):
-        first, second = (scene.class_of(equivalence, name, reads) for name in ("n0", "n1"))
+        first, second = (cached.class_of(equivalence, name, reads) for name in ("n0", "n1"))
         assert (first == second) is equal
 
 
 @pytest.mark.parametrize("value", [{"version": "1.0.0-x."}, {}, {"version": "1.0.0"}])
 def test_an_attribute_that_may_be_defective_counts_though_nobody_reads_it(value: Json) -> None:
-    scene = Scene()
+    cached = CachedSearch()
     pool = {"name": "pool-n0", "generation": 1, "resourceSliceCount": 1}
     devices = [json.loads(json.dumps(each)) for each in DEVICES[0]]
     for each in devices:
         each["attributes"]["serial"] = value
-    scene.feed("resourceslices", "n0-own", spec={"driver": DRIVER, "pool": pool, **PLACES["n0"], "devices": devices})
-    first, second = scene.classes("n0", "n1")
+    cached.feed("resourceslices", "n0-own", spec={"driver": DRIVER, "pool": pool, **PLACES["n0"], "devices": devices})
+    first, second = cached.classes("n0", "n1")
     assert first != second
 
 
 def test_nodes_with_the_same_device_taken_are_equivalent() -> None:
-    scene = Scene()
-    scene.apply(("take", "n0", 0))
-    scene.apply(("take", "n1", 0))
-    first, second, third = scene.classes("n0", "n1", "n2")
+    cached = CachedSearch()
+    cached.apply(("take", "n0", 0))
+    cached.apply(("take", "n1", 0))
+    first, second, third = cached.classes("n0", "n1", "n2")
     assert first == second
     assert first != third
 
 
-def _other_driver(scene: Scene) -> None:
-    scene.apply(("drop", "n0", "own"))
-    scene.apply(("slice", "n0", "second", 0, 1))
+def _other_driver(cached: CachedSearch) -> None:
+    cached.apply(("drop", "n0", "own"))
+    cached.apply(("slice", "n0", "second", 0, 1))
 
 
-def _old_generation(scene: Scene) -> None:
+def _old_generation(cached: CachedSearch) -> None:
     for node, generation in (("n0", 2), ("n1", 1)):
-        scene.apply(("slice", node, "own", 3, 1))
-        scene.apply(("slice", node, "own", 0, generation))
+        cached.apply(("slice", node, "own", 3, 1))
+        cached.apply(("slice", node, "own", 0, generation))
 
 
-def _without_operations(scene: Scene) -> None:
+def _without_operations(cached: CachedSearch) -> None:
     place = {"nodeName": "n0", "skipNodeOperations": ["NodePrepareResources"]}
     pool = {"name": "pool-n0", "generation": 1, "resourceSliceCount": 1}
-    scene.feed("resourceslices", "n0-own", spec={"driver": DRIVER, "pool": pool, **place, "devices": DEVICES[0]})
+    cached.feed("resourceslices", "n0-own", spec={"driver": DRIVER, "pool": pool, **place, "devices": DEVICES[0]})
 
 
-def _features(scene: Scene) -> None:
-    scene.apply(("node", "n0", True, False))
+def _features(cached: CachedSearch) -> None:
+    cached.apply(("node", "n0", True, False))
 
 
-def _reach(scene: Scene) -> None:
-    scene.apply(("node", "n0", False, True))
-    scene.apply(("slice", "east", "own", 0, 1))
-    scene.apply(("slice", "west", "own", 0, 1))
+def _reach(cached: CachedSearch) -> None:
+    cached.apply(("node", "n0", False, True))
+    cached.apply(("slice", "east", "own", 0, 1))
+    cached.apply(("slice", "west", "own", 0, 1))
 
 
-def _frozen(scene: Scene) -> None:
+def _frozen(cached: CachedSearch) -> None:
     for node, devices in (("n0", 3), ("n1", 4)):
-        scene.apply(("slice", node, "own", devices, 1))
-        scene.in_flight(node, 0)
-        scene.apply(("slice", node, "own", 3, 1))
+        cached.apply(("slice", node, "own", devices, 1))
+        cached.in_flight(node, 0)
+        cached.apply(("slice", node, "own", 3, 1))
 
 
 @pytest.mark.parametrize(
@@ -356,37 +356,37 @@ def _frozen(scene: Scene) -> None:
     [_other_driver, _old_generation, _without_operations, _features, _reach, _frozen],
     ids=lambda it: it.__name__,
 )
-def test_nodes_that_differ_in_what_a_search_reads_are_not_equivalent(change: Callable[[Scene], None]) -> None:
-    scene = Scene()
-    assert scene.classes("n0") == scene.classes("n1")
-    change(scene)
-    first, second = scene.classes("n0", "n1")
+def test_nodes_that_differ_in_what_a_search_reads_are_not_equivalent(change: Callable[[CachedSearch], None]) -> None:
+    cached = CachedSearch()
+    assert cached.classes("n0") == cached.classes("n1")
+    change(cached)
+    first, second = cached.classes("n0", "n1")
     assert first is None or first != second
 
 
 def test_a_pool_of_several_nodes_that_changes_makes_another_class() -> None:
-    scene = Scene()
-    scene.apply(("slice", "all", "own", 0, 1))
-    equivalence = NodeEquivalence(scene.ledger, Features())
-    before = scene.class_of(equivalence, "n0")
-    scene.apply(("slice", "all", "own", 1, 1))
-    changed = scene.class_of(equivalence, "n0")
-    scene.apply(("take", "n2", 0))
-    taken = scene.class_of(equivalence, "n0")
+    cached = CachedSearch()
+    cached.apply(("slice", "all", "own", 0, 1))
+    equivalence = NodeEquivalence(cached.ledger, Features())
+    before = cached.class_of(equivalence, "n0")
+    cached.apply(("slice", "all", "own", 1, 1))
+    changed = cached.class_of(equivalence, "n0")
+    cached.apply(("take", "n2", 0))
+    taken = cached.class_of(equivalence, "n0")
     assert len({before, changed, taken}) == 3
 
 
 def test_a_node_with_compatible_only_with_is_equivalent_to_no_other() -> None:
-    scene = Scene()
-    scene.apply(("slice", "n0", "own", 4, 1))
-    assert scene.classes("n0") == [None]
+    cached = CachedSearch()
+    cached.apply(("slice", "n0", "own", 4, 1))
+    assert cached.classes("n0") == [None]
 
 
 def test_the_result_for_an_equivalent_node_names_its_own_pool_and_node() -> None:
-    scene = Scene()
-    demand = scene.demand(0, 0)
+    cached = CachedSearch()
+    demand = cached.demand(0, 0)
     assert demand is not None
-    evaluation = scene.evaluator.evaluate_nodes(demand, NODES, len(NODES), lambda: False)
+    evaluation = cached.evaluator.evaluate_nodes(demand, NODES, len(NODES), lambda: False)
     for node in NODES:
         placement = evaluation.fits[node].placement
         assert placement is not None
@@ -398,51 +398,51 @@ def test_the_result_for_an_equivalent_node_names_its_own_pool_and_node() -> None
 
 @pytest.mark.parametrize("held", [(), NODES])
 def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
-    scene = Scene()
-    scene.hold(held, 0)
-    demand = scene.demand(0, 0)
+    cached = CachedSearch()
+    cached.hold(held, 0)
+    demand = cached.demand(0, 0)
     assert demand is not None
     searched: list[str] = []
-    search = scene.searching.search
+    search = cached.searching.search
 
     def counting(demand: Demand, node: Any, usage: Any, deadline: Any, under: Any = None) -> Placement | NoFit:
         searched.append(node.name)
         return search(demand, node, usage, deadline, under)
 
-    scene.searching.search = counting  # type: ignore[method-assign]
-    scene.evaluator.evaluate_nodes(demand, NODES, len(NODES) + 1, lambda: False)
+    cached.searching.search = counting  # type: ignore[method-assign]
+    cached.evaluator.evaluate_nodes(demand, NODES, len(NODES) + 1, lambda: False)
     assert searched == ["n0"]
 
 
 def test_a_device_that_is_held_counts_like_one_that_is_allocated() -> None:
-    scene = Scene()
-    scene.in_flight("n0", 0)
-    scene.hold(["n1"], 0)
-    node, equivalence = scene.ledger.nodes["n1"], NodeEquivalence(scene.ledger, Features())
+    cached = CachedSearch()
+    cached.in_flight("n0", 0)
+    cached.hold(["n1"], 0)
+    node, equivalence = cached.ledger.nodes["n1"], NodeEquivalence(cached.ledger, Features())
     inventory = equivalence.inventory(node)
     assert inventory is not None
-    under_holds = equivalence.class_under(node, inventory, READS, scene.ledger.usage())
-    assert under_holds == scene.class_of(equivalence, "n0")
+    under_holds = equivalence.class_under(node, inventory, READS, cached.ledger.usage())
+    assert under_holds == cached.class_of(equivalence, "n0")
 
 
 def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_equivalent_to_no_other() -> None:
-    scene = Scene()
-    scene.apply(("slice", "all", "own", 0, 1))
-    node, equivalence = scene.ledger.nodes["n0"], NodeEquivalence(scene.ledger, Features())
+    cached = CachedSearch()
+    cached.apply(("slice", "all", "own", 0, 1))
+    node, equivalence = cached.ledger.nodes["n0"], NodeEquivalence(cached.ledger, Features())
     inventory = equivalence.inventory(node)
     assert inventory is not None
-    assert equivalence.class_under(node, inventory, READS, scene.ledger.usage()) is None
+    assert equivalence.class_under(node, inventory, READS, cached.ledger.usage()) is None
 
 
 def test_a_node_that_shares_a_pool_in_part_is_equivalent_to_no_other() -> None:
-    scene = Scene()
-    scene.apply(("slice", "n0", "common", 0, 1))
-    assert scene.classes("n0") != [None]
-    scene.apply(("slice", "n1", "common", 1, 1))
-    assert scene.classes("n0", "n1") == [None, None]
+    cached = CachedSearch()
+    cached.apply(("slice", "n0", "common", 0, 1))
+    assert cached.classes("n0") != [None]
+    cached.apply(("slice", "n1", "common", 1, 1))
+    assert cached.classes("n0", "n1") == [None, None]
 
 
 def test_devices_that_choose_nodes_make_a_node_equivalent_to_no_other() -> None:
-    scene = Scene()
-    scene.apply(("slice", "choosy", "own", 7, 1))
-    assert scene.classes("n0") == [None]
+    cached = CachedSearch()
+    cached.apply(("slice", "choosy", "own", 7, 1))
+    assert cached.classes("n0") == [None]

@@ -78,7 +78,7 @@ def claim_for(wish: str) -> ResourceClaim:
     return claim_of(either(*map(one, wish.split("|")))) if "|" in wish else claim_of(one(wish))
 
 
-class Scene:
+class RandomGang:
     """A random gang and cluster, and the answers to what a plan asks."""
 
     def __init__(self, chance: random.Random) -> None:
@@ -175,14 +175,14 @@ class Scene:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_gang_is_planned_exactly_when_it_fits_somehow(seed: int) -> None:
     for number in range(PER_SEED):
-        scene = Scene(random.Random(PER_SEED * seed + number))
-        seats = scene.planned()
-        assert (seats is not None) is scene.fits_somehow(), number
+        gang = RandomGang(random.Random(PER_SEED * seed + number))
+        seats = gang.planned()
+        assert (seats is not None) is gang.fits_somehow(), number
         if seats is not None:
-            check(scene, seats)
+            check(gang, seats)
 
 
-class Interrupted(Scene):
+class Interrupted(RandomGang):
     """Pauses at random between steps and before answers."""
 
     def __init__(self, seed: int) -> None:
@@ -216,19 +216,19 @@ def test_pauses_never_change_a_plan() -> None:
     pauses = 0
     for seed in range(PER_SEED):
         interrupted = Interrupted(seed)
-        assert interrupted.planned() == Scene(random.Random(seed)).planned()
+        assert interrupted.planned() == RandomGang(random.Random(seed)).planned()
         pauses += interrupted.pauses
     assert pauses > PER_SEED
 
 
-def check(scene: Scene, seats: Mapping[str, Assignment]) -> None:
+def check(gang: RandomGang, seats: Mapping[str, Assignment]) -> None:
     """Each sits where it may, can use what it gets, and nothing is given twice."""
     given: dict[str, ClaimPlacement] = {}
-    for member in scene.members:
+    for member in gang.members:
         node, placements = seats[member.uid]
-        assert node in scene.offered[member.uid]
+        assert node in gang.offered[member.uid]
         assert placements.keys() == set(member.claims)
-        assert all(scene.usable(placement, node) for placement in placements.values())
+        assert all(gang.usable(placement, node) for placement in placements.values())
         given |= placements
     devices = [(each.pool, each.device) for placement in given.values() for each in placement.holdings]
     assert len(devices) == len(set(devices))
