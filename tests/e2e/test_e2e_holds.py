@@ -122,9 +122,8 @@ async def test_device_that_is_held_for_one_pod_is_shown_as_held_to_another(
         found = await read_view(KubeSettings(kubeconfig=Path(admin)), pods, decisions=True)
         assert found.decisions is not None, found.decisions_said
         assert found.decisions.leads
-        decided = {each.pod: each for each in found.decisions.decisions}
-        first = decided[f"{scene.name}/first"]
-        assert (first.verb, first.outcome, first.node) == ("filter", Outcome.FITS, node)
+        first = [each for each in found.decisions.decisions if each.pod == f"{scene.name}/first"]
+        assert ("filter", Outcome.FITS, node) in [(each.verb, each.outcome, each.node) for each in first]
         # The same by address, and by a role that may not forward ports: its answer lacks the hold, and says so.
         _, report = await asked(*why, "--kubeconfig", viewer, "--extender-url", scene.world.extender.url)
         assert report.get("fitting", 0) == 0
