@@ -81,6 +81,7 @@ class NodeFit:
         self._nodes = dict(_nodes(nodes))
         self._amounts: dict[str, Counter[str]] = {}
         self._by_pod: dict[str, PodNeeds] = {}
+        self._running: dict[str, dict[str, None]] = {}
         for data in pods:
             with suppress(ModelError):
                 self.add(read_pod_needs(data))
@@ -99,10 +100,15 @@ class NodeFit:
             return (NodeRefusal(filter=NodeFilter.AFFINITY, text="node is not known"),)
         return tuple(_of_node(needs, node, found)) + tuple(self._shortages(needs, node, found, released))
 
+    def running_on(self, node: str) -> Sequence[PodNeeds]:
+        """What each pod that has this node needs."""
+        return [self._by_pod[key] for key in self._running.get(node, ())]
+
     def add(self, needs: PodNeeds) -> None:
         """A pod is there; one that has a node takes what it needs there."""
         self._by_pod[needs.key] = needs
         if needs.node and not needs.ended:
+            self._running.setdefault(needs.node, {})[needs.key] = None
             taken = self._amounts.setdefault(needs.node, Counter())
             taken.update(needs.amounts)
             taken[_PODS] += NANO

@@ -129,6 +129,7 @@ def scheduling_gates(made: MadeCluster) -> None:
     "    Resource Allocation serves\n"
     "  kube-scheduler reports: 1 Insufficient cpu\n"
     "  1 node  Insufficient cpu\n"
+    "  next  ask for 64 of cpu  ok on n1\n"
 )
 def cpu_of_a_pod_without_devices(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -285,6 +286,7 @@ def device_of_a_claim_that_no_pod_uses(made: MadeCluster) -> None:
     "└ claim gpu, request gpu (1 x gpu)\n"
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
+    "  next  ask for 4 of cpu, end ml/old  ok on n1\n"
     "  next  end ml/old  ok on n1 (devices only)\n"
 )
 def end_that_frees_devices_but_not_enough_cpu(made: MadeCluster) -> None:
@@ -528,7 +530,12 @@ def condition_timed_out(made: MadeCluster) -> None:
     made.objects["resourceclaims"][-1]["status"]["allocation"]["allocationTimestamp"] = "2026-11-25T09:00:00Z"
 
 
-@case(HEAD + "has its devices on 1 of 2 nodes,\n    and may use none of them\n  1 node  Too many pods\n")
+@case(
+    HEAD + "has its devices on 1 of 2 nodes,\n"
+    "    and may use none of them\n"
+    "  1 node  Too many pods\n"
+    "  next  end ml/old  ok on n1\n"
+)
 def shared_claim_that_is_allocated_on_a_node_that_is_full(made: MadeCluster) -> None:
     made.nodes("n1", "n2")
     made.objects["nodes"][0]["status"]["allocatable"]["pods"] = "1"

@@ -1,6 +1,6 @@
-"""What would help a pod that has its devices on nodes that it may not use: less of a resource, a toleration, another selector."""
+"""What would help a pod that may not use the nodes that have its devices: less of a resource, a toleration, the end of pods."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -11,49 +11,97 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.node_fit import NodeFilter, NodeFit, NodeRefusal
 from dra_extender.inspection.pod_needs import PodNeeds, Toleration
 from dra_extender.inspection.why.cause import PodCause
+from dra_extender.inspection.why.changes import joined
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
 from dra_extender.model.pod import Pod
 
 _MOST_NAMED: Final = 3
 _MOST_STEPS: Final = 3
+_MOST_NODES: Final = 200
+"""Nodes that are looked at for a pod that asks for no devices, spread evenly."""
+_MOST_ENDED: Final = 4
 _ROUND: Final = 10**6
 """Amounts are named in thousandths."""
 
 
 class _Help(NamedTuple):
-    """What a person may do, and the pod's needs afterwards; `cordoned`: the node that takes pods then."""
+    """What a person may do, and the pod's needs afterwards; `there`: it helps on the node that was looked at alone."""
 
     text: str
     needs: PodNeeds
-    cordoned: str = ""
+    there: bool = False
 
 
 class BesideSteps:
     """Looks for changes of one pod, or of nodes, after which it may use a node that has its devices."""
 
-    def __init__(self, view: ClusterView, pod: Pod) -> None:
+    def __init__(self, view: ClusterView, pod: Pod, ended: Collection[str] = ()) -> None:
+        """`ended`: pods (`namespace/name`) that are gone by then."""
+        self._view = view
+        self._ended = ended
         self._fit = view.node_fit
         self._needs = None if self._fit is None else self._fit.needs(pod.key)
 
     def of(self, found: PodCause) -> tuple[NextStep, ...]:
-        """The changes that help alone; none for other causes than NODES."""
+        """The changes that help alone; none for other causes than NODES, and NO_DEVICES where no node may be used."""
+        if found.cause is Cause.NODES and found.result is not None:
+            return self.on(tuple(found.result.fits))
+        if found.cause is Cause.NO_DEVICES and not found.usable and found.beside:
+            names = sorted(self._view.ledger.nodes)
+            return self.on(names[:: -(-len(names) // _MOST_NODES) or 1])
+        return ()
+
+    def on(self, nodes: Sequence[str], before: str = "") -> tuple[NextStep, ...]:
+        """The changes that help on these nodes; `before` says what is done besides."""
         fit, needs = self._fit, self._needs
-        if found.cause is not Cause.NODES or found.result is None or fit is None or needs is None:
+        if fit is None or needs is None:
             return ()
         steps: dict[str, NextStep] = {}
-        refusals = {name: fit.refusals(needs, name) for name in sorted(found.result.fits)}
+        refusals = {name: fit.refusals(needs, name, self._ended) for name in sorted(nodes)}
         for name, against in sorted(refusals.items(), key=lambda entry: (len(entry[1]), _lacking(entry[1]), entry[0])):
-            for each in _helps(needs, name, against):
-                nodes = [name] if each.cordoned else _usable(fit, each.needs, tuple(refusals))
-                if nodes and each.text not in steps and len(steps) < _MOST_STEPS:
-                    steps[each.text] = NextStep(
-                        text=each.text, nodes=tuple(nodes[:_MOST_NAMED]), verified=DEVICES_AND_NODES
-                    )
+            for each in self._helps(fit, needs, name, against):
+                usable = [name] if each.there else self._usable(fit, each.needs, tuple(refusals))
+                text = joined((before, each.text)) if before else each.text
+                if usable and text not in steps and len(steps) < _MOST_STEPS:
+                    steps[text] = NextStep(text=text, nodes=tuple(usable[:_MOST_NAMED]), verified=DEVICES_AND_NODES)
+            if len(steps) >= _MOST_STEPS:
+                break
         return tuple(steps.values())
 
+    def _usable(self, fit: NodeFit, needs: PodNeeds, nodes: Sequence[str]) -> list[str]:
+        return [name for name in nodes if not fit.refusals(needs, name, self._ended)]
 
-def _usable(fit: NodeFit, needs: PodNeeds, nodes: Sequence[str]) -> list[str]:
-    return [name for name in nodes if not fit.refusals(needs, name)]
+    def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
+        """Changes that are enough for this node: of the pod and the node; or where a resource is short, the end of pods there."""
+        yield from _changed(needs, node, against)
+        others = [each for each in against if each.filter is not NodeFilter.RESOURCES]
+        pods = self._fewest_ended(fit, needs, node, len(others)) if len(others) < len(against) else ()
+        if pods:
+            for each in _changed(needs, node, others) if others else (_Help("", needs),):
+                yield _Help(joined((each.text, f"end {', '.join(pods)}")), each.needs, there=True)
+
+    def _fewest_ended(self, fit: NodeFit, needs: PodNeeds, node: str, refusals: int) -> Sequence[str]:
+        """The end of one pod, else of some that take most, after which no resource of the node is short; empty if there is none.
+
+        `refusals` against the node remain.
+        """
+
+        def suffice(keys: Sequence[str]) -> bool:
+            return len(fit.refusals(needs, node, (*self._ended, *keys))) == refusals
+
+        running = [each for each in fit.running_on(node) if each.key not in self._ended]
+        running.sort(key=lambda each: (_taken(each, needs), each.key))
+        single = next(([each.key] for each in running if suffice([each.key])), None)
+        if single is not None:
+            return single
+        largest = [each.key for each in reversed(running[-_MOST_ENDED:])]
+        several = (largest[:count] for count in range(2, len(largest) + 1))
+        return next((keys for keys in several if suffice(keys)), ())
+
+
+def _taken(of: PodNeeds, by: PodNeeds) -> float:
+    """How much a pod takes of what another one needs, as parts of that."""
+    return sum(of.amounts.get(name, 0) / needed for name, needed in by.amounts.items() if needed)
 
 
 def _lacking(against: Sequence[NodeRefusal]) -> float:
@@ -61,15 +109,15 @@ def _lacking(against: Sequence[NodeRefusal]) -> float:
     return sum((each.needed - each.left) / each.needed for each in against if each.needed)
 
 
-def _helps(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
+def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
     """One change for all reasons against the node together; none if it has too many pods, or nothing left of a resource."""
     texts: list[str] = []
-    changed, cordoned = needs, ""
+    changed, cordoned = needs, False
     for each in against:
         match each.filter:
             case NodeFilter.UNSCHEDULABLE:
                 texts.append(f"uncordon {node}")
-                cordoned = node
+                cordoned = True
             case NodeFilter.TAINTS if each.taint is not None:
                 texts.append(f"tolerate {taint_text(each.taint)}")
                 added = Toleration(

@@ -18,6 +18,7 @@ from dra_extender.scheduling.claims.lookup import find_claims
 
 _OF_TRIAL: Final = "-trial"
 _GROUPS: Final = "podgroups "
+_END: Final = "end "
 
 Json = dict[str, Any]
 EditRequest = Callable[[Json], None]
@@ -30,6 +31,24 @@ class ProposedChange(NamedTuple):
     text: str
     changes: tuple[ObjectChange, ...]
     ended: tuple[str, ...] = ()
+
+
+def together(changes: Sequence[ProposedChange]) -> ProposedChange:
+    """Changes that are made one after the other, as one; pods that several of them end are named together."""
+    if len(changes) == 1:
+        return changes[0]
+    return ProposedChange(
+        joined([each.text for each in changes]),
+        tuple(each for one in changes for each in one.changes),
+        tuple(name for one in changes for name in one.ended),
+    )
+
+
+def joined(texts: Sequence[str]) -> str:
+    """What several changes say; what is ended stands at the end, in one list."""
+    ends = [each.removeprefix(_END) for each in texts if each.startswith(_END)]
+    others = [each for each in texts if each and not each.startswith(_END)]
+    return ", ".join([*others, *([_END + ", ".join(ends)] if ends else [])])
 
 
 class ClaimChanges:
@@ -46,6 +65,17 @@ class ClaimChanges:
         record = self._records.get(claim)
         for body in () if record is None else _bodies(msgspec.json.decode(record.raw), request):
             yield body.get("deviceClassName", "")
+
+    def counts(self, claim: str) -> Mapping[str, int]:
+        """How many devices each request of a claim asks for, of those that ask for a number of them."""
+        record = self._records.get(claim)
+        found: dict[str, int] = {}
+        body = {} if record is None else msgspec.json.decode(record.raw)
+        for each in body.get("spec", {}).get("devices", {}).get("requests") or ():
+            exact = each.get("exactly") or {}
+            if exact.get("allocationMode") == "ExactCount":
+                found[each["name"]] = exact.get("count", 1)
+        return found
 
     def of_request(self, claim: str, request: str, text: str, edit: EditRequest) -> ProposedChange | None:
         """The claim with another request; None if the claim is none of the API."""
@@ -100,6 +130,24 @@ class ClaimChanges:
                 yield each
 
 
+def without_request(name: str) -> Callable[[Json], None]:
+    """The claim does not ask for what this request asks for; constraints do not name it any more."""
+    main = name.partition("/")[0]
+
+    def edit(claim: Json) -> None:
+        devices = claim["spec"]["devices"]
+        devices["requests"] = [each for each in devices.get("requests") or () if each.get("name") != main]
+        constraints = []
+        for each in devices.get("constraints") or ():
+            named = each.get("requests") or ()
+            kept = [request for request in named if request.partition("/")[0] != main]
+            if kept or not named:
+                constraints.append({**each, "requests": kept} if named else each)
+        devices["constraints"] = constraints
+
+    return edit
+
+
 def with_class(name: str) -> EditRequest:
     """The request names another device class."""
 
@@ -118,12 +166,13 @@ def with_count(count: int) -> EditRequest:
     return edit
 
 
-def with_capacity(name: str, amount: int) -> EditRequest:
-    """The request asks for another amount of a capacity, in nano-units."""
+def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
+    """The request asks for other amounts of capacities, in nano-units."""
 
     def edit(body: Json) -> None:
         capacity = body.setdefault("capacity", {})
-        capacity["requests"] = {**(capacity.get("requests") or {}), name: format_quantity(amount)}
+        written = {name: format_quantity(amount) for name, amount in amounts.items()}
+        capacity["requests"] = {**(capacity.get("requests") or {}), **written}
 
     return edit
 

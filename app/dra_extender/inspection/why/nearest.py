@@ -99,6 +99,13 @@ class NearestDevices:
         pool = published_pool(device_id[:2], self._view.ledger.slices.of_pool(device_id[:2]))
         return next((each for part in pool.published for each in part.devices if each.name == device_id[2]), None)
 
+    def published_nearest(self, nearest: NearestDevice) -> Device | None:
+        """The device that an answer names; the names of pools, and of devices that no API server admits, may have slashes."""
+        driver, _, rest = nearest.device.partition("/")
+        places = (place for place in range(len(rest) - 1, -1, -1) if rest[place] == "/")
+        found = (self.published((driver, rest[:place], rest[place + 1 :])) for place in places)
+        return next((each for each in found if each is not None), None)
+
     def _counter(self, device_id: DeviceId, found: Shortage) -> CounterNeed:
         pool_id = device_id[:2]
         pool = published_pool(pool_id, self._view.ledger.slices.of_pool(pool_id))

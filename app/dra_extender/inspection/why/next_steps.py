@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import activation_of
+from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -26,15 +27,20 @@ from dra_extender.inspection.why.changes import (
     with_expressions,
     with_tolerations,
     without_constraint,
+    without_request,
 )
+from dra_extender.inspection.why.ended_holders import EndedHolders
 from dra_extender.inspection.why.nearest import NearestDevices, NodeAccount
 from dra_extender.inspection.why.no_match import Miss
-from dra_extender.inspection.why.report import NextStep, NodeReason
+from dra_extender.inspection.why.report import HolderShare, NextStep, NodeReason
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 
 _MOST_CLASSES: Final = 6
 _MOST_COUNTS: Final = 6
+_MOST_NODES: Final = 4
+"""Nodes on which the end of all holders is tried."""
+_MOST_OF_A_WAY: Final = 2
 _HELD: Final = frozenset({Code.IN_USE, Code.COUNTERS, Code.CAPACITY, Code.GROUPS, Code.COMBINATION, Code.NEIGHBOURS})
 _TOO_FEW: Final = frozenset({*_HELD, Code.CONSTRAINT, Code.NO_MATCH})
 
@@ -58,13 +64,15 @@ class ReasonFacts(NamedTuple):
 class NextSteps:
     """Looks for changes that help one pod."""
 
-    def __init__(self, view: ClusterView, pod: Pod, nearest: NearestDevices) -> None:
+    def __init__(self, view: ClusterView, pod: Pod, nearest: NearestDevices, trials: Trials | None = None) -> None:
+        """`trials`: those of changes that have been made already."""
         self._view = view
         self._pod = pod
         self._nearest = nearest
         self._budget = view.budget()
         self._claims = ClaimChanges(view, pod)
-        self.trials = Trials(view, pod, self._claims)
+        self.trials = trials or Trials(view, pod)
+        self._ends = EndedHolders(self.trials, self._claims)
 
     def of(self, facts: ReasonFacts) -> Iterator[NextStep]:
         """For each way to help, the smallest change after which the pod fits on some of these nodes."""
@@ -81,10 +89,26 @@ class NextSteps:
             if found is not None:
                 yield found
 
+    def changes(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
+        """Single changes against a reason, whether or not they are enough: the ends of holders, then the first of each way."""
+        if facts.rejection.code in _HELD and facts.reason.nearest is not None:
+            for share in facts.reason.nearest.holders:
+                if share.holder.until is None and not (share.holder.admin or share.holder.planned):
+                    ended = self._claims.ended([share.holder])
+                    if ended is not None:
+                        yield ended
+        # Which class is meant by a misspelt name is a guess that no further change is built on.
+        for way in self._ways(facts) if facts.rejection.code is not Code.CLASS_MISSING else ():
+            for change in islice(way, _MOST_OF_A_WAY):
+                if change is not None:
+                    yield change
+
     def _ways(self, facts: ReasonFacts) -> Iterator[Iterable[ProposedChange | None]]:
         code, option = facts.rejection.code, facts.option
         if code is Code.CLASS_MISSING:
             yield self._near_classes(facts.rejection)
+        if code is Code.TOO_MANY_DEVICES:
+            yield self._as_many_as_allowed(facts.rejection)
         if option is None:
             return
         match code:
@@ -95,21 +119,42 @@ class NextSteps:
             case Code.TAINTED:
                 yield self._tolerations(facts, option)
             case Code.CAPACITY:
-                yield self._less_capacity(facts)
+                yield self._less_capacity(facts, option)
             case Code.CONSTRAINT:
                 yield self._without_constraints(facts, option)
+            case Code.COMBINATION:
+                yield self._without_request(facts)
         if code in _TOO_FEW and option.count > 1:
             yield self._fewer(facts, option.count)
 
     def _ended(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
-        """The end of the holders of the nearest device; if that is not enough, of holders of any device of one node."""
+        """The end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
+        if self.trials.of_gang:
+            everywhere = self._ends.fewest(self._in_the_way(facts, [each.node.name for each in facts.accounts]), nodes)
+            return None if everywhere is None else everywhere.step
         nearest = facts.reason.nearest
-        found = None if nearest is None else self.trials.ends(nearest.holders, nodes)
-        if found is not None:
-            return found
-        at = facts.reason.count.node if facts.reason.count is not None else None if nearest is None else nearest.node
-        account = next((each for each in facts.accounts if at in (None, each.node.name)), None)
-        return None if account is None else self.trials.ends(self._nearest.holders_on(account), nodes)
+        best = None if nearest is None else self._ends.fewest(nearest.holders, nodes)
+        for name in self._nearest_to_end(facts, nodes):
+            if best is not None and best.holders <= 1:
+                break
+            found = self._ends.fewest(self._in_the_way(facts, [name]), [name])
+            if found is not None and (best is None or found.holders < best.holders):
+                best = found
+        return None if best is None else best.step
+
+    def _nearest_to_end(self, facts: ReasonFacts, nodes: Sequence[str]) -> Sequence[str]:
+        """The nodes on which it is tried to end what is in the way: the nearest, and those with the fewest holders."""
+        holders = {each.node.name: len(self._nearest.holders_on(each)) for each in facts.accounts}
+        fewest = sorted((number, name) for name, number in holders.items() if number)
+        return tuple(dict.fromkeys((*nodes[:1], *(name for _, name in fewest))))[:_MOST_NODES]
+
+    def _in_the_way(self, facts: ReasonFacts, nodes: Sequence[str]) -> Iterator[HolderShare]:
+        """The holders of what any request of the pod needs on these nodes."""
+        if facts.demand is not None:
+            for claim in facts.demand.claims:
+                for option in (each for one in claim.requests for each in one.options):
+                    for account in self._nearest.accounts(facts.demand, (claim.label, option.name), nodes):
+                        yield from self._nearest.holders_on(account)
 
     def _near_classes(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         for missing in self._claims.classes(rejection.claim, rejection.request):
@@ -134,22 +179,40 @@ class NextSteps:
             text = f"ask for {number} {'device' if number == 1 else 'devices'}"
             yield self._claims.of_request(facts.rejection.claim, facts.rejection.request, text, with_count(number))
 
+    def _as_many_as_allowed(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
+        """As many devices as a claim may have, where one request asks for too many."""
+        counts = self._claims.counts(rejection.claim)
+        for request, number in sorted(counts.items(), key=lambda entry: -entry[1])[:1]:
+            allowed = MAX_RESULTS - (sum(counts.values()) - number)
+            if 0 < allowed < number:
+                text = f"ask for {allowed} {'device' if allowed == 1 else 'devices'}"
+                text += f" in request {request}" if len(counts) > 1 else ""
+                yield self._claims.of_request(rejection.claim, request, text, with_count(allowed))
+
     def _tolerations(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         nearest = facts.reason.nearest
-        device = None if nearest is None else self._nearest.published(nearest.device_id)
+        device = None if nearest is None else self._nearest.published_nearest(nearest)
         if device is not None:
             taints = [each for each in device.taints if untolerated((each,), option.tolerations) is not None]
             text = f"tolerate {', '.join(map(taint_text, taints))}"
             rejection = facts.rejection
             yield self._claims.of_request(rejection.claim, rejection.request, text, with_tolerations(taints))
 
-    def _less_capacity(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
-        nearest = facts.reason.nearest
+    def _less_capacity(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
+        nearest, rejection = facts.reason.nearest, facts.rejection
         need = None if nearest is None else nearest.capacity
         if need is not None and need.left > 0:
             text = f"ask for {quantity_text(need.left)} of capacity {need.capacity}"
-            edit = with_capacity(need.capacity, need.left)
-            yield self._claims.of_request(facts.rejection.claim, facts.rejection.request, text, edit)
+            edit = with_capacity({need.capacity: need.left})
+            yield self._claims.of_request(rejection.claim, rejection.request, text, edit)
+        device = None if nearest is None or need is not None else self._nearest.published_nearest(nearest)
+        if device is not None:
+            there = {name: each.value for name, each in device.capacity}
+            less = {name: there[name] for name, asked in option.capacity.items() if 0 < there.get(name, 0) < asked}
+            if less:
+                amounts = (f"{quantity_text(amount)} of capacity {name}" for name, amount in less.items())
+                text = f"ask for {' and '.join(amounts)}"
+                yield self._claims.of_request(rejection.claim, rejection.request, text, with_capacity(less))
 
     def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         claims = () if facts.demand is None else facts.demand.claims
@@ -158,6 +221,15 @@ class NextSteps:
             each = constraints[index]
             edit = without_constraint(each.attribute, distinct=each.distinct)
             yield self._claims.of_claim(facts.rejection.claim, f"do without {each.text()}", edit)
+
+    def _without_request(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
+        """The claim without the request that gets no device beside the others."""
+        rejection = facts.rejection
+        claims = () if facts.demand is None else facts.demand.claims
+        others = next((len(each.requests) for each in claims if each.label == rejection.claim), 0)
+        if others > 1:
+            text = f"do without request {rejection.request}"
+            yield self._claims.of_claim(rejection.claim, text, without_request(rejection.request))
 
     def _other_selectors(
         self, rejection: Rejection, option: SearchableRequest, candidates: Sequence[Miss]

@@ -11,6 +11,7 @@ from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES
+from dra_extender.inspection.why.changes import ProposedChange
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
 from dra_extender.inspection.why.no_match import NoMatch
@@ -23,6 +24,7 @@ from dra_extender.inspection.why.report import (
     NodeReason,
     PoolGap,
 )
+from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 
@@ -35,11 +37,12 @@ _ABSENT: Final = ""
 class Reasons:
     """The reasons of one evaluation of one pod, as the cluster is when they are made."""
 
-    def __init__(self, view: ClusterView, pod: Pod, result: FilterResult) -> None:
+    def __init__(self, view: ClusterView, pod: Pod, result: FilterResult, trials: Trials | None = None) -> None:
+        """`trials`: those of changes that have been made already."""
         self._view = view
         self._result = result
         self._nearest = NearestDevices(view)
-        self._next = NextSteps(view, pod, self._nearest)
+        self._next = NextSteps(view, pod, self._nearest, trials)
         self._nodes = _nodes_by_text(result.texts)
         self._notes: dict[str, None] = {}
         self._known: list[ReasonFacts] = []
@@ -50,6 +53,27 @@ class Reasons:
     def notes(self) -> tuple[str, ...]:
         """The limits that were reached, each as a sentence."""
         return tuple(each for each in (*self._notes, self._next.trials.limit) if each)
+
+    @property
+    def known(self) -> Sequence[ReasonFacts]:
+        """What is known of each reason."""
+        return self._known
+
+    @property
+    def trials(self) -> Trials:
+        """The trials of the next steps."""
+        return self._next.trials
+
+    def changes(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
+        """See NextSteps.changes."""
+        return self._next.changes(facts)
+
+    def same_on(self, result: FilterResult) -> bool:
+        """Whether another evaluation has the same texts and details for its nodes as this one."""
+        return all(self._result.texts.get(node) == text for node, text in result.texts.items()) and all(
+            rejection.detail == self._result.reasons.get(text, ("", rejection))[1].detail
+            for text, (_, rejection) in result.reasons.items()
+        )
 
     def branches(self) -> tuple[Branch, ...]:
         """The reasons by claim and request, most nodes first."""

@@ -15,9 +15,10 @@ from dra_extender.inspection.extender_view import held_notes
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import PodCause, cause_of
+from dra_extender.inspection.why.compound_steps import CompoundSteps
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.reasons import Reasons
-from dra_extender.inspection.why.report import FORMAT, AwaitedDevice, Cause, NextStep, WhyReport
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, FORMAT, AwaitedDevice, Cause, NextStep, WhyReport
 from dra_extender.inspection.why.reported import reported_reasons
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.conditions import Readiness
@@ -67,19 +68,23 @@ class _Inquiry:
         found = cause_of(self._view, self._pod, self._facts)
         made = self._made(found)
         if found.result is None:
-            return made
+            return msgspec.structs.replace(made, next=BesideSteps(self._view, self._pod).of(found))
         if self._pod.pod_group is not None:
             made, reasons = self._with_gang(made, found.result)
         else:
             reasons = Reasons(self._view, self._pod, found.result)
         branches = reasons.branches() if found.result.codes - _OF_THE_ALLOCATION or not found.result.fits else ()
-        beside = BesideSteps(self._view, self._pod)
+        beside = BesideSteps(self._view, self._pod).of(found)
+        steps = (*made.next, *_awaited_steps(found.awaited), *beside, *reasons.steps())
+        if branches and not any(each.verified == DEVICES_AND_NODES for each in steps):
+            compound = CompoundSteps(self._view, self._pod, reasons.trials).of(reasons)
+            steps = steps if compound is None else (compound, *steps)
         return msgspec.structs.replace(
             made,
             nodes=len(self._view.ledger.nodes),
             fitting=len(found.result.fits),
             branches=branches,
-            next=(*made.next, *_awaited_steps(found.awaited), *beside.of(found), *reasons.steps()),
+            next=steps,
             notes=(*made.notes, *reasons.notes),
         )
 

@@ -1,0 +1,238 @@
+"""The smallest sets of changes after which a pod, or a gang, fits."""
+
+import random
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+from dra_extender.inspection.why import compound_steps, trials
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, NextStep
+from dra_extender.inspection.why.why import why
+
+from tests.controlplane.objects import consumption, counter_set, device, device_class, pod, pod_group, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+NIC = "nic.example.com"
+BROKEN = {"key": "example.com/broken", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    return made
+
+
+def found(made: MadeCluster, name: str = "train") -> tuple[NextStep, ...]:
+    return why(made.view(), NAMESPACE, name).next
+
+
+def steps(made: MadeCluster, name: str = "train") -> dict[str, tuple[str, ...]]:
+    """The steps that were found to help with devices and nodes, with the nodes."""
+    return {each.text: each.nodes for each in found(made, name) if each.verified == DEVICES_AND_NODES}
+
+
+def memory(amount: str) -> str:
+    return f'device.capacity["gpu.example.com"].memory.compareTo(quantity("{amount}")) >= 0'
+
+
+def held_gpus(made: MadeCluster, nodes: int) -> None:
+    """Nodes n1, n2, ... with a GPU each, which the pods h1, h2, ... have."""
+    made.nodes(*(f"n{number}" for number in range(2, nodes + 1)))
+    for number in range(1, nodes + 1):
+        made.gpus(f"n{number}", device("gpu-0"))
+        made.running(f"h{number}", f"n{number}", "gpu-0", request("r", "gpu"))
+
+
+def gang(made: MadeCluster, size: int) -> None:
+    made.add(pod_group("train", NAMESPACE, min_count=size))
+    for name in ("train", *(f"train-{number}" for number in range(1, size))):
+        made.pod(name, request("gpu", "gpu"), schedulingGroup={"podGroupName": "train"})
+
+
+# Single changes.
+
+
+def test_less_capacity_is_asked_for_where_no_device_has_so_much(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}, allowMultipleAllocations=True))
+    made.pod("train", request("gpu", "gpu", capacity={"requests": {"memory": "80Gi"}}))
+    assert steps(made) == {"ask for 40Gi of capacity memory": ("n1",)}
+
+
+def test_request_that_gets_no_device_beside_the_others_is_left_out(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.pod("train", request("a", "gpu"), request("b", "gpu"))
+    assert steps(made) == {"do without request b": ("n1",)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ((request("a", "gpu", count=33),), "ask for 32 devices"),
+        ((request("a", "gpu", count=2), request("b", "gpu", count=40)), "ask for 30 devices in request b"),
+    ],
+)
+def test_as_many_devices_are_asked_for_as_a_claim_may_have(
+    made: MadeCluster, asked: tuple[dict[str, Any], ...], text: str
+) -> None:
+    made.gpus("n1", *(device(f"gpu-{index}") for index in range(45)))
+    made.pod("train", *asked)
+    assert steps(made) == {text: ("n1",)}
+
+
+def test_pod_that_lacks_cpu_gets_it_from_the_pod_that_takes_least_of_what_is_enough(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    for name, cpu in (("small", "1"), ("middle", "20"), ("large", "42")):
+        made.add(pod(name, NAMESPACE, cpu=cpu, nodeName="n1"))
+    made.pod("train", request("gpu", "gpu"), cpu="10")
+    assert steps(made) == {"ask for 1 of cpu": ("n1",), "end ml/middle": ("n1",)}
+
+
+def test_several_pods_are_ended_for_cpu_where_one_is_not_enough(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    for name, cpu in (("small", "4"), ("middle", "20"), ("large", "40")):
+        made.add(pod(name, NAMESPACE, cpu=cpu, nodeName="n1"))
+    made.pod("train", request("gpu", "gpu"), cpu="50")
+    assert "end ml/large, ml/middle" in steps(made)
+
+
+def test_pod_without_devices_is_helped_as_one_with_devices(made: MadeCluster) -> None:
+    made.add(pod("large", NAMESPACE, cpu="60", nodeName="n1"))
+    made.add(pod("train", NAMESPACE, cpu="10"))
+    assert steps(made) == {"ask for 4 of cpu": ("n1",), "end ml/large": ("n1",)}
+
+
+# Sets of changes.
+
+
+def test_pods_that_hold_what_several_requests_need_are_ended_together(made: MadeCluster) -> None:
+    made.add(
+        device_class("nic", f'device.driver == "{NIC}"'), device_class("only", 'device.driver == "gpu.example.com"')
+    )
+    made.gpus("n1", device("gpu-0"))
+    made.gpus("n1", device("nic-0"), driver=NIC)
+    made.running("a", "n1", "gpu-0", request("r", "only"))
+    made.running("b", "n1", "nic-0", request("r", "nic"), driver=NIC)
+    made.pod("train", request("g", "only"), request("n", "nic"))
+    assert steps(made) == {"end ml/a, ml/b": ("n1",)}
+
+
+def test_selector_and_taint_are_changed_together(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}, taints=[BROKEN]))
+    made.pod("train", request("g", "gpu", memory("80Gi")))
+    assert steps(made) == {"ask for memory >= 40Gi, tolerate example.com/broken:NoSchedule": ("n1",)}
+
+
+def test_three_changes_are_found_where_two_are_not_enough(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}, taints=[BROKEN]))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    made.pod("train", request("g", "gpu", memory("80Gi")))
+    (step,) = steps(made)
+    assert set(step.split(", ")) == {"ask for memory >= 40Gi", "tolerate example.com/broken:NoSchedule", "end ml/old"}
+
+
+def test_fewer_devices_are_asked_for_and_their_holders_ended(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    for number in range(2):
+        made.running(f"h{number}", "n1", f"gpu-{number}", request("r", "gpu"))
+    made.pod("train", request("g", "gpu", count=3))
+    assert steps(made) == {"ask for 1 device, end ml/h0": ("n1",)}
+
+
+def test_device_and_node_are_freed_together(made: MadeCluster) -> None:
+    made.objects["nodes"][0]["spec"] = {"unschedulable": True}
+    made.gpus("n1", device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    made.pod("train", request("g", "gpu"))
+    assert steps(made) == {"uncordon n1, end ml/old": ("n1",)}
+
+
+def test_single_change_that_helps_is_named_and_no_set(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    made.pod("train", request("g", "gpu"))
+    assert [each.text for each in found(made)] == ["end ml/old"]
+
+
+def test_trials_of_sets_are_bounded(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compound_steps, "SECONDS", 3600.0)
+    monkeypatch.setattr(trials, "MOST_TRIALS", 7)
+    made.gpus("n1", *(device(f"gpu-{n}", capacity={"memory": f"{n}Gi"}, taints=[BROKEN]) for n in range(1, 9)))
+    made.pod("train", request("g", "gpu", memory("80Gi")), request("h", "gpu", memory("70Gi")))
+    report = why(made.view(), NAMESPACE, "train")
+    assert "7 changes were tried, which is the limit" in report.notes
+
+
+# Gangs.
+
+
+def test_gang_gets_the_fewest_pods_to_end_over_several_nodes(made: MadeCluster) -> None:
+    held_gpus(made, nodes=4)
+    gang(made, 3)
+    (step,) = found(made)
+    assert step.text == "end ml/h1, ml/h2, ml/h3"
+    assert (len(step.nodes), step.verified) == (3, DEVICES_AND_NODES)
+
+
+def test_gang_ends_no_more_pods_than_it_is_short_of(made: MadeCluster) -> None:
+    held_gpus(made, nodes=3)
+    made.nodes("free")
+    made.gpus("free", device("gpu-0"))
+    gang(made, 3)
+    (step,) = found(made, "train-2")
+    assert step.text == "end ml/h1, ml/h2"
+
+
+# The smallest sets.
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_smaller_set_of_pods_lets_the_pod_fit(seed: int) -> None:
+    chance = random.Random(seed)
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    holders = [holder for name in ("n1", "n2") for holder in partly_held(made, name, chance)]
+    made.pod("train", request("whole", "gpu", 'device.attributes["gpu.example.com"].kind == "whole"'))
+    least = next(
+        size
+        for size in range(1, len(holders) + 1)
+        if any(fits_without(made, each) for each in combinations(holders, size))
+    )
+    named = [each.removeprefix("end ").replace("ml/", "").split(", ") for each in steps(made)]
+    assert min(map(len, named)) == least
+    assert all(fits_without(made, each) for each in named)
+
+
+def partly_held(made: MadeCluster, node: str, chance: random.Random) -> list[str]:
+    """A node whose parts of a GPU are held, each by a pod, and a device that needs more units of it than are left."""
+    made.nodes(node)
+    parts = [chance.randint(1, 4) for _ in range(chance.randint(2, 4))]
+    free = chance.randint(0, 2)
+    whole = chance.randint(free + 1, sum(parts) + free)
+    made.partitions(
+        node,
+        [counter_set("gpu-0", units=str(sum(parts) + free))],
+        [
+            device("whole", attributes={"kind": "whole"}, consumes=[consumption("gpu-0", units=str(whole))]),
+            *(
+                device(f"part-{index}", attributes={"kind": "part"}, consumes=[consumption("gpu-0", units=str(units))])
+                for index, units in enumerate(parts)
+            ),
+        ],
+    )
+    names = [f"{node}-{index}" for index in range(len(parts))]
+    for index, name in enumerate(names):
+        made.running(name, node, f"part-{index}", request("r", "gpu"))
+    return names
+
+
+def fits_without(made: MadeCluster, ended: Sequence[str]) -> bool:
+    left = MadeCluster()
+    left.objects = {kind: list(items) for kind, items in made.objects.items()}
+    left.objects["pods"] = [each for each in made.objects["pods"] if each["metadata"]["name"] not in ended]
+    left.objects["resourceclaims"] = [
+        each for each in made.objects["resourceclaims"] if each["metadata"]["name"].removeprefix("claim-") not in ended
+    ]
+    return why(left.view(), NAMESPACE, "train").fitting > 0
