@@ -1,4 +1,10 @@
+from pathlib import Path
+
 import pytest
+import yaml
+from dra_extender.config.policy_file import InvalidPolicyError, read_policy
+from dra_extender.config.settings import Settings
+from pydantic import ValidationError
 
 from tests.chart.programs import Helm, Object
 
@@ -18,6 +24,40 @@ pytestmark = pytest.mark.chart
         pytest.param({"scheduler": {"extraArgs": ["v=4"]}}, "does not match pattern", id="argument that is no flag"),
         pytest.param({"extender": {"settings": {"logs": {}}}}, "additional properties 'logs'", id="unknown group"),
         pytest.param({"networkPolicy": {"enabled": "yes"}}, "got string, want boolean", id="boolean as text"),
+        pytest.param(
+            {"extender": {"settings": {"scheduling": {"hold_second": 5}}}},
+            "'/extender/settings/scheduling': additional properties 'hold_second' not allowed",
+            id="misspelt setting",
+        ),
+        pytest.param(
+            {"extender": {"settings": {"scheduling": {"filter_budget_seconds": 5}}}},
+            "exclusiveMaximum: got 5, want 5",
+            id="setting out of bounds",
+        ),
+        pytest.param(
+            {"policy": {"rules": [{"name": "MIG", "compatibilityGroups": ["a"]}]}},
+            "'/policy/rules/0/name': 'MIG' does not match pattern",
+            id="rule of the policy with a wrong name",
+        ),
+        pytest.param(
+            {"tolerations": [{"effects": "NoSchedule"}]},
+            "'/tolerations/0': additional properties 'effects' not allowed",
+            id="misspelt field of an object of Kubernetes",
+        ),
+        pytest.param({"affinity": {"nodeAfinity": {}}}, "'nodeAfinity' not allowed", id="misspelt affinity"),
+        pytest.param(
+            {"extender": {"resources": {"requests": {"memory": "256MB!"}}}}, "does not match pattern", id="no quantity"
+        ),
+        pytest.param({"scheduler": {"pluginWeights": {"NodeResourceFit": 5}}}, "NodeResourceFit", id="no plugin"),
+        pytest.param(
+            {"podLabels": {"app.kubernetes.io/name": "x"}}, "app.kubernetes.io/name", id="the chart's own label"
+        ),
+        pytest.param({"scheduler": {"extraArgs": ["--config=/x"]}}, "extraArgs/0", id="the chart's own argument"),
+        pytest.param(
+            {"extender": {"extraVolumes": [{"name": "policy", "emptyDir": {}}]}}, "extraVolumes/0", id="its own volume"
+        ),
+        pytest.param({"scheduler": {"image": {"tag": "latest"}}}, "does not match pattern", id="tag without a version"),
+        pytest.param({"replicas": None}, "missing property 'replicas'", id="value taken away"),
     ],
 )
 def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm, values: Object, words: str) -> None:
@@ -74,6 +114,19 @@ def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm, values: Object, w
             id="several replicas that all act",
         ),
         pytest.param(
+            {"extender": {"extraEnv": [{"name": "DRA_EXTENDER_LOG__LEVEL", "value": "debug"}]}},
+            "put it into extender.settings",
+            id="setting in the environment",
+        ),
+        pytest.param(
+            {"serviceAccount": {"create": False}}, "name the account that exists", id="account that nobody names"
+        ),
+        pytest.param(
+            {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
+            "would be scraped twice",
+            id="two monitors",
+        ),
+        pytest.param(
             {"terminationGracePeriodSeconds": 25},
             "the pod would be killed before the extender has finished",
             id="no time to stop",
@@ -90,3 +143,80 @@ def test_a_scheduler_one_minor_version_below_the_cluster_is_accepted(helm: Helm)
 
 def test_extender_alone_without_network_policy_needs_no_addresses(helm: Helm) -> None:
     assert helm.template(values={"mode": "extenderOnly", "networkPolicy": {"enabled": False}})
+
+
+@pytest.mark.parametrize("version", ["1.35", "v1.35.0"])
+def test_an_unknown_patch_release_of_the_cluster_is_asked_for(helm: Helm, version: str) -> None:
+    """As Argo CD calls helm; v1.N.0 is also what helm assumes where nobody names a version."""
+    refused = Helm(helm.program, helm.home, version).refusal({})
+    assert "scheduler.image.tag is empty, and the cluster's patch release is not known" in refused
+    tagged: Object = {"scheduler": {"image": {"tag": "v1.35.4"}}}
+    assert Helm(helm.program, helm.home, version).template(values=tagged)
+    ahead: Object = {"scheduler": {"image": {"tag": "v1.36.0"}}}
+    assert "the minor version of its API server or the one below" in Helm(helm.program, helm.home, version).refusal(
+        ahead
+    )
+
+
+def test_extender_alone_needs_no_version_of_a_scheduler(helm: Helm) -> None:
+    values: Object = {"mode": "extenderOnly", "networkPolicy": {"enabled": False}}
+    assert Helm(helm.program, helm.home, "1.35").template(values=values)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"leader_election": {"duration_seconds": 10}},
+        {"leader_election": {"duration_seconds": 11}},
+        {"leader_election": {"renew_seconds": 3.9}},
+        {"leader_election": {"renew_seconds": 4}},
+        {"scheduling": {"watch_lag_seconds": 15.5}},
+        {"scheduling": {"watch_lag_seconds": 15}},
+        {"scheduling": {"shared_claim_wait_seconds": 44, "watch_lag_seconds": 2}},
+        {"server": {"body_limit_bytes": 33554433}},
+        {"server": {"body_limit_bytes": 33554432}},
+        {"server": {"body_limit_bytes": 16777216, "in_flight_bytes": 33554431}},
+    ],
+    ids=str,
+)
+def test_settings_that_contradict_each_other_are_refused_as_the_service_refuses_them(
+    helm: Helm, settings: Object
+) -> None:
+    done = helm.run("template", values={"extender": {"settings": settings}})
+    try:
+        Settings(**settings)
+    except ValidationError:
+        assert "execution error" in done.words
+        assert "extender.settings." in done.words
+    else:
+        assert done.code == 0, done.words
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"name": "a"},
+        {"name": "a", "counterSet": "x", "bindsToNode": True},
+        {"name": "a", "neighbours": {"within": "node"}, "physicalDevice": "'0'"},
+        {"name": "a", "bindingConditions": ["A"]},
+        {"name": "a", "bindingFailureConditions": ["A"], "bindsToNode": True},
+        {"name": "a", "bindsToNode": False},
+        {"name": "a", "compatibilityGroups": []},
+        {"name": "a", "bindsToNode": True},
+        {"name": "a", "counterSet": "x", "compatibilityGroups": ["g"]},
+    ],
+    ids=str,
+)
+def test_rules_of_the_policy_are_refused_where_the_service_refuses_them(
+    helm: Helm, rule: Object, tmp_path: Path
+) -> None:
+    policy: Object = {"rules": [rule]}
+    done = helm.run("template", values={"policy": policy})
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy))
+    try:
+        read_policy(file)
+    except InvalidPolicyError:
+        assert "at '/policy" in done.words
+    else:
+        assert done.code == 0, done.words

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.chart.conftest import kustomized_text
-from tests.chart.programs import CHART, Helm, Object, overlay, run
+from tests.chart.programs import CHART, OVERLAYS, Helm, Object, overlay, run
 from tests.chart.value_sets import VALUE_SETS
 from tests.support.chart.commented_values import read_values
 from tests.support.chart.kubernetes_types import all_releases
@@ -86,6 +86,12 @@ def test_the_overlay_of_a_release_is_valid_in_it(
     answers = judged(kubeconform, release, kustomized_text(binaries, overlay(release)), tmp_path)
     assert len(answers) > 10
     assert invalid(answers) == []
+
+
+def test_the_policy_for_cilium_is_valid(kubeconform: Path, tmp_path: Path) -> None:
+    text = (OVERLAYS.parent / "components" / "cilium" / "cilium-network-policy.yaml").read_text()
+    answers = judged(kubeconform, all_releases()[0], text, tmp_path)
+    assert [(kind, status) for kind, _, status, _ in answers] == [("CiliumNetworkPolicy", "statusValid")]
 
 
 def test_what_is_not_valid_is_found(kubeconform: Path, tmp_path: Path) -> None:

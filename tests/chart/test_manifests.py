@@ -1,5 +1,6 @@
 """Promises that every object and the pod keep, in the plain manifests and in each mode of the chart."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from tests.chart.programs import MANIFESTS, Object
+from tests.chart.conftest import kustomized
+from tests.chart.programs import MANIFESTS, Object, overlay
 from tests.chart.selecting import containers, of_kind, only, pod_spec, policy
 
 pytestmark = pytest.mark.chart
@@ -27,6 +29,19 @@ def test_every_manifest_file_is_part_of_the_kustomization() -> None:
     listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
     files = {path.name for path in MANIFESTS.glob("*.yaml")} - {"kustomization.yaml"}
     assert set(listed) == files
+
+
+def test_every_component_fits_an_overlay(binaries: Path, tmp_path: Path, kubernetes_version: str) -> None:
+    copied = shutil.copytree(MANIFESTS.parent, tmp_path / "deploy")
+    folder = copied / overlay(kubernetes_version).relative_to(MANIFESTS.parent)
+    plain = len(kustomized(binaries, folder))
+    for component in sorted(copied.glob("components/*")):
+        file = folder / "kustomization.yaml"
+        loaded = yaml.safe_load(file.read_text()) | {"components": [f"../../components/{component.name}"]}
+        file.write_text(yaml.safe_dump(loaded))
+        objects = kustomized(binaries, folder)
+        assert len(objects) > plain, component.name
+        assert {each["metadata"]["labels"].get("app.kubernetes.io/version") for each in objects} != {None}
 
 
 def test_every_object_has_the_recommended_labels(objects: list[Object]) -> None:

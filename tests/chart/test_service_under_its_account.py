@@ -2,18 +2,20 @@
 
 import asyncio
 import copy
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from tests.chart.programs import MANIFESTS, NAMESPACE, SCHEDULER_CONFIGURATION, Object, documents, overlay
+from tests.chart.programs import MANIFESTS, NAMESPACE, SCHEDULER_CONFIGURATION, Object, documents, overlay, run
 from tests.chart.selecting import containers
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.extender import SERVE, ExtenderProcess
 from tests.controlplane.resources import (
     DEVICE_CLASSES,
     EVENTS,
@@ -26,6 +28,9 @@ from tests.controlplane.resources import (
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 BOUND_SECONDS = 30.0
+NOBODY = 1000680000
+"""A user such as OpenShift chooses for a namespace: no account of the image has its number."""
+AS_NOBODY = ("unshare", "--user", f"--map-user={NOBODY}", "--map-group=0")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -39,12 +44,18 @@ async def extender(
         tmp_path_factory.mktemp("service"),
         cluster.service_account_kubeconfig(NAMESPACE, "dra-extender"),
         environment=environment(manifests),
+        command=(*(AS_NOBODY if may_be_nobody() else ()), *SERVE),
     )
     async with process:
         (configuration,) = documents(SCHEDULER_CONFIGURATION.read_text())
         await cluster.start_scheduler(here(configuration, process.url))
         yield process
         await cluster.stop_scheduler()
+
+
+def may_be_nobody() -> bool:
+    """Whether this machine lets a process have a user of its own."""
+    return shutil.which(AS_NOBODY[0]) is not None and run(*AS_NOBODY, "true").code == 0
 
 
 def environment(manifests: list[Object]) -> dict[str, str]:
@@ -137,3 +148,10 @@ async def test_nothing_was_forbidden(placed: ExtenderProcess) -> None:
     lines = (await asyncio.to_thread(placed.log.read_text)).splitlines()
     assert lines
     assert [line for line in lines if "forbidden" in line.lower()] == []
+
+
+@pytest.mark.skipif(not may_be_nobody(), reason="a process may not have a user of its own here")
+async def test_all_that_was_done_under_a_user_that_no_image_knows(placed: ExtenderProcess) -> None:
+    """As OpenShift runs it: what the tests above saw needs no account of a number that is known beforehand."""
+    inside, *_ = (await asyncio.to_thread(Path(f"/proc/{placed.pid}/uid_map").read_text)).split()
+    assert int(inside) == NOBODY

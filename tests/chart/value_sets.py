@@ -71,7 +71,11 @@ VALUE_SETS: Final[dict[str, Object]] = {
         "extender": {"resources": {"requests": {"cpu": 2, "memory": "2Gi"}, "limits": {"memory": "4Gi"}}},
         "scheduler": {"resources": {"requests": {"cpu": "0.5"}, "limits": {"cpu": None, "memory": 1e9}}},
     },
-    "no-resources": {"extender": {"resources": None}, "scheduler": {"resources": None}},
+    "names-like-numbers": {
+        "serviceAccount": {"name": "123"},
+        "scheduler": {"name": "1e3"},
+        "viewerRole": {"name": "0"},
+    },
     "container-context": {
         "extender": {"securityContext": {"runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}},
         "scheduler": {"securityContext": {"capabilities": {"drop": ["NET_RAW"]}}},

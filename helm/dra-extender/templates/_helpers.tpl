@@ -14,16 +14,16 @@
 {{- end -}}
 
 {{- define "dra-extender.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ .Chart.Name | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: extender
 {{- end -}}
 
 {{/* Labels of an object; takes (list $ component). */}}
 {{- define "dra-extender.labels" -}}
 {{- $ := index . 0 -}}
-app.kubernetes.io/name: {{ $.Chart.Name }}
-app.kubernetes.io/instance: {{ $.Release.Name }}
+app.kubernetes.io/name: {{ $.Chart.Name | quote }}
+app.kubernetes.io/instance: {{ $.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 app.kubernetes.io/part-of: dra-extender
 app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
@@ -64,6 +64,6 @@ the version where none is given, N being that of its own libraries; a vendor's s
 
 {{- define "dra-extender.subjects" -}}
 - kind: ServiceAccount
-  name: {{ include "dra-extender.serviceAccountName" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "dra-extender.serviceAccountName" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end -}}

@@ -7,7 +7,7 @@ The reason of each line is in docs/configuration-scheduler.md.
 {{- $url := index . 1 -}}
 percentageOfNodesToScore: 100
 profiles:
-  - schedulerName: {{ index . 2 }}
+  - schedulerName: {{ index . 2 | quote }}
     plugins:
       multiPoint:
         {{- with $.Values.scheduler.pluginWeights }}
@@ -49,6 +49,6 @@ clientConnection:
 leaderElection:
   leaderElect: true
   resourceName: {{ include "dra-extender.fullname" . }}-scheduler
-  resourceNamespace: {{ .Release.Namespace }}
+  resourceNamespace: {{ .Release.Namespace | quote }}
 {{ include "dra-extender.schedulerEssentials" (list . "http://127.0.0.1:8080" .Values.scheduler.name) }}
 {{- end -}}

@@ -62,6 +62,7 @@ _CUSTOM_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _PREFERRED: Final = ("io.k8s.api.core.v1", "io.k8s.api.apps.v1", "io.k8s.api.networking.v1")
 _DROPPED: Final = ("description", "format", "default")
+_PARTS: Final = ("anyOf", "oneOf", "allOf", "not")
 _EITHER: Final[Mapping[str, Any]] = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": {
         "type": ["string", "number"],
@@ -157,16 +158,24 @@ def collect_custom(documents: Iterable[Mapping[str, Any]]) -> KubernetesTypes:
     return KubernetesTypes(CUSTOM, kinds, definitions)
 
 
-def closed(schema: Any) -> Any:
-    """The schema without what says nothing to a validator; an object that names its properties has no others."""
+def closed(schema: Any, *, whole: bool = True) -> Any:
+    """The schema without what says nothing to a validator; an object that names its properties has no others.
+
+    `whole`: false below anyOf and its like, which say more of an object whose properties stand beside them.
+    """
     if isinstance(schema, list):
-        return [closed(each) for each in schema]
+        return [closed(each, whole=whole) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    kept: Schema = {name: closed(each) for name, each in schema.items() if not _says_nothing(name, each)}
+    kept: Schema = {
+        name: closed(each, whole=whole and name not in _PARTS)
+        for name, each in schema.items()
+        if not _says_nothing(name, each)
+    }
     if isinstance(properties := schema.get("properties"), dict):
-        kept["properties"] = {name: closed(each) for name, each in properties.items()}
-        kept["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        kept["properties"] = {name: closed(each, whole=whole) for name, each in properties.items()}
+        if whole:
+            kept["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
     return kept
 
 
