@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 BOUND_SECONDS = 30.0
 NOBODY = 1000680000
 """A user such as OpenShift chooses for a namespace: no account of the image has its number."""
-AS_NOBODY = ("unshare", "--user", f"--map-user={NOBODY}", "--map-group=0")
+AS_NOBODY = (shutil.which("unshare") or "", "--user", f"--map-user={NOBODY}", "--map-group=0")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -55,7 +55,7 @@ async def extender(
 
 def may_be_nobody() -> bool:
     """Whether this machine lets a process have a user of its own."""
-    return shutil.which(AS_NOBODY[0]) is not None and run(*AS_NOBODY, "true").code == 0
+    return bool(AS_NOBODY[0]) and run(*AS_NOBODY, "true").code == 0
 
 
 def environment(manifests: list[Object]) -> dict[str, str]:
