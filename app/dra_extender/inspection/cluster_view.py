@@ -11,7 +11,6 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.cel.runtime.budget import CALL_COST, Budget
 from dra_extender.inspection.extender_view import place_holds
 from dra_extender.inspection.holders import Holders
-from dra_extender.inspection.node_fit import NodeFit
 from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
 from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
 from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
@@ -20,6 +19,7 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
+from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.hold_report import HoldReport
@@ -127,7 +127,7 @@ class ClusterView:
         objects = self._objects
         if not {"nodes", "pods"} <= objects.by_kind.keys():
             return None
-        return NodeFit(objects.of("nodes"), objects.of("pods"), self.ledger.backing)
+        return read_node_fit(objects.of("nodes"), objects.of("pods"), self.ledger.backing)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as decisions read it."""

@@ -143,7 +143,7 @@ def cpu_of_a_pod_without_devices(made: MadeCluster) -> None:
     "  kube-scheduler reports: 1 Insufficient cpu, 1 node(s) had untolerated taint\n"
     "      {team: a}\n"
     "  1 node  Insufficient cpu\n"
-    "  1 node  node(s) had untolerated taint {team: a}\n"
+    "  1 node  node(s) had untolerated taint(s): team=a:NoSchedule\n"
     "  next  tolerate team=a:NoSchedule  ok on n2\n"
     "  next  ask for 4 of cpu  ok on n1\n"
 )

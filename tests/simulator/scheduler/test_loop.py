@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.simulator.scheduler.in_tree import aggregated
 from dra_extender.simulator.scheduler.loop import (
     NotAtRestError,
     Outcome,
@@ -17,7 +18,6 @@ from dra_extender.simulator.scheduler.loop import (
     SchedulingFailed,
     SchedulingLoop,
 )
-from dra_extender.simulator.scheduler.node_fit import aggregated
 
 from tests.support.simulator.things import Steady, claim, node, pod
 
@@ -139,6 +139,31 @@ async def test_in_tree_rules_come_first_and_every_reason_is_counted(bench: Bench
     )
     (condition,) = bench.pod("p")["status"]["conditions"]
     assert (condition["reason"], condition["message"]) == ("Unschedulable", outcome.message)
+
+
+async def test_taints_and_every_short_resource_are_reported_as_kube_scheduler_does(bench: Bench) -> None:
+    bench.add(node("tainted"), node("small", cpu="1", memory="1Mi"), node("bare"))
+    taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
+    bench.cluster.store.replace(
+        Key(StoredKind.NODE, "", "tainted"), lambda thing: thing.update(spec={"taints": [taint]})
+    )
+    bench.add(pod("p", requests={"cpu": "2", "memory": "10Mi"}))
+    bench.extender.filter = refuse("no")
+    (outcome, _) = await bench.rest()
+    assert isinstance(outcome, PodWaiting)
+    assert outcome.message == (
+        "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 no, 1 node(s) had untolerated taint(s)."
+    )
+    assert outcome.reasons["small"] == "Insufficient cpu, Insufficient memory"
+    assert bench.extender.calls[0][1]["NodeNames"] == ["bare"], "what a manifest does not say limits no pod"
+
+
+async def test_sidecars_take_room_beside_containers(bench: Bench) -> None:
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
+    bench.add(node("n1", cpu="3"))
+    bench.add(pod("one", requests={"cpu": "1"}, initContainers=[sidecar]), pod("two", requests={"cpu": "2"}))
+    await bench.rest()
+    assert (bench.node_of("one"), bench.node_of("two")) == ("n1", None)
 
 
 async def test_extended_resources_are_counted_where_nodes_list_them_and_left_to_the_extender_where_a_class_backs_them(

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.node_fit import NodeFit
-from dra_extender.inspection.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
+from dra_extender.nodefit.node_fit import NodeFit
+from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.runtime.caches import LruCache
 
 _MOST_KINDS: Final = 64
@@ -74,6 +74,6 @@ class CandidateNodes:
     def _judge(self, kind: _Kind, node: str) -> None:
         found = () if self._fit is None else self._fit.refusals(kind.needs, node)
         if found:
-            kind.refused[node] = found[0].text
+            kind.refused[node] = found[0].said
         else:
             kind.refused.pop(node, None)

@@ -8,12 +8,13 @@ import msgspec
 from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.node_fit import NodeFilter, NodeFit, NodeRefusal
-from dra_extender.inspection.pod_needs import PodNeeds, Toleration
 from dra_extender.inspection.why.cause import PodCause
 from dra_extender.inspection.why.changes import joined
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
 from dra_extender.model.pod import Pod
+from dra_extender.nodefit.node_facts import NodeFilter, NodeRefusal
+from dra_extender.nodefit.node_fit import NodeFit
+from dra_extender.nodefit.pod_needs import PodNeeds, Toleration
 
 _MOST_NAMED: Final = 3
 _MOST_STEPS: Final = 3
@@ -118,12 +119,13 @@ def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iter
             case NodeFilter.UNSCHEDULABLE:
                 texts.append(f"uncordon {node}")
                 cordoned = True
-            case NodeFilter.TAINTS if each.taint is not None:
-                texts.append(f"tolerate {taint_text(each.taint)}")
-                added = Toleration(
-                    key=each.taint.key, operator="Equal", value=each.taint.value, effect=each.taint.effect
-                )
-                changed = msgspec.structs.replace(changed, tolerations=(*changed.tolerations, added))
+            case NodeFilter.TAINTS:
+                texts.append(f"tolerate {', '.join(map(taint_text, each.taints))}")
+                added = [
+                    Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
+                    for taint in each.taints
+                ]
+                changed = msgspec.structs.replace(changed, tolerations=(*changed.tolerations, *added))
             case NodeFilter.AFFINITY:
                 texts.append("ask for no node selector and no node affinity")
                 changed = msgspec.structs.replace(changed, node_selector={}, affinity=None)

@@ -160,7 +160,7 @@ def _judged(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> tuple[Sequence
         if not refusals:
             usable.append(name)
         for each in refusals:
-            key = (each.filter.value, each.text)
+            key = (each.filter.value, each.said)
             counts[key] += 1
             if len(examples[key]) < EXAMPLES:
                 examples[key].append(name)

@@ -92,7 +92,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
 def _beside(view: ClusterView, pod: Pod, node: str) -> tuple[str, ...]:
     fit = view.node_fit
     needs = None if fit is None else fit.needs(pod.key)
-    return () if fit is None or needs is None else tuple(each.text for each in fit.refusals(needs, node))
+    return () if fit is None or needs is None else tuple(each.said for each in fit.refusals(needs, node))
 
 
 def _requests(view: ClusterView, demand: Demand, node: Node) -> tuple[RequestReport, ...]:

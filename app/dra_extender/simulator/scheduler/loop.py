@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.model.device_class import device_class_from
+from dra_extender.model.api_json import ModelError
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, WatchEventType
@@ -15,7 +15,7 @@ from dra_extender.simulator.controllers.claims import ClaimController
 from dra_extender.simulator.controllers.generated_claims import is_finished
 from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure, ExtenderTransport
 from dra_extender.simulator.scheduler.gang_queue import Unit, units, with_mates
-from dra_extender.simulator.scheduler.node_fit import aggregated, misfit
+from dra_extender.simulator.scheduler.in_tree import aggregated, judged
 
 STARTED: Final = "PodReadyToStartContainers"
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
@@ -231,7 +231,7 @@ class SchedulingLoop:
             return PodWaiting(key, wait)
         try:
             return await self._choose(pod)
-        except ExtenderFailure as failure:
+        except (ExtenderFailure, ModelError) as failure:
             return SchedulingFailed(key, str(failure))
 
     async def _bind(self, pod: Json, choice: Outcome) -> Outcome:
@@ -252,44 +252,28 @@ class SchedulingLoop:
         return choice
 
     async def _choose(self, pod: Json) -> PodBound | PodWaiting:
-        key, nodes = key_of(StoredKind.POD, pod), self._store.all(StoredKind.NODE)
-        reasons, fitting = self._in_tree(pod, nodes)
+        key = key_of(StoredKind.POD, pod)
+        fitting, reasons = judged(pod, self._store, classes_serve=self._cluster.keeps_extended_claims)
+        nodes, said = len(fitting) + len(reasons), [text for texts in reasons.values() for text in texts]
+        by_node = {name: ", ".join(texts) for name, texts in reasons.items()}
         nominated = part(pod, "status").get("nominatedNodeName")
         if nominated in fitting:
-            answer = await self._extender.filter(pod, [nominated])
+            answer = await self._extender.filter(pod, [str(nominated)])
             if answer.nodes:
-                return PodBound(key, nominated)
+                return PodBound(key, str(nominated))
         if fitting:
             answer = await self._extender.filter(pod, fitting)
             dropped = set(fitting) - set(answer.nodes)
-            reasons.update({name: reason for name, reason in answer.reasons.items() if name in dropped})
+            refused = {name: reason for name, reason in answer.reasons.items() if name in dropped}
+            by_node.update(refused)
+            said += refused.values()
             fitting = list(answer.nodes)
         if not fitting:
-            return PodWaiting(key, aggregated(len(nodes), reasons.values()), reasons)
+            return PodWaiting(key, aggregated(nodes, said), by_node)
         if len(fitting) == 1:
             return PodBound(key, fitting[0])
         scores = await self._extender.prioritize(pod, fitting)
         return PodBound(key, min(fitting, key=lambda name: (-scores[name], name)), scores)
-
-    def _in_tree(self, pod: Json, nodes: list[Json]) -> tuple[dict[str, str], list[str]]:
-        """Reasons of the nodes that do not fit already, and the names of the others."""
-        running: dict[str, list[Json]] = {}
-        for other in self._store.all(StoredKind.POD):
-            if not is_finished(other):
-                running.setdefault(other["spec"].get("nodeName") or "", []).append(other)
-        reasons: dict[str, str] = {}
-        backed = self._backed()
-        for node in nodes:
-            name = node["metadata"]["name"]
-            reason = misfit(pod, node, running.get(name, ()), backed)
-            if reason is not None:
-                reasons[name] = reason
-        return reasons, [node["metadata"]["name"] for node in nodes if node["metadata"]["name"] not in reasons]
-
-    def _backed(self) -> frozenset[str]:
-        """Extended resources that device classes back, in releases in which kube-scheduler knows of that."""
-        classes = self._store.all(StoredKind.CLASS) if self._cluster.keeps_extended_claims else ()
-        return frozenset(name for each in classes for name in device_class_from(each).extended_resources)
 
     def _start(self, key: Key) -> None:
         """Start the pod, as a kubelet with every gate does; the service may learn from the start and wake other pods."""

@@ -4,8 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.inspection.node_fit import NodeFilter, NodeFit, NodeRefusal
+from dra_extender.model.device import DeviceTaint
 from dra_extender.model.quantity import NANO
+from dra_extender.nodefit.node_facts import NodeFilter, NodeRefusal, fit_node_from, reported
+from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
+from dra_extender.nodefit.pod_needs import pod_needs_from, read_pod_needs
 
 from tests.controlplane.objects import node, pod
 
@@ -16,7 +19,7 @@ def fit(*objects: Json) -> NodeFit:
     by_kind = {
         kind: [msgspec.json.encode(each) for each in objects if each["kind"] == kind] for kind in ("Node", "Pod")
     }
-    return NodeFit(by_kind["Node"], by_kind["Pod"], {"example.com/gpu"})
+    return read_node_fit(by_kind["Node"], by_kind["Pod"], {"example.com/gpu"})
 
 
 def refusals(made: NodeFit, name: str = "ml/train", on: str = "n1", **more: Any) -> tuple[NodeRefusal, ...]:
@@ -64,29 +67,12 @@ def test_number_of_pods_is_limited_by_the_node() -> None:
     assert texts(fit(node("n1", pods=1), running("old"), pod("train", "ml"))) == ["Too many pods"]
 
 
-def test_sidecars_count_beside_containers_and_init_containers_by_their_largest() -> None:
-    def init(cpu: str, **fields: Any) -> Json:
-        return {"name": f"init-{cpu}", "resources": {"requests": {"cpu": cpu}}, **fields}
-
-    made = fit(
-        node("n1", cpu="4"),
-        pod("train", "ml", cpu="1", initContainers=[init("1", restartPolicy="Always"), init("3500m")]),
-    )
-    assert [(each.text, each.needed) for each in refusals(made)] == [("Insufficient cpu", 4_500_000_000)]
-
-
-def test_amounts_of_the_pod_as_a_whole_and_its_overhead_count() -> None:
-    made = fit(
-        node("n1", cpu="4"),
-        pod("train", "ml", cpu="1", resources={"requests": {"cpu": "4"}}, overhead={"cpu": "500m"}),
-    )
-    assert [each.needed for each in refusals(made)] == [4_500_000_000]
-
-
 def test_extended_resource_is_counted_where_the_node_lists_it_and_left_to_device_classes_elsewhere() -> None:
     wanted = pod("train", "ml", extended={"example.com/gpu": "2"})
     assert texts(fit(node("n1", extended={"example.com/gpu": "1"}), wanted)) == ["Insufficient example.com/gpu"]
     assert texts(fit(node("n1"), wanted)) == []
+    gone = node("n1", extended={"example.com/gpu": "0"})
+    assert texts(fit(gone, wanted)) == [], "a device plugin that is gone leaves a zero behind"
     other = pod("train", "ml", extended={"example.com/other": "1"})
     assert texts(fit(node("n1"), other)) == ["Insufficient example.com/other"]
 
@@ -94,10 +80,10 @@ def test_extended_resource_is_counted_where_the_node_lists_it_and_left_to_device
 @pytest.mark.parametrize(
     ("toleration", "said"),
     [
-        ({}, ["node(s) had untolerated taint {team: a}"]),
+        ({}, ["node(s) had untolerated taint(s)"]),
         (
             {"tolerations": [{"key": "team", "operator": "Equal", "value": "b"}]},
-            ["node(s) had untolerated taint {team: a}"],
+            ["node(s) had untolerated taint(s)"],
         ),
         ({"tolerations": [{"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}]}, []),
         ({"tolerations": [{"operator": "Exists"}]}, []),
@@ -115,6 +101,45 @@ def test_taint_that_only_prefers_other_nodes_keeps_no_pod_away() -> None:
     assert texts(fit(tainted, pod("train", "ml"))) == []
 
 
+def test_every_untolerated_taint_is_told_and_kube_scheduler_names_none() -> None:
+    tainted = node("n1")
+    tainted["spec"] = {
+        "taints": [
+            {"key": "team", "value": "a", "effect": "NoSchedule"},
+            {"key": "upkeep", "effect": "NoExecute"},
+            {"key": "old", "effect": "PreferNoSchedule"},
+        ]
+    }
+    (refusal,) = refusals(fit(tainted, pod("train", "ml")))
+    assert refusal.text == "node(s) had untolerated taint(s)"
+    assert refusal.said == "node(s) had untolerated taint(s): team=a:NoSchedule, upkeep:NoExecute"
+
+
+def test_taint_behind_that_of_a_cordoned_node_is_told_too() -> None:
+    cordoned = node("n1")
+    mark = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    cordoned["spec"] = {"unschedulable": True, "taints": [mark, {"key": "team", "value": "a", "effect": "NoSchedule"}]}
+    found = refusals(fit(cordoned, pod("train", "ml")))
+    assert [each.filter for each in found] == [NodeFilter.UNSCHEDULABLE, NodeFilter.TAINTS]
+    assert found[1].taints == (DeviceTaint(key="team", value="a", effect="NoSchedule"),)
+
+
+def test_pod_that_tolerates_the_mark_of_cordoned_nodes_may_go_there() -> None:
+    cordoned = node("n1")
+    cordoned["spec"] = {"unschedulable": True}
+    tolerant = pod("train", "ml", tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
+    assert texts(fit(cordoned, tolerant)) == []
+
+
+def test_no_filter_is_asked_after_the_first_that_rejects_and_that_one_names_all_resources() -> None:
+    tainted = node("n1", cpu="1", memory="1Gi", pods=0)
+    wanted = pod("train", "ml", extended={"cpu": "2", "memory": "2Gi"})
+    assert reported(refusals(fit(tainted, wanted))) == ("Too many pods", "Insufficient cpu", "Insufficient memory")
+    tainted["spec"] = {"taints": [{"key": "team", "effect": "NoSchedule"}]}
+    assert reported(refusals(fit(tainted, wanted))) == ("node(s) had untolerated taint(s)",)
+    assert reported(()) == ()
+
+
 def test_cordoned_node_is_named_once_and_not_by_the_taint_that_marks_it() -> None:
     cordoned = node("n1")
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -130,6 +155,8 @@ def test_cordoned_node_is_named_once_and_not_by_the_taint_that_marks_it() -> Non
         ({"affinity": [{"key": "zone", "operator": "In", "values": ["b", "c"]}]}, False),
         ({"affinity": [{"key": "zone", "operator": "Exists"}]}, True),
         ({"affinity": [{"key": "zone", "operator": "Nonsense"}]}, False),
+        ({"affinity": [{"key": "zone", "operator": "Gt", "values": ["1"]}]}, False),
+        ({"affinity": []}, False),
     ],
 )
 def test_node_selector_and_required_affinity_decide_by_labels(fields: Json, *, fits: bool) -> None:
@@ -140,8 +167,44 @@ def test_node_selector_and_required_affinity_decide_by_labels(fields: Json, *, f
     assert texts(made) == ([] if fits else ["node(s) didn't match Pod's node affinity/selector"])
 
 
+def test_malformed_term_leaves_the_other_terms_in_force() -> None:
+    """As LazyErrorNodeSelector of component-helpers, which kube-scheduler asks."""
+    terms = [
+        {"matchExpressions": [{"key": "zone", "operator": "Nonsense"}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    assert texts(fit(node("n1"), pod("train", "ml", affinity={"nodeAffinity": required}))) == []
+
+
+def test_node_without_allocatable_takes_no_pod_unless_the_caller_says_what_it_has() -> None:
+    bare = {"kind": "Node", "metadata": {"name": "n1"}}
+    wanted = pod("train", "ml", cpu="1", extended={"example.com/other": "1"})
+    assert texts(fit(bare, wanted)) == ["Too many pods", "Insufficient cpu", "Insufficient example.com/other"]
+    unlisted = {"cpu": 2 * NANO, "pods": NANO}
+    made = NodeFit([fit_node_from(bare, unlisted)], [pod_needs_from(wanted)])
+    assert texts(made) == ["Insufficient example.com/other"]
+
+
+def test_pod_that_is_there_again_takes_what_it_needs_once() -> None:
+    made = fit(node("n1", cpu="4"), running("old", cpu="3"), pod("train", "ml", cpu="2"))
+    again = running("old", cpu="2")
+    for _ in range(2):
+        made.add(read_pod_needs(msgspec.json.encode(again)))
+    assert texts(made) == []
+    again["status"] = {"phase": "Failed"}
+    made.add(pod_needs_from(again))
+    assert texts(fit(node("n1", pods=1), again, pod("train", "ml"))) == []
+
+
+def test_amounts_are_compared_in_the_units_that_kube_scheduler_rounds_up_to() -> None:
+    old = running("old", extended={"cpu": "999500u", "memory": "8500m"})
+    made = fit(node("n1", cpu="1", memory="10"), old, pod("train", "ml", extended={"cpu": "1m", "memory": "1500m"}))
+    assert texts(made) == ["Insufficient cpu", "Insufficient memory"]
+
+
 def test_objects_that_cannot_be_read_count_as_absent() -> None:
-    made = NodeFit(
+    made = read_node_fit(
         [b"{}", b"no json", msgspec.json.encode(node("n1"))], [b"[]", msgspec.json.encode(pod("train", "ml"))]
     )
     assert texts(made) == []

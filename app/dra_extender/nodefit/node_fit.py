@@ -1,0 +1,88 @@
+"""The nodes of one cluster with the pods on them, and on which of them a further pod may go."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.quantity import NANO
+from dra_extender.nodefit.node_facts import FitNode, NodeFilter, NodeRefusal, read_fit_node
+from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
+from dra_extender.nodefit.pod_requests import PODS
+
+T = TypeVar("T")
+
+_UNKNOWN = (NodeRefusal(filter=NodeFilter.AFFINITY, text="node is not known"),)
+
+
+class NodeFit:
+    """Judges the nodes of one cluster."""
+
+    def __init__(
+        self, nodes: Iterable[FitNode], pods: Iterable[PodNeeds], served: Container[str] = frozenset()
+    ) -> None:
+        """`served`: extended resources that device classes serve on nodes that have none of them."""
+        self._served = served
+        self._nodes = {each.name: each for each in nodes}
+        self._amounts: dict[str, Counter[str]] = {}
+        self._by_pod: dict[str, PodNeeds] = {}
+        self._running: dict[str, dict[str, None]] = {}
+        for each in pods:
+            self.add(each)
+
+    def needs(self, pod: str) -> PodNeeds | None:
+        """What the pod (`namespace/name`) needs; None if it is not known."""
+        return self._by_pod.get(pod)
+
+    def refusals(self, needs: PodNeeds, node: str, released: Collection[str] = ()) -> tuple[NodeRefusal, ...]:
+        """Why the pod may not go to this node, in the order of kube-scheduler's filters; empty if it may.
+
+        The pods `released` (`namespace/name`) count as gone.
+        """
+        found = self._nodes.get(node)
+        if found is None:
+            return _UNKNOWN
+        return tuple(found.refusals(needs, self._taken(node, released), self._served))
+
+    def running_on(self, node: str) -> Sequence[PodNeeds]:
+        """What each pod that has this node, and has not ended, needs."""
+        return [self._by_pod[key] for key in self._running.get(node, ())]
+
+    def add(self, needs: PodNeeds) -> None:
+        """A pod is there, in the place of an earlier one of its name; one that has a node takes what it needs there."""
+        before = self._by_pod.get(needs.key)
+        if before is not None and before.node:
+            self._running[before.node].pop(before.key, None)
+            self._amounts[before.node].subtract(_takes(before))
+        self._by_pod[needs.key] = needs
+        if needs.node:
+            self._amounts.setdefault(needs.node, Counter()).update(_takes(needs))
+            running = self._running.setdefault(needs.node, {})
+            running.update({} if needs.ended else {needs.key: None})
+
+    def _taken(self, node: str, released: Collection[str]) -> Mapping[str, int]:
+        taken = self._amounts.get(node) or Counter()
+        gone = [each for key in set(released) if (each := self._by_pod.get(key)) is not None and each.node == node]
+        if not gone:
+            return taken
+        left = Counter(taken)
+        for each in gone:
+            left.subtract(_takes(each))
+        return left
+
+
+def read_node_fit(nodes: Iterable[bytes], pods: Iterable[bytes], served: Container[str] = frozenset()) -> NodeFit:
+    """As NodeFit, from API JSON; objects that cannot be read count as absent."""
+    return NodeFit(_readable(read_fit_node, nodes), _readable(read_pod_needs, pods), served)
+
+
+def _readable(read: Callable[[bytes], T], objects: Iterable[bytes]) -> Iterator[T]:
+    for data in objects:
+        with suppress(ModelError):
+            yield read(data)
+
+
+def _takes(needs: PodNeeds) -> Mapping[str, int]:
+    """A pod that has ended takes nothing, not even a place."""
+    return {} if needs.ended else {**needs.amounts, PODS: NANO}

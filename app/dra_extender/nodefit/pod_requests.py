@@ -1,0 +1,131 @@
+"""What a pod asks of its node's resources, as kube-scheduler adds it up (component-helpers `resource.PodRequests`).
+
+Amounts are nano-units.  Requests that are left out are those that the API server would fill in: objects from a file need not have
+been there.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dra_extender.model.api_json import Value
+from dra_extender.model.pod import is_extended
+from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+_MILLI: Final = NANO // 1_000
+_HUGE_PAGES: Final = "hugepages-"
+_VOLUMES: Final = "attachable-volumes-"
+_NATIVE_MARK: Final = "kubernetes.io/"
+
+Amounts = dict[str, str | int | float]
+
+
+class Resources(Value, frozen=True):
+    """`resources` of a container, or of a pod as a whole."""
+
+    requests: Amounts | None = None
+    limits: Amounts | None = None
+
+
+class Container(Value, frozen=True):
+    """What of a container its requests depend on."""
+
+    restart_policy: str | None = None
+    resources: Resources | None = None
+
+
+def pod_requests(
+    containers: Iterable[Container],
+    init_containers: Iterable[Container],
+    whole: Resources | None,
+    overhead: Amounts | None,
+) -> Mapping[str, int]:
+    """The requests of the pod by resource, those of NodeResourcesFit alone; amounts that are no quantities count as nothing.
+
+    `whole`: what the pod asks for in the place of its containers (KEP-2837).
+    """
+    found = _of_containers(containers, init_containers)
+    found |= _of_whole(whole, found)
+    for name, amount in _parsed(overhead).items():
+        found[name] = found.get(name, 0) + amount
+    return in_units({name: amount for name, amount in found.items() if name != PODS})
+
+
+def in_units(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    """The resources that NodeResourcesFit knows, CPU rounded up to thousandths, others to one (`framework.Resource`)."""
+    return {
+        name: -(-amount // unit) * unit
+        for name, amount in amounts.items()
+        if _is_known(name)
+        for unit in (_MILLI if name == CPU else NANO,)
+    }
+
+
+def read_amounts(listed: Mapping[str, str | float] | None) -> dict[str, int]:
+    """Quantities by resource, in whole units; those that cannot be read are left out."""
+    return dict(in_units(_parsed(listed)))
+
+
+def _of_containers(containers: Iterable[Container], init_containers: Iterable[Container]) -> dict[str, int]:
+    """All containers and sidecars together, or where that is more, an init container with the sidecars before it (KEP-753)."""
+    total: Counter[str] = Counter()
+    for each in containers:
+        total.update(_amounts(each.resources))
+    sidecars: Counter[str] = Counter()
+    largest: dict[str, int] = {}
+    for each in init_containers:
+        own = Counter(_amounts(each.resources))
+        if each.restart_policy == "Always":
+            total.update(own)
+            sidecars.update(own)
+            own = sidecars
+        else:
+            own.update(sidecars)
+        for name, amount in own.items():
+            largest[name] = max(amount, largest.get(name, 0))
+    return {name: max(total[name], largest.get(name, 0)) for name in {*total, *largest}}
+
+
+def _of_whole(whole: Resources | None, of_containers: Mapping[str, int]) -> dict[str, int]:
+    """CPU, memory and huge pages of the pod as a whole.
+
+    A limit without a request is a request only where no container asks for the resource; for huge pages, which are never
+    overcommitted, in any case.
+    """
+    if whole is None:
+        return {}
+    requests, limits = _parsed(whole.requests), _parsed(whole.limits)
+    defaults = {
+        name: amount for name, amount in limits.items() if name.startswith(_HUGE_PAGES) or name not in of_containers
+    }
+    return {
+        name: amount
+        for name, amount in {**defaults, **requests}.items()
+        if name in (CPU, MEMORY) or name.startswith(_HUGE_PAGES)
+    }
+
+
+def _amounts(resources: Resources | None) -> dict[str, int]:
+    """What is requested; a limit without a request is a request, as the API server has it."""
+    return {} if resources is None else {**_parsed(resources.limits), **_parsed(resources.requests)}
+
+
+def _is_known(name: str) -> bool:
+    """Whether `framework.Resource` has a place for it; others, such as `storage`, are counted nowhere."""
+    if name in (CPU, MEMORY, EPHEMERAL_STORAGE, PODS):
+        return True
+    return name.startswith((_HUGE_PAGES, _VOLUMES)) or _NATIVE_MARK in name or is_extended(name)
+
+
+def _parsed(amounts: Mapping[str, str | float] | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, text in (amounts or {}).items():
+        try:
+            found[name] = parse_quantity(str(text))
+        except QuantityError:
+            continue
+    return found
