@@ -192,8 +192,10 @@ def test_pod_that_is_there_again_takes_what_it_needs_once() -> None:
     for _ in range(2):
         made.add(read_pod_needs(msgspec.json.encode(again)))
     assert texts(made) == []
+    assert [each.key for each in made.running_on("n1")] == ["ml/old"]
     again["status"] = {"phase": "Failed"}
     made.add(pod_needs_from(again))
+    assert made.running_on("n1") == []
     assert texts(fit(node("n1", pods=1), again, pod("train", "ml"))) == []
 
 
