@@ -7,22 +7,26 @@ from pathlib import Path
 import pytest
 
 from tests.chart.programs import MANIFESTS, Helm, KubeScheduler, Object, documents, overlay, run
-from tests.controlplane.build import CONTROL_PLANE, HELM, KUBECONFORM, BuildError, ensure, pinned
+from tests.controlplane.build import CONTROL_PLANE, HELM, KUBECONFORM, PROMTOOL, BuildError, ensure, pinned
 
-BUILT = pytest.StashKey[Path | BuildError]()
+BUILT = pytest.StashKey[dict[str, Path | BuildError]]()
+_LONG_BUILDS = {"helm": HELM, "promtool": PROMTOOL}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Builds helm before the first test: a first build takes minutes, and the time limit is for tests."""
+    """Builds what takes minutes the first time before the first test: the time limit is for tests."""
+    built = session.stash[BUILT] = {}
     if session.config.option.collectonly:
         return
-    if any("helm" in getattr(item, "fixturenames", ()) for item in session.items):
-        capture = session.config.pluginmanager.getplugin("capturemanager")
-        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
-            try:
-                session.stash[BUILT] = ensure(HELM)
-            except BuildError as error:
-                session.stash[BUILT] = error
+    wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    for name, target in _LONG_BUILDS.items():
+        if name in wanted:
+            capture = session.config.pluginmanager.getplugin("capturemanager")
+            with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+                try:
+                    built[name] = ensure(target)
+                except BuildError as error:
+                    built[name] = error
 
 
 @pytest.fixture(scope="session")
@@ -34,10 +38,20 @@ def kubernetes_version() -> str:
 @pytest.fixture(scope="session")
 def helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kubernetes_version: str) -> Helm:
     """helm; fails with the builder's sentence if it cannot be built."""
-    built = request.session.stash[BUILT]
-    if isinstance(built, BuildError):
-        pytest.fail(str(built), pytrace=False)
-    return Helm(built / "helm", tmp_path_factory.mktemp("helm"), kubernetes_version)
+    return Helm(_built(request, "helm"), tmp_path_factory.mktemp("helm"), kubernetes_version)
+
+
+@pytest.fixture(scope="session")
+def promtool(request: pytest.FixtureRequest) -> Path:
+    """The program promtool; fails with the builder's sentence if it cannot be built."""
+    return _built(request, "promtool")
+
+
+def _built(request: pytest.FixtureRequest, name: str) -> Path:
+    folder = request.session.stash[BUILT][name]
+    if isinstance(folder, BuildError):
+        pytest.fail(str(folder), pytrace=False)
+    return folder / name
 
 
 @pytest.fixture(scope="session")

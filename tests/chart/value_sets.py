@@ -30,6 +30,27 @@ VALUE_SETS: Final[dict[str, Object]] = {
     "outside-no-network-policy": {"mode": "extenderOnly", "networkPolicy": {"enabled": False}},
     "outside-monitors": OUTSIDE | {"podMonitor": {"enabled": True, "schedulerTokenSecret": {"name": "unused"}}},
     "outside-settings": OUTSIDE | {"extender": {"settings": {"leader_election": {"duration_seconds": 30}}}},
+    "alerts": {
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}, "alertLabels": {"team": "gpu"}}
+    },
+    "alerts-changed": {
+        "prometheusRule": {
+            "enabled": True,
+            "selector": 'job="dra-extender"',
+            "disabled": ["DRAExtenderPodsWaitLong"],
+            "overrides": {"DRAExtenderFilterSlow": {"severity": "critical", "for": "1h30m"}},
+            "runbookURL": "https://runbooks.example.com/",
+            "thresholds": {
+                "watchAgeSeconds": 300,
+                "reclaimFailures": 0,
+                "backgroundFailures": 5,
+                "podWaitSeconds": 86400,
+                "filterSeconds": 0.1,
+                "searchRefusals": 100,
+                "certificateSeconds": 2592000,
+            },
+        }
+    },
     "one-replica": {"replicas": 1},
     "many-replicas": {"replicas": 5, "podLabels": {"team": "gpu"}, "podAnnotations": {"note": "true"}},
     "short-binding": {"bindingTimeoutSeconds": 1},

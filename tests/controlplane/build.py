@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the real control plane, helm, kubeconform, actionlint and the parity oracle from pinned Go modules into a cache folder.
+"""Builds the control plane, helm, kubeconform, promtool, actionlint and the parity oracle from pinned Go modules into a cache.
 
 Needs nothing beside the standard library, so that it runs before any environment exists. The go.mod files here are the only
 place where versions are pinned; what is stamped into the programs is read from there.
@@ -41,12 +41,16 @@ class BuildError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """One Go module: its folder, and the programs to build as {file name: package}, of its `tool` lines or its own."""
+    """One Go module: its folder, and the programs to build as {file name: package}, of its `tool` lines or its own.
+
+    `tags` are build tags, which leave out what no test needs.
+    """
 
     name: str
     module: Path
     programs: Mapping[str, str]
     ldflags: Callable[[str], str]
+    tags: str = ""
 
 
 def _kubernetes_ldflags(go_mod: str) -> str:
@@ -88,10 +92,23 @@ KUBECONFORM = Target(
     programs={"kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform"},
     ldflags=lambda _: "-s -w",
 )
+PROMTOOL = Target(
+    name="promtool",
+    module=HERE / "prometheus",
+    programs={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
+    ldflags=lambda _: "-s -w",
+    # Without the discovery of targets in clouds, which is most of the program.
+    tags="remove_all_sd",
+)
+PROMETHEUS = dataclasses.replace(
+    PROMTOOL, name="prometheus", programs={"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"}
+)
 ORACLE = Target(
     name="oracle", module=HERE.parent / "parity" / "oracle", programs={"oracle": "."}, ldflags=lambda _: "-s -w"
 )
-TARGETS = {target.name: target for target in (CONTROL_PLANE, HELM, KUBECONFORM, ACTIONLINT, ORACLE)}
+FOR_TESTS = (CONTROL_PLANE, HELM, KUBECONFORM, PROMTOOL, ACTIONLINT, ORACLE)
+"""What `make test` needs; Prometheus itself is for `make observe` alone."""
+TARGETS = {target.name: target for target in (*FOR_TESTS, PROMETHEUS)}
 
 
 def pinned(go_mod: str, module: str) -> str:
@@ -115,6 +132,7 @@ def programs_folder(target: Target) -> Path:
     """Where a target's programs lie once built: the name changes with any pin, checksum, link flag or source of its own."""
     go_mod, go_sum = _module_texts(target)
     settings = repr((sorted(GO_SETTINGS.items()), target.ldflags(go_mod), sorted(target.programs.items())))
+    settings += target.tags
     sources = "".join(f"\0{path.name}\0{path.read_text()}" for path in sorted(target.module.glob("*.go")))
     digest = hashlib.sha256(f"{go_mod}\0{go_sum}\0{settings}{sources}".encode()).hexdigest()
     return cache_folder() / "bin" / f"{target.name}-{digest[:16]}"
@@ -156,7 +174,17 @@ def _build(target: Target, folder: Path) -> None:
     ldflags = target.ldflags((target.module / "go.mod").read_text())
     for program, package in target.programs.items():
         _say(f"building {program} ({package})")
-        command = [str(go), "build", "-ldflags", ldflags, "-o", str(unfinished / program), package]
+        command = [
+            str(go),
+            "build",
+            "-tags",
+            target.tags,
+            "-ldflags",
+            ldflags,
+            "-o",
+            str(unfinished / program),
+            package,
+        ]
         _run(command, f"building {program}", BUILD_SECONDS, cwd=target.module, settings=GO_SETTINGS)
     unfinished.rename(folder)
 
@@ -281,7 +309,7 @@ def _say(text: str) -> None:
 def main() -> int:
     """Command line; the exit code is 0 when every program asked for is there."""
     parser = argparse.ArgumentParser(
-        description="Build etcd, kube-*, kubectl, helm, kubeconform, actionlint and the parity oracle into a cache folder."
+        description="Build the control plane, helm, kubeconform, promtool, actionlint and the parity oracle into a cache folder."
     )
     parser.add_argument("--only", choices=sorted(TARGETS), help="build this part alone")
     parser.add_argument(
@@ -289,7 +317,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     try:
-        for target in [TARGETS[arguments.only]] if arguments.only else TARGETS.values():
+        for target in [TARGETS[arguments.only]] if arguments.only else FOR_TESTS:
             folder = ensure(target)
             _say(f"{target.name}: {', '.join(target.programs)} in {folder}")
             if arguments.print_dir:
