@@ -1,7 +1,7 @@
 """How many modules a filter call runs through until its response: a reader who follows it opens all of them.
 
-What follows the response (deferred holds, prefetch) is another flow and is not traced; see `tests/support/call_walks.py`.  Modules of
-`telemetry` are in the table and do not count: a metric that is recorded leads nowhere.
+What follows the response (deferred holds, prefetch) is another flow and is not traced; see `tests/support/call_walks.py`.
+Modules of `telemetry` are in the table and do not count: a metric that is recorded leads nowhere.
 """
 
 import re
