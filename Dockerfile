@@ -37,7 +37,7 @@ RUN ["python", "-m", "pip", "uninstall", "--yes", "pip"]
 COPY --from=build /opt/dra-extender /opt/dra-extender
 USER 65532:65532
 WORKDIR /
-EXPOSE 8080
+EXPOSE 8080 8081
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/opt/dra-extender/bin/dra-extender"]
 CMD ["serve"]

@@ -4,7 +4,8 @@ import json
 
 import httpx
 import pytest
-from dra_extender.api.debug import BURST, DECISIONS, HOLDS, add_debug, is_loopback
+from dra_extender.api.debug import BURST, DECISIONS, HOLDS, add_debug
+from dra_extender.config.listener_settings import is_loopback
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport

@@ -14,6 +14,16 @@ def only(objects: Iterable[Object], kind: str) -> Object:
     return found
 
 
+def of_extender(objects: Iterable[Object], kind: str) -> Object:
+    """The one object of a kind that belongs to the extender itself, and not to what makes its certificates."""
+    return only([each for each in objects if component(each) == "extender"], kind)
+
+
+def component(each: Object) -> str:
+    """What the object is part of, by its label."""
+    return str(each["metadata"].get("labels", {}).get("app.kubernetes.io/component", ""))
+
+
 def policy(objects: Iterable[Object], about: str) -> Object:
     """The ValidatingAdmissionPolicy whose name ends with this; its binding denies what it refuses."""
     (found,) = [

@@ -8,7 +8,7 @@ import yaml
 from dra_extender.config.policy_file import read_policy
 
 from tests.chart.programs import NAMESPACE, Helm, Object, documents
-from tests.chart.selecting import containers, of_kind, only, pod_spec, policy
+from tests.chart.selecting import containers, of_extender, of_kind, only, pod_spec, policy
 
 pytestmark = pytest.mark.chart
 
@@ -20,10 +20,10 @@ def test_extender_alone_brings_nothing_of_a_second_scheduler(rendered: Rendered)
     assert list(containers(objects)) == ["extender"]
     assert "restartPolicy" not in containers(objects)["extender"]
     assert of_kind(objects, "ConfigMap") == []
-    assert [each["name"] for each in pod_spec(objects)["volumes"]] == ["policy"]
+    assert [each["name"] for each in pod_spec(objects)["volumes"]] == ["policy", "tls"]
     named = [each["metadata"]["name"] for each in objects]
     assert [name for name in named if "scheduler" in name] == []
-    assert "scheduler" not in str(of_kind(objects, "Role"))
+    assert "scheduler" not in str(of_extender(objects, "Role"))
 
 
 def test_extender_alone_is_called_at_a_service_that_its_leader_may_point_at_itself(rendered: Rendered) -> None:
@@ -34,7 +34,7 @@ def test_extender_alone_is_called_at_a_service_that_its_leader_may_point_at_itse
     assert environment["DRA_EXTENDER_LEADER_ELECTION__SERVICE"]["value"] == service["metadata"]["name"]
     address = environment["DRA_EXTENDER_LEADER_ELECTION__ADDRESS"]["valueFrom"]
     assert address == {"fieldRef": {"fieldPath": "status.podIP"}}
-    rules = [each for each in only(objects, "Role")["rules"] if each["resources"] == ["endpointslices"]]
+    rules = [each for each in of_extender(objects, "Role")["rules"] if each["resources"] == ["endpointslices"]]
     assert [(each.get("resourceNames"), each["verbs"]) for each in rules] == [
         (None, ["create"]),
         ([service["metadata"]["name"]], ["patch"]),
@@ -54,8 +54,10 @@ def test_beside_a_second_scheduler_the_extender_leads_where_that_scheduler_leads
 
 
 def test_network_policy_lets_the_scheduler_in_where_it_calls_from_outside(rendered: Rendered) -> None:
-    (rule,) = only(rendered("extenderOnly"), "NetworkPolicy")["spec"]["ingress"]
-    assert {"ipBlock": {"cidr": "192.0.2.7/32"}} in rule["from"]
+    metrics, verbs = only(rendered("extenderOnly"), "NetworkPolicy")["spec"]["ingress"]
+    assert verbs["from"] == [{"ipBlock": {"cidr": "192.0.2.7/32"}}]
+    assert [each["port"] for each in verbs["ports"]] == ["verbs"]
+    assert [each["port"] for each in metrics["ports"]] == ["http"]
 
 
 def test_network_policy_without_peers_lets_nobody_in(helm: Helm) -> None:

@@ -13,7 +13,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.chart.conftest import kustomized
 from tests.chart.programs import MANIFESTS, Object, overlay
-from tests.chart.selecting import containers, of_kind, only, pod_spec, policy
+from tests.chart.selecting import containers, of_extender, of_kind, only, pod_spec, policy
 
 pytestmark = pytest.mark.chart
 
@@ -101,7 +101,7 @@ def test_every_replica_takes_part_in_the_election_of_a_lease_that_it_may_write(o
     assert environment["DRA_EXTENDER_LEADER_ELECTION__ENABLED"]["value"] == "true"
     (named,) = [
         each
-        for each in only(objects, "Role")["rules"]
+        for each in of_extender(objects, "Role")["rules"]
         if lease in each.get("resourceNames", ()) and each["resources"] == ["leases"]
     ]
     assert {"get", "update"} <= set(named["verbs"])

@@ -105,6 +105,7 @@ def test_snippet_in_the_notes_is_what_the_shipped_document_says(
         {
             "mode": "extenderOnly",
             "service": {"clusterIP": "10.0.0.77"},
+            "certificates": {"source": "none"},
             "networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]},
         }
     )

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from dra_extender.config.listener_settings import is_loopback
 from dra_extender.config.scheduling_settings import bind_http_seconds
 from dra_extender.config.settings import Settings, load_settings
 from dra_extender.kubescheduler.validate import check, limits_of
@@ -28,7 +29,8 @@ def test_manifests_set_what_ports_probes_and_timeouts_rely_on(
     settings = settings_in(manifests, monkeypatch)
     extender = containers(manifests)["extender"]
     (port,) = extender["ports"]
-    assert settings.server.port == port["containerPort"] == only(manifests, "Service")["spec"]["ports"][0]["port"]
+    assert settings.probes.port == port["containerPort"] == only(manifests, "Service")["spec"]["ports"][0]["port"]
+    assert is_loopback(settings.server.host)
     (configuration,) = documents(only(manifests, "ConfigMap")["data"]["kube-scheduler.yaml"])
     first, second = configuration["extenders"]
     assert first["urlPrefix"] == second["urlPrefix"] == f"http://127.0.0.1:{settings.server.port}"

@@ -73,7 +73,7 @@ def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytes
     file.write_text("server: {host: file, port: 1, body_limit_bytes: 4096}\nlog:\nfeatures: {device_taints: false}\n")
     monkeypatch.setenv("DRA_EXTENDER_SERVER__PORT", "2")
     monkeypatch.setenv("DRA_EXTENDER_SERVER__HOST", "environment")
-    settings = load_settings(file, {"server": {"host": "flag"}})
+    settings = load_settings(file, {"server": {"host": "flag", "plain_http": True}})
     server = settings.server
     assert (server.host, server.port, server.body_limit_bytes) == ("flag", 2, 4096)
     assert not settings.features.device_taints
@@ -131,7 +131,7 @@ def test_all_bad_settings_are_named_at_once() -> None:
         ("- 1", "expected a mapping of groups"),
         (
             "sever: {}",
-            "there is no group 'sever'; the groups are server, cluster, leader_election, scheduling, features, audit,",
+            "there is no group 'sever'; the groups are server, probes, tls, cluster, leader_election, scheduling, features, audit,",
         ),
         ("1: {}", "there is no group '1'"),
         ("server: 7", "setting server (settings file "),

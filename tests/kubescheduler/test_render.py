@@ -11,7 +11,7 @@ from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 from dra_extender.kubescheduler.render import SchedulerSetup, render
-from dra_extender.kubescheduler.validate import ServiceLimits, check, read_document
+from dra_extender.kubescheduler.validate import ServiceLimits, check, limits_of, read_document
 from dra_extender.service.wiring import serve
 from hypothesis import given
 from hypothesis import strategies as st
@@ -242,3 +242,40 @@ def test_waits_of_a_bind_that_would_outlast_its_margin_are_refused(monkeypatch: 
         match=r"setting scheduling .*may be 45 s together, not 50: bind's httpTimeout is 60 s longer",
     ):
         load_settings()
+
+
+def over_tls(document: dict[str, Any], **trust: Any) -> None:
+    for each in document["extenders"]:
+        each.update(urlPrefix="https://extender.example.com", enableHTTPS=True, tlsConfig=dict(trust))
+
+
+def test_a_service_that_wants_certificates_of_its_callers_is_called_with_one() -> None:
+    limits = ServiceLimits(client_certificate=True)
+    assert "extenders[0].urlPrefix: expected https, got http://127.0.0.1:8080" in said(lambda _: None, limits)[0]
+    without = said(lambda document: over_tls(document, caFile="/ca.crt"), limits)
+    assert "extenders[0].tlsConfig: expected certFile or certData" in without[0]
+    assert "extenders[0].tlsConfig: expected keyFile or keyData" in without[1]
+    assert said(lambda document: over_tls(document, caFile="/ca", certFile="/c", keyFile="/k"), limits) == []
+    setup = SchedulerSetup("https://extender.ns.svc", authority="/ca", client_certificate=("/c", "/k"))
+    assert check(render(setup), limits) == []
+
+
+def test_a_scheduler_that_would_believe_any_certificate_is_refused() -> None:
+    insecure = said(lambda document: over_tls(document, insecure=True))
+    assert "extenders[0].tlsConfig.insecure: expected false" in insecure[0]
+    assert "expected caFile or caData: without them" in said(over_tls)[0]
+
+    def without_scheme(document: dict[str, Any]) -> None:
+        for each in document["extenders"]:
+            each["enableHTTPS"] = True
+
+    assert any("expected caFile or caData" in each for each in said(without_scheme))
+
+
+def test_the_settings_say_whether_callers_need_a_certificate() -> None:
+    flags: dict[str, dict[str, Any]] = {
+        "tls": {"cert_file": "/c", "private_key_file": "/k", "client_ca_file": "/ca"},
+        "probes": {"port": 8081},
+    }
+    assert limits_of(load_settings(None, flags)).client_certificate
+    assert not limits_of(Settings()).client_certificate

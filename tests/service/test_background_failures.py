@@ -25,6 +25,7 @@ from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimCont
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.service.audit_task import AuditTask
+from dra_extender.service.certificates import Certificates
 from dra_extender.service.device_count import DeviceCountTask
 from dra_extender.service.policy_reloader import PolicyReloader
 
@@ -44,6 +45,7 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.FOREIGN_ALLOCATIONS: (ConflictMonitor, "run"),
     BackgroundTask.GUARD_CLAIMS: (GuardClaims, "run"),
     BackgroundTask.POLICY: (PolicyReloader, "run"),
+    BackgroundTask.CERTIFICATES: (Certificates, "run"),
     BackgroundTask.AUDIT: (AuditTask, "run"),
     BackgroundTask.DEVICE_COUNT: (DeviceCountTask, "run"),
     BackgroundTask.RECORDING: (NoRecording, "run"),

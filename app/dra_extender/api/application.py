@@ -1,42 +1,32 @@
-import asyncio
-import platform
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from dra_extender.api import openapi as docs
 from dra_extender.api.dispatch import (
     JSON,
-    UNAVAILABLE,
     DirectVerb,
-    RequestMetrics,
     VerbDispatcher,
     VerbHandler,
     VerbsFirst,
     as_response,
     failure,
 )
+from dra_extender.api.docs_page import add_docs
 from dra_extender.api.handlers import Verbs, verb_handlers
-from dra_extender.api.health import Health, HealthReport, ReadinessGate
-from dra_extender.api.protocol import encode
+from dra_extender.api.health import Health, ReadinessGate
+from dra_extender.api.operations import ScrapedMetrics, add_health, add_metrics, add_version
+from dra_extender.api.scrape_access import ScrapeAccess
 from dra_extender.config.service_settings import ServerSettings
-from dra_extender.telemetry.metrics import CONTENT_TYPE, build_version
+from dra_extender.telemetry.metrics import build_version
 
 _ERRORS_IN_BODY: Final = frozenset({"filter", "bind"})
 _NOT_FOUND = 404
 _METHOD = 405
-
-
-class ScrapedMetrics(RequestMetrics, Protocol):
-    """Counts calls and can be scraped."""
-
-    async def render(self) -> bytes:
-        """The exposition in Prometheus' text format 0.0.4."""
-        ...
 
 
 def create_app(
@@ -57,14 +47,31 @@ def create_app(
         title="dra-extender",
         summary="Dynamic Resource Allocation beside an unmodified kube-scheduler",
         version=build_version(),
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
     handlers = {verb: around(verb, handler) for verb, handler in verb_handlers(verbs).items()}
     _add_verbs(app, handlers, VerbDispatcher(gate, metrics, settings.body_limit_bytes))
-    _add_operations(app, health, metrics)
+    add_health(app, health)
+    add_metrics(app, metrics)
+    add_version(app)
+    add_docs(app, lambda: _document(app))
     app.add_exception_handler(HTTPException, _http_error)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+    return app
+
+
+def create_probe_app(health: Health, metrics: ScrapedMetrics | None, access: ScrapeAccess | None = None) -> FastAPI:
+    """What answers on a listener of its own: probes, and metrics if there are any here.
+
+    `access` decides who may read metrics; None means all.
+    """
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    add_health(app, health)
+    if metrics is not None:
+        add_metrics(app, metrics, access)
+    app.add_exception_handler(HTTPException, _http_error)
     return app
 
 
@@ -122,54 +129,6 @@ def _add_verbs(app: VerbsFirst, handlers: Mapping[str, VerbHandler], dispatcher:
         return await respond(direct["/preempt"], request)
 
 
-def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> None:
-    version = encode(
-        {
-            "version": build_version(),
-            "python": platform.python_version(),
-            "implementation": platform.python_implementation(),
-            "platform": f"{platform.system().lower()}/{platform.machine()}",
-        }
-    )
-
-    @app.get("/livez", tags=["operations"], response_class=PlainTextResponse)
-    async def livez(request: Request) -> Response:
-        """Whether the process works; `?verbose` lists the checks."""
-        return _health_response(health.live(), request)
-
-    @app.get(
-        "/readyz",
-        tags=["operations"],
-        response_class=PlainTextResponse,
-        responses={503: {"description": "A check failed; the text says which"}},
-    )
-    async def readyz(request: Request) -> Response:
-        """Whether calls of kube-scheduler are answered.
-
-        `?verbose` lists the checks and what else is worth knowing; `?exclude=leader` leaves a check out: a replica that stands by
-        is healthy then.
-        """
-        return _health_response(health.ready(request.query_params.getlist("exclude")), request)
-
-    @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
-    async def scrape() -> Response:
-        """Metrics in Prometheus' text format."""
-        # Calls that have just been answered are counted first.
-        await asyncio.sleep(0)
-        return Response(await metrics.render(), headers={"Content-Type": CONTENT_TYPE})
-
-    @app.get("/version", tags=["operations"], responses={200: {"model": docs.VersionInfo}})
-    async def show_version() -> Response:
-        """What is running."""
-        return Response(version, media_type=JSON)
-
-
-def _health_response(report: HealthReport, request: Request) -> Response:
-    if not report.ok:
-        return PlainTextResponse(report.verbose + "\n", UNAVAILABLE)
-    return PlainTextResponse(report.verbose + "\n" if "verbose" in request.query_params else report.short)
-
-
 async def _http_error(request: Request, problem: Exception) -> Response:
     """404 and 405 as sentences in JSON."""
     status = problem.status_code if isinstance(problem, HTTPException) else _NOT_FOUND
@@ -178,7 +137,8 @@ async def _http_error(request: Request, problem: Exception) -> Response:
     if status == _METHOD:
         sentence = f"{path}: expected method {headers.get('Allow', 'another')}, got {request.method}"
     elif status == _NOT_FOUND:
-        sentence = f"{path} does not exist; the verbs are /filter, /prioritize, /bind and /preempt"
+        verbs = "the verbs are /filter, /prioritize, /bind and /preempt"
+        sentence = f"{path} does not exist; {verbs if isinstance(request.app, VerbsFirst) else 'the verbs are served elsewhere'}"
     else:
         sentence = f"{path}: {problem}"
     return Response(failure(sentence, status).body, status, headers, JSON)

@@ -5,7 +5,6 @@ host that the request names as well (a page in a browser cannot fake that), and 
 """
 
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 from time import monotonic
 from typing import Final
 
@@ -14,6 +13,7 @@ from starlette.responses import Response
 
 from dra_extender.api.dispatch import JSON, as_response, failure
 from dra_extender.api.protocol import encode
+from dra_extender.config.listener_settings import is_loopback
 from dra_extender.model.api_json import Value
 from dra_extender.runtime.token_bucket import TokenBucket
 from dra_extender.scheduling.hold_report import HoldReport
@@ -81,13 +81,3 @@ def _refusal(request: Request) -> str:
     host = request.headers.get("host", "")
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     return "" if name.lower() in _HOSTS else "expected localhost as host"
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address is one of this machine, IPv4 in the form of IPv6 included."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return (mapped or found).is_loopback

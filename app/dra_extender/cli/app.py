@@ -21,7 +21,7 @@ from dra_extender.cli.completion import COMPLETE, Shell, answer, script
 
 NAMES: Final = tuple(sorted(each.name.replace("_", "-") for each in iter_modules(commands.__path__)))
 """The commands; a hyphen stands for the underscore in the name of the module."""
-OF_THE_SERVICE: Final = frozenset({"answer", "config", "record", "serve"})
+OF_THE_SERVICE: Final = frozenset({"answer", "certificates", "config", "record", "serve"})
 """The commands for an administrator who runs the service."""
 PLUGIN_NAMES: Final = tuple(each for each in NAMES if each not in OF_THE_SERVICE)
 """The commands of the plugin of kubectl."""

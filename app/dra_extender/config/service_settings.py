@@ -3,24 +3,27 @@
 from pathlib import Path
 from typing import Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, model_validator
+from pydantic import Field, IPvAnyAddress, model_validator
 
+from dra_extender.config.listener_settings import SettingsGroup
 from dra_extender.telemetry.logging import LogFormat, LogLevel
 
 _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-class SettingsGroup(BaseModel):
-    """Base of the groups: unknown settings are refused, and numbers are finite."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
 class ServerSettings(SettingsGroup):
-    """The HTTP server that kube-scheduler calls."""
+    """The HTTP server that kube-scheduler calls, and what callers may use of it."""
 
-    host: str = Field("0.0.0.0", min_length=1, description="Address to listen on")  # noqa: S104 - kube-scheduler calls over the pod network
-    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 chooses a free one")
+    host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="Address on which the verbs are served; `*` for all, IPv4 and IPv6. Another one than loopback needs TLS"
+        " with client certificates (group `tls`), or `plain_http`",
+    )
+    port: int = Field(8080, ge=0, le=65535, description="Port on which the verbs are served; 0 chooses a free one")
+    plain_http: bool = Field(
+        False, description="Serve the verbs over plain HTTP on any address: every caller that reaches it can bind pods"
+    )
     body_limit_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body accepted, in bytes"
     )

@@ -19,6 +19,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from dra_extender.config.listener_settings import ProbeSettings, TlsSettings, problem_of
 from dra_extender.config.scheduling_settings import FeatureSettings, SchedulingSettings
 from dra_extender.config.service_settings import (
     AuditSettings,
@@ -49,6 +50,8 @@ class Settings(BaseSettings):
     )
 
     server: ServerSettings = ServerSettings()
+    probes: ProbeSettings = ProbeSettings()
+    tls: TlsSettings = TlsSettings()
     cluster: ClusterSettings = ClusterSettings()
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
@@ -88,10 +91,15 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any
     for _, layer in reversed(layers):
         given = _merged(given, layer)
     try:
-        return Settings(**given)
+        settings = Settings(**given)
     except ValidationError as invalid:
         problems = [_problem(each, layers) for each in invalid.errors()]
         raise InvalidSettingsError("; ".join(map(str, problems))) from invalid
+    server = settings.server
+    problem = problem_of(server.host, plain_http=server.plain_http, probes=settings.probes, tls=settings.tls)
+    if problem:
+        raise InvalidSettingsError(problem)
+    return settings
 
 
 def _from_environment() -> Mapping[str, Any]:

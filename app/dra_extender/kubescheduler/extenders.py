@@ -37,8 +37,13 @@ class _Stanza(NamedTuple):
         return any(self.get(verb) for verb in _CHOOSING)
 
 
-def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -> list[FieldProblem]:
-    """What is wrong with the stanzas of this service; those of other extenders are ignored.  Times in seconds."""
+def check_stanzas(
+    given: object, binding_timeout: float, filter_budget: float, *, client_certificate: bool = False
+) -> list[FieldProblem]:
+    """What is wrong with the stanzas of this service; those of other extenders are ignored.  Times in seconds.
+
+    `client_certificate`: the service answers callers with a certificate alone.
+    """
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         return [
             FieldProblem("extenders", "expected two stanzas for this service, one of them with bindVerb; there is none")
@@ -52,7 +57,7 @@ def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -
     ours = _of_this_service(stanzas, binding[0])
     return [
         *_verbs(ours),
-        *(problem for each in ours for problem in _common(each)),
+        *(problem for each in ours for problem in _common(each, client_certificate=client_certificate)),
         *_agreement(ours),
         *_times(ours, binding[0], binding_timeout, filter_budget),
     ]
@@ -87,7 +92,7 @@ def _verb(verb: str, wanted: str, having: Sequence[_Stanza]) -> Iterator[FieldPr
         yield FieldProblem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
 
 
-def _common(stanza: _Stanza) -> Iterator[FieldProblem]:
+def _common(stanza: _Stanza, *, client_certificate: bool) -> Iterator[FieldProblem]:
     if not stanza.url.startswith(("http://", "https://")):
         yield FieldProblem(stanza.at("urlPrefix"), f"expected the URL of the service, got {stanza.get('urlPrefix')!r}")
     if stanza.get("ignorable"):
@@ -106,6 +111,8 @@ def _common(stanza: _Stanza) -> Iterator[FieldProblem]:
     for name in sorted(set(map(str, stanza.fields)) - _KNOWN):
         yield FieldProblem(stanza.at(name), "is no field of an extender; kube-scheduler refuses the file")
     yield from _encryption(stanza)
+    if client_certificate:
+        yield from _client_certificate(stanza)
 
 
 def _encryption(stanza: _Stanza) -> Iterator[FieldProblem]:
@@ -114,12 +121,40 @@ def _encryption(stanza: _Stanza) -> Iterator[FieldProblem]:
         yield FieldProblem(
             stanza.at("enableHTTPS"), f"expected {str(secure).lower()}, because urlPrefix is {stanza.url}"
         )
-    trust = stanza.get("tlsConfig")
-    known = trust if isinstance(trust, Mapping) else {}
-    if secure and wanted and not (known.get("caFile") or known.get("caData") or known.get("insecure")):
+    trust = _trust(stanza)
+    if not wanted:
+        return
+    if trust.get("insecure"):
         yield FieldProblem(
-            stanza.at("tlsConfig"), "expected caFile or caData: without them kube-scheduler believes any certificate"
+            stanza.at("tlsConfig.insecure"), "expected false: kube-scheduler would believe whoever answers in its place"
         )
+    elif not (trust.get("caFile") or trust.get("caData")):
+        yield FieldProblem(
+            stanza.at("tlsConfig"),
+            "expected caFile or caData: without them kube-scheduler believes any certificate, without a word",
+        )
+
+
+def _client_certificate(stanza: _Stanza) -> Iterator[FieldProblem]:
+    if not stanza.url.startswith("https://"):
+        yield FieldProblem(
+            stanza.at("urlPrefix"),
+            f"expected https, got {stanza.url}: the service serves the verbs over TLS alone (setting tls.client_ca_file)",
+        )
+        return
+    trust = _trust(stanza)
+    for name in ("cert", "key"):
+        if not (trust.get(f"{name}File") or trust.get(f"{name}Data")):
+            yield FieldProblem(
+                stanza.at("tlsConfig"),
+                f"expected {name}File or {name}Data: the service answers callers with a certificate alone (setting "
+                "tls.client_ca_file)",
+            )
+
+
+def _trust(stanza: _Stanza) -> Mapping[str, Any]:
+    trust = stanza.get("tlsConfig")
+    return trust if isinstance(trust, Mapping) else {}
 
 
 def _agreement(ours: Sequence[_Stanza]) -> Iterator[FieldProblem]:

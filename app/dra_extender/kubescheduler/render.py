@@ -16,8 +16,8 @@ class SchedulerSetup:
     """What differs between clusters.
 
     `url` is where kube-scheduler finds the service, `authority` the file with the certificate authority that it trusts there (for
-    https), `server_name` the name in that certificate if it is another than the URL's.  `qps` and `burst` limit kube-scheduler's
-    own requests.  `binding_timeout` is in seconds.
+    https), `server_name` the name in that certificate if it is another than the URL's; `client_certificate` has the files of
+    kube-scheduler's own one and its key.  `qps` and `burst` limit kube-scheduler's own requests.  `binding_timeout` is in seconds.
     """
 
     url: str = "http://127.0.0.1:8080"
@@ -28,6 +28,7 @@ class SchedulerSetup:
     burst: int = 4000
     authority: str | None = None
     server_name: str | None = None
+    client_certificate: tuple[str, str] | None = None
 
 
 def render(setup: SchedulerSetup) -> dict[str, Any]:
@@ -54,7 +55,9 @@ def render(setup: SchedulerSetup) -> dict[str, Any]:
 
 def _stanza(setup: SchedulerSetup, verbs: dict[str, Any], seconds: float) -> dict[str, Any]:
     https = setup.url.startswith("https://")
-    trust = {"caFile": setup.authority, **({"serverName": setup.server_name} if setup.server_name else {})}
+    certificate, key = setup.client_certificate or (None, None)
+    files = {"caFile": setup.authority, "certFile": certificate, "keyFile": key, "serverName": setup.server_name}
+    trust = {name: value for name, value in files.items() if value}
     return {
         "urlPrefix": setup.url,
         **verbs,

@@ -27,19 +27,25 @@ _FOLLOWED: Final = "(setting leader_election.follow_lease)"
 class ServiceLimits:
     """The limits of the service, in seconds: how long a bind waits for devices, and how long a filter call may search.
 
-    `lease`: the Lease of the kube-scheduler that it follows, if any.
+    `lease`: the Lease of the kube-scheduler that it follows, if any.  `client_certificate`: callers need one.
     """
 
     binding_timeout: float = 600.0
     filter_budget: float = 4.0
     lease: str | None = None
+    client_certificate: bool = False
 
 
 def limits_of(settings: Settings) -> ServiceLimits:
     """What these settings mean for kube-scheduler's configuration."""
     scheduling, election = settings.scheduling, settings.leader_election
     lease = election.follow_lease if election.enabled else None
-    return ServiceLimits(scheduling.binding_timeout_seconds, scheduling.filter_budget_seconds, lease)
+    return ServiceLimits(
+        scheduling.binding_timeout_seconds,
+        scheduling.filter_budget_seconds,
+        lease,
+        client_certificate=settings.tls.serves_verbs,
+    )
 
 
 def check(document: object, limits: ServiceLimits) -> list[FieldProblem]:
@@ -52,7 +58,12 @@ def check(document: object, limits: ServiceLimits) -> list[FieldProblem]:
     return [
         *_leader_election(document, limits.lease),
         *_profiles(document),
-        *check_stanzas(document.get("extenders"), limits.binding_timeout, limits.filter_budget),
+        *check_stanzas(
+            document.get("extenders"),
+            limits.binding_timeout,
+            limits.filter_budget,
+            client_certificate=limits.client_certificate,
+        ),
     ]
 
 

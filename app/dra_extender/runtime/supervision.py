@@ -41,6 +41,7 @@ class BackgroundTask(StrEnum):
     FOREIGN_ALLOCATIONS = "foreign-allocations"
     GUARD_CLAIMS = "guard-claims"
     POLICY = "policy"
+    CERTIFICATES = "certificates"
     RECORDING = "recording"
     AUDIT = "audit"
     DEVICE_COUNT = "device-count"

@@ -1,5 +1,5 @@
 from asyncio import AbstractEventLoop, BaseTransport, Transport
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 from uvicorn import Config
@@ -7,12 +7,25 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from dra_extender.api.dispatch import ANSWER
-from dra_extender.service.http_connections import Connections
+from dra_extender.service.http_connections import Connection, Connections
 
 _HEAD_BYTES: Final = 64 * 1024
 _PIPELINE: Final = 16
 _OVERHEAD: Final = 256 * 1024
 """Bytes beyond the limit of a body that a request may take on the wire: one read, and the marks between chunks."""
+
+
+class Admission(Protocol):
+    """Who may call over TLS, with the certificates of this moment."""
+
+    @property
+    def generation(self) -> int:
+        """Grows when certificates are replaced."""
+        ...
+
+    def refusal(self, transport: BaseTransport) -> str:
+        """Why the caller behind a connection may not call; empty if it may."""
+        ...
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -29,9 +42,16 @@ class BoundedProtocol(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: AbstractEventLoop | None = None,
+        admission: Admission | None = None,
+        handshake: Connection | None = None,
     ) -> None:
+        """With TLS there is an `admission`, and the `handshake` whose place among the connections this one takes."""
         super().__init__(config, server_state, app_state, _loop)
         self._connections = connections
+        self._admission = admission
+        self._handshake = handshake
+        self._generation = admission.generation if admission is not None else 0
+        self._forbidden = ""
         self._refused = False
         self._wire = 0
         self._body = 0
@@ -46,9 +66,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         """See asyncio.Protocol."""
+        if self._handshake is not None:
+            self._connections.closed(self._handshake)
         # uvloop's transports are no subclasses of asyncio's.
         super().connection_made(cast("Transport", transport))
         self.host = self.client[0] if self.client else ""
+        if self._admission is not None:
+            self._forbidden = self._admission.refusal(transport)
         self._connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -84,12 +108,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._head_complete = True
-        if len(self.pipeline) >= _PIPELINE:
+        if self._forbidden:
+            self.refuse(403, "forbidden", self._forbidden)
+        elif len(self.pipeline) >= _PIPELINE:
             self.refuse(400, "pipeline", f"more than {_PIPELINE} requests were sent ahead")
         elif self.probes_only and self._connections.crowded and self.parser.get_method() != b"GET":
             self.refuse(503, "busy", "every connection is in use; this one is for probes")
         else:
             super().on_headers_complete()
+            if self._admission is not None and self._admission.generation != self._generation:
+                # The caller's next connection is made with the certificates that are in use now.
+                self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """See HttpToolsProtocol."""

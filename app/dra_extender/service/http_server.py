@@ -1,18 +1,21 @@
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from dra_extender.config.listener_settings import EVERY_ADDRESS
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.runtime.installation import LIMITS
 from dra_extender.service.http_connections import Connections, HttpLimits, NullCounter
-from dra_extender.service.http_protocol import BoundedProtocol
+from dra_extender.service.http_protocol import Admission, BoundedProtocol
+from dra_extender.service.tls_listener import Handshake, TlsListener, accepting
 from dra_extender.telemetry.metrics import Metrics
 
 _WANTED: Final = 65_536
@@ -61,37 +64,91 @@ class ListenError(OSError):
     """The address is taken or does not exist; the message is a sentence."""
 
 
+class TlsSide(NamedTuple):
+    """How connections of a listener are made over TLS: the context for a new one, and who may call (None: all)."""
+
+    context: Callable[[], ssl.SSLContext]
+    admission: Admission | None = None
+
+
+def listen(settings: ServerSettings) -> AbstractContextManager[socket.socket]:
+    """A socket that listens on the address of the verbs; see `listen_at`."""
+    return listen_at(settings.host, settings.port)
+
+
 @contextmanager
-def listen(settings: ServerSettings) -> Iterator[socket.socket]:
-    """A socket that listens on the configured address, closed at the end.
+def listen_at(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens on the address, closed at the end; `*` is every address of both families.
 
     Raises:
         ListenError: the address is taken or does not exist.
     """
     with ExitStack() as opened:
         try:
-            family, kind, _, _, address = socket.getaddrinfo(
-                settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
             # With the protocol given, event loops send responses at once instead of waiting to fill a packet.
-            listener = opened.enter_context(socket.socket(family, kind, socket.IPPROTO_TCP))
+            family, address = _address(host, port)
+            listener = opened.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != EVERY_ADDRESS))
             listener.bind(address)
             listener.listen(backlog())
         except OSError as problem:
-            where = f"{settings.host}, port {settings.port}"
-            raise ListenError(f"cannot listen on {where}: {problem.strerror or problem}") from problem
+            raise ListenError(f"cannot listen on {host}, port {port}: {problem.strerror or problem}") from problem
         yield listener
+
+
+def _address(host: str, port: int) -> tuple[int, tuple[str, int]]:
+    if host == EVERY_ADDRESS:
+        return (socket.AF_INET6, ("::", port)) if has_ipv6() else (socket.AF_INET, ("0.0.0.0", port))  # noqa: S104 - as asked
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return family, cast("tuple[str, int]", address)
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has IPv6; a kernel may have it switched off."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::", 0))
+    except OSError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def connections_of(settings: ServerSettings, metrics: Metrics | None = None) -> AsyncIterator[Connections]:
+    """What all listeners share: one limit for connections and for the bytes in them."""
+    connections = Connections(_limits(settings), metrics or NullCounter())
+    if metrics is not None:
+        metrics.before_render(lambda: metrics.connections(len(connections), connections.in_flight))
+    connections.start()
+    try:
+        yield connections
+    finally:
+        connections.stop()
 
 
 @asynccontextmanager
 async def serving(
-    app: FastAPI, settings: ServerSettings, listener: socket.socket, metrics: Metrics | None = None
+    app: FastAPI,
+    settings: ServerSettings,
+    listener: socket.socket,
+    metrics: Metrics | None = None,
+    *,
+    connections: Connections | None = None,
+    tls: TlsSide | None = None,
 ) -> AsyncIterator[Connections]:
-    """Serves requests inside the block; at its end, responses in progress are completed."""
-    connections = Connections(_limits(settings), metrics or NullCounter())
-    if metrics is not None:
-        metrics.before_render(lambda: metrics.connections(len(connections), connections.in_flight))
+    """Serves requests inside the block; at its end, responses in progress are completed.
+
+    `connections` are those that it shares with other listeners; None: it has its own, which report to the metrics.
+    """
+    if connections is None:
+        async with (
+            connections_of(settings, metrics) as own,
+            serving(app, settings, listener, connections=own, tls=tls),
+        ):
+            yield own
+        return
     config = uvicorn.Config(
         app,
         # uvicorn only calls it.
@@ -106,16 +163,34 @@ async def serving(
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.stop_seconds,
     )
+    config.load()
     server = _Server(config)
-    task = asyncio.create_task(server.serve([listener]))
-    connections.start()
-    _LOG.info("listening", address=":".join(str(part) for part in listener.getsockname()[:2]))
+    # uvicorn accepts no connections of a listener that speaks TLS.
+    task = asyncio.create_task(server.serve([listener] if tls is None else []))
+    host, port = listener.getsockname()[:2]
+    _LOG.info("listening", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls=tls is not None)
     try:
-        yield connections
+        async with AsyncExitStack() as stack:
+            if tls is not None:
+                await stack.enter_async_context(accepting(_tls_listener(listener, server, connections, tls)))
+            yield connections
     finally:
         server.should_exit = True
         await task
-        connections.stop()
+
+
+def _tls_listener(listener: socket.socket, server: "_Server", connections: Connections, tls: TlsSide) -> TlsListener:
+    def protocol(handshake: Handshake) -> asyncio.Protocol:
+        return BoundedProtocol(
+            connections=connections,
+            config=server.config,
+            server_state=server.server_state,
+            app_state={},
+            admission=tls.admission,
+            handshake=handshake,
+        )
+
+    return TlsListener(listener, protocol, tls.context, connections)
 
 
 def _limits(settings: ServerSettings) -> HttpLimits:

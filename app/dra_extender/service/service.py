@@ -2,14 +2,14 @@
 
 Start:
 
-1. the HTTP server: probes and metrics are served, the verbs respond with an error;
+1. the HTTP listeners: probes and metrics are served, the verbs respond with an error;
 2. the policy file is read;
 3. the watches of the cluster begin, until every kind is listed;
 4. background work begins: garbage collection, checks of the policy file, audits, counts of the devices;
 5. with leader election, the replica stands by until it holds the lease, and lists every kind again;
 6. the use cases start, the gate opens, and the endpoint of the Service is published.
 
-Stop: the gate closes, the use cases drain, background work and watches end, the lease is released, the HTTP server ends.  A
+Stop: the gate closes, the use cases drain, background work and watches end, the lease is released, the listeners end.  A
 replica that loses its lease goes back to step 5.
 """
 
@@ -17,16 +17,19 @@ import asyncio
 import math
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Final
 
 import structlog
+from fastapi import FastAPI
 
-from dra_extender.api.application import create_app
+from dra_extender.api.application import create_app, create_probe_app
 from dra_extender.api.debug import add_debug
 from dra_extender.api.health import Health, ReadinessGate
+from dra_extender.api.scrape_access import ScrapeAccess, ScrapeReviewer
 from dra_extender.audit.cluster_audit import AuditedCluster
+from dra_extender.config.listener_settings import MetricsAccess
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
@@ -38,8 +41,9 @@ from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.errors import STOPPING
 from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions
 from dra_extender.service.audit_task import AuditTask
+from dra_extender.service.certificates import Certificates
 from dra_extender.service.device_count import DeviceCountTask
-from dra_extender.service.http_server import serving
+from dra_extender.service.http_server import TlsSide, connections_of, serving
 from dra_extender.service.leadership import Leadership
 from dra_extender.service.noted_verbs import NotedVerbs
 from dra_extender.service.policy_reloader import PolicyReloader
@@ -64,8 +68,11 @@ class Service:
         metrics: Metrics,
         leadership: Leadership | None = None,
         watch_ages: Callable[[], Mapping[str, float]] = dict,
+        reviewer: ScrapeReviewer | None = None,
     ) -> None:
         """`watch_ages`: seconds since the API server last answered the watch of each kind.
+
+        `reviewer` knows who may read metrics, where the settings want it to be asked.
 
         Raises:
             RecordingFileError: it is to record to a file that cannot be written.
@@ -105,6 +112,9 @@ class Service:
         self._supervisor = Supervisor(metrics.background_failed)
         self._phase: str | None = LOADING
         self._settings = settings.server
+        self._tls = settings.tls
+        self._probes = settings.probes
+        self.certificates = Certificates(settings.tls, metrics)
         self._metrics = metrics
         self._cluster = recording.cluster
         self._leadership = leadership
@@ -115,10 +125,12 @@ class Service:
         self._decisions = RecentDecisions(cluster.clock.now)
         verbs = NotedVerbs(self.extender, self._decisions, self._needs_devices)
         self.app = create_app(verbs, self.health, metrics, settings.server, self.gate, around=recording.recorded)
-        add_debug(self.app, lambda: self.extender.holds.report(leads=self.gate.reason is None), self._report_decisions)
+        self.probe_app = self._probe_app(metrics, reviewer)
+        for each in (self.app, self.probe_app):
+            add_debug(each, lambda: self.extender.holds.report(leads=self.gate.reason is None), self._report_decisions)
 
-    async def run(self, stop: asyncio.Event, listener: socket.socket) -> None:
-        """Serve on `listener` until `stop` is set.
+    async def run(self, stop: asyncio.Event, listener: socket.socket, probes: socket.socket | None = None) -> None:
+        """Serve the verbs on `listener`, and probes and metrics on `probes` if that is another one, until `stop` is set.
 
         Probes are answered from the beginning.  The verbs respond with an error until the caches are complete and this replica
         leads, and again after `stop`.  Then waiting binds end with an error, writes in flight are completed, the lease is released,
@@ -127,10 +139,13 @@ class Service:
         Raises:
             ClusterError: the cluster does not answer, or refuses us.
             InvalidPolicyError: the policy file is wrong.
+            InvalidSettingsError: a certificate cannot be used.
         """
+        self.certificates.load()
         self._supervisor.watch_loop(asyncio.get_running_loop())
         with collected_in_short() as collector:
-            async with serving(self.app, self._settings, listener, self._metrics):
+            async with AsyncExitStack() as listeners:
+                await self._listen(listeners, listener, probes)
                 try:
                     await self._work(stop, collector)
                 finally:
@@ -139,6 +154,29 @@ class Service:
                     await self._resign()
                     self._recording.close()
         _LOG.info("stopped")
+
+    async def _listen(self, listeners: AsyncExitStack, verbs: socket.socket, probes: socket.socket | None) -> None:
+        """Begin to serve both; probes are served until the very end."""
+        connections = await listeners.enter_async_context(connections_of(self._settings, self._metrics))
+        certificates = self.certificates
+        if probes is not None:
+            secured = self._probes.metrics is MetricsAccess.AUTHORIZED
+            tls = TlsSide(certificates.probes) if secured else None
+            await listeners.enter_async_context(
+                serving(self.probe_app, self._settings, probes, connections=connections, tls=tls)
+            )
+        tls = TlsSide(certificates.verbs, certificates) if self._tls.serves_verbs else None
+        await listeners.enter_async_context(serving(self.app, self._settings, verbs, connections=connections, tls=tls))
+
+    def _probe_app(self, metrics: Metrics, reviewer: ScrapeReviewer | None) -> FastAPI:
+        access = self._probes.metrics
+        if access is MetricsAccess.AUTHORIZED and reviewer is None:
+            raise ValueError("metrics for authorized callers need somebody who reviews their tokens")
+        return create_probe_app(
+            self.health,
+            None if access is MetricsAccess.OFF else metrics,
+            ScrapeAccess(reviewer) if reviewer is not None and access is MetricsAccess.AUTHORIZED else None,
+        )
 
     def _add_checks(self, metrics: Metrics) -> None:
         self.health.check("service", lambda: self._phase)
@@ -153,6 +191,7 @@ class Service:
             self.health.notes(each.notes)
         self.health.notes(self._cluster.notes)
         self.health.notes(self.policy.notes)
+        self.health.notes(self.certificates.notes)
         self.health.notes(self.audit.notes)
         self.health.notes(self._kept_claims)
         self.health.notes(self.extender.group_claims.notes)
@@ -179,6 +218,7 @@ class Service:
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda _: self._enter(STOPPING))
         recording = self._supervisor.keep(BackgroundTask.RECORDING, self._recording.run)
+        certificates = self._supervisor.keep(BackgroundTask.CERTIFICATES, self.certificates.run)
         try:
             if not await _unless(stopped, self._load()):
                 return
@@ -198,6 +238,7 @@ class Service:
         finally:
             stopped.cancel()
             recording.cancel()
+            certificates.cancel()
 
     async def _load(self) -> None:
         self.policy.load()

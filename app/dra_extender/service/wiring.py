@@ -8,10 +8,14 @@ everything, in the order that the docstring of its module lists.
 import asyncio
 import signal
 import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Final
 from uuid import uuid4
 
 import structlog
 
+from dra_extender.config.listener_settings import MetricsAccess
 from dra_extender.config.service_settings import LeaderElectionSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.kube.client.settings import KubeSettings
@@ -20,13 +24,18 @@ from dra_extender.kube.discovery.server_features import Support
 from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
+from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.kubescheduler.validate import check, limits_of, read_document, scheduler_names
 from dra_extender.runtime import installation
-from dra_extender.service.http_server import listen, raise_limit
+from dra_extender.service.http_server import listen, listen_at, raise_limit
 from dra_extender.service.leadership import KubeLeadership
 from dra_extender.service.service import Service
 from dra_extender.telemetry.metrics import Metrics
 
+VERBS: Final = "verbs"
+PROBES: Final = "http"
+PROBES_OVER_TLS: Final = "https"
+"""The names of the ports of the Service that the leader points at itself."""
 _LOG = structlog.get_logger(__name__)
 
 
@@ -39,26 +48,44 @@ async def serve(settings: Settings) -> None:
     """Run the service against the API server until SIGTERM or SIGINT.
 
     Raises:
-        ListenError: the address cannot be used.
+        ListenError: an address cannot be used.
         ConfigurationError: there is no usable configuration of the API server.
-        InvalidSettingsError: leader election is enabled, but the namespace of the Lease is not known; or kube-scheduler's
-            configuration does not fit the settings.
+        InvalidSettingsError: leader election is enabled, but the namespace of the Lease is not known; kube-scheduler's
+            configuration does not fit the settings; or a certificate cannot be used.
         InvalidPolicyError: the policy file is wrong.
         ClusterError: the API server does not answer, is too old, or refuses access.
     """
     settings = with_scheduler(settings)
+    if settings.server.plain_http:
+        _LOG.warning(
+            "the verbs are served over plain HTTP: every caller that reaches them can bind pods",
+            setting="server.plain_http",
+            host=settings.server.host,
+        )
     metrics = Metrics()
     connection = kube_settings(settings)
     election = _election(settings.leader_election, connection, metrics) if settings.leader_election.enabled else None
     cluster = kube_cluster(connection, metrics, election)
     raise_limit()
-    with listen(settings.server) as listener:
+    reviewer = _reviewer(settings, connection, metrics)
+    with ExitStack() as listeners:
+        listener = listeners.enter_context(listen(settings.server))
+        port = settings.probes.port
+        probes = None if port is None else listeners.enter_context(listen_at(settings.probes.host, port))
         leadership = None
         if election is not None:
-            publisher = _publisher(settings.leader_election, connection, cluster, listener.getsockname()[1])
+            ports = {VERBS: listener.getsockname()[1]}
+            if probes is not None:
+                secured = settings.probes.metrics is MetricsAccess.AUTHORIZED
+                ports[PROBES_OVER_TLS if secured else PROBES] = probes.getsockname()[1]
+            publisher = _publisher(settings.leader_election, connection, cluster, ports)
             leadership = KubeLeadership(election, cluster, publisher)
-        service = Service(settings, cluster, metrics, leadership, cluster.contact_ages)
-        await service.run(_stop_on_signal(), listener)
+        service = Service(settings, cluster, metrics, leadership, cluster.contact_ages, reviewer)
+        try:
+            await service.run(_stop_on_signal(), listener, probes)
+        finally:
+            if reviewer is not None:
+                await reviewer.close()
 
 
 def with_scheduler(settings: Settings) -> Settings:
@@ -118,13 +145,20 @@ def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderEle
     return cluster
 
 
+def _reviewer(settings: Settings, connection: KubeSettings, metrics: Metrics) -> TokenReviewer | None:
+    """Who is asked about the tokens of those who read metrics; None where nobody is."""
+    if settings.probes.metrics is not MetricsAccess.AUTHORIZED:
+        return None
+    return TokenReviewer(connection, metrics)
+
+
 def _publisher(
-    settings: LeaderElectionSettings, connection: KubeSettings, cluster: KubeCluster, port: int
+    settings: LeaderElectionSettings, connection: KubeSettings, cluster: KubeCluster, ports: Mapping[str, int]
 ) -> EndpointPublisher | None:
     """What directs the configured Service to this replica; None without such a Service."""
     if settings.service is None:
         return None
-    endpoint = ServiceEndpoint(_namespace(settings), settings.service, str(settings.address), port)
+    endpoint = ServiceEndpoint(_namespace(settings), settings.service, str(settings.address), ports)
     return EndpointPublisher(cluster.transport, connection, endpoint)
 
 

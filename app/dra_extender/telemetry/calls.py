@@ -31,7 +31,8 @@ class CallMetrics(MetricGroup):
         "closed_connections",
         "Connections of callers that the service closed, by reason: replaced (there were too many, and its caller had "
         "most), busy (there were too many, all in use), idle, slow_request, slow_reader, large_head, large_body, pipeline "
-        "(too many requests sent ahead), memory (unanswered requests took too much)",
+        "(too many requests sent ahead), memory (unanswered requests took too much), handshake (no TLS), forbidden (a client "
+        "certificate with another name)",
         "reason",
         limit=12,
     )

@@ -51,6 +51,18 @@ class ReplicaMetrics(MetricGroup):
         "policy_current",
         "1 when the policy in force is the one in the policy file, 0 when it is not or there is none",
     )
+    _certificate_reads = counter(
+        "certificate_reads",
+        "Changed files of certificates: taken, or refused (they cannot be used, the last valid ones stay in use)",
+        "outcome",
+        limit=2,
+    )
+    _certificate_expiration = gauge(
+        "certificate_expiration_timestamp_seconds",
+        "When the certificate in use expires, in seconds since the epoch: `server`, or the first of `client-ca`",
+        "certificate",
+        limit=2,
+    )
     _leader = plain_gauge("leader", "1 while this replica may act: it holds the lease, or leader election is off")
     _leader_changes = counter(
         "leader_changes", "Terms that this replica began (`won`) and ended (`lost`)", "change", limit=2
@@ -78,6 +90,14 @@ class ReplicaMetrics(MetricGroup):
         """A changed policy file was read: taken, refused or missing."""
         self._policy_reads.of(outcome).inc()
         self._policy_current.set(1 if outcome == "taken" else 0)
+
+    def certificates_read(self, outcome: str) -> None:
+        """Changed files of certificates were taken or refused."""
+        self._certificate_reads.of(outcome).inc()
+
+    def certificate_expires(self, which: str, seconds: float) -> None:
+        """A certificate in use expires then, in seconds since the epoch."""
+        self._certificate_expiration.of(which).set(seconds)
 
     def leader(self, acts: bool) -> None:
         """Whether this replica may act now."""

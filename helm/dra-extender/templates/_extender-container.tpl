@@ -9,8 +9,34 @@
   imagePullPolicy: {{ $.Values.image.pullPolicy }}
   args: [serve]
   env:
+    {{- if eq $.Values.mode "extenderOnly" }}
+    - name: DRA_EXTENDER_SERVER__HOST
+      value: "*"
+    {{- if eq $.Values.certificates.source "none" }}
+    - name: DRA_EXTENDER_SERVER__PLAIN_HTTP
+      value: "true"
+    {{- end }}
+    {{- end }}
     - name: DRA_EXTENDER_SERVER__PORT
       value: "8080"
+    - name: DRA_EXTENDER_PROBES__PORT
+      value: "8081"
+    {{- if ne $.Values.scraping.access "open" }}
+    - name: DRA_EXTENDER_PROBES__METRICS
+      value: {{ $.Values.scraping.access | quote }}
+    {{- end }}
+    {{- if include "dra-extender.tlsSecret" $ }}
+    - name: DRA_EXTENDER_TLS__CERT_FILE
+      value: /etc/dra-extender-tls/tls.crt
+    - name: DRA_EXTENDER_TLS__PRIVATE_KEY_FILE
+      value: /etc/dra-extender-tls/tls.key
+    {{- if include "dra-extender.verbsOverTls" $ }}
+    - name: DRA_EXTENDER_TLS__CLIENT_CA_FILE
+      value: /etc/dra-extender-tls/ca.crt
+    - name: DRA_EXTENDER_TLS__ALLOWED_NAMES
+      value: {{ $.Values.certificates.allowedNames | toJson | quote }}
+    {{- end }}
+    {{- end }}
     - name: DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS
       value: {{ $.Values.bindingTimeoutSeconds | int | quote }}
     - name: DRA_EXTENDER_SCHEDULING__POLICY_FILE
@@ -51,28 +77,42 @@
     {{- toYaml . | nindent 4 }}
     {{- end }}
   ports:
-    - name: http
+    {{- if eq $.Values.mode "extenderOnly" }}
+    - name: verbs
       containerPort: 8080
+      protocol: TCP
+    {{- end }}
+    - name: {{ include "dra-extender.probesPort" $ }}
+      containerPort: 8081
       protocol: TCP
   # A replica that stands by is a healthy pod: its caches are warm.
   startupProbe:
     httpGet:
       path: /readyz?exclude=leader
-      port: http
+      port: {{ include "dra-extender.probesPort" $ }}
+      {{- if eq (include "dra-extender.probesPort" $) "https" }}
+      scheme: HTTPS
+      {{- end }}
     periodSeconds: 2
     timeoutSeconds: 2
     failureThreshold: 150
   livenessProbe:
     httpGet:
       path: /livez
-      port: http
+      port: {{ include "dra-extender.probesPort" $ }}
+      {{- if eq (include "dra-extender.probesPort" $) "https" }}
+      scheme: HTTPS
+      {{- end }}
     periodSeconds: 10
     timeoutSeconds: 5
     failureThreshold: 6
   readinessProbe:
     httpGet:
       path: /readyz?exclude=leader
-      port: http
+      port: {{ include "dra-extender.probesPort" $ }}
+      {{- if eq (include "dra-extender.probesPort" $) "https" }}
+      scheme: HTTPS
+      {{- end }}
     periodSeconds: 5
     timeoutSeconds: 2
     failureThreshold: 3
@@ -88,6 +128,12 @@
     {{- if eq $.Values.mode "secondScheduler" }}
     - name: scheduler-config
       mountPath: /etc/dra-extender
+      readOnly: true
+    {{- end }}
+    {{- if include "dra-extender.tlsSecret" $ }}
+    # The whole folder, so that renewed certificates arrive.
+    - name: tls
+      mountPath: /etc/dra-extender-tls
       readOnly: true
     {{- end }}
     {{- with $.Values.extender.extraVolumeMounts }}

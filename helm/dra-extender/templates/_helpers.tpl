@@ -62,6 +62,31 @@ the version where none is given, N being that of its own libraries; a vendor's s
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the verbs are served over TLS; empty if they are not. */}}
+{{- define "dra-extender.verbsOverTls" -}}
+{{- if and (eq .Values.mode "extenderOnly") (ne .Values.certificates.source "none") -}}yes{{- end -}}
+{{- end -}}
+
+{{/* The Secret with the certificate of the service; empty where it needs none. */}}
+{{- define "dra-extender.tlsSecret" -}}
+{{- if or (include "dra-extender.verbsOverTls" .) (eq .Values.scraping.access "authorized") -}}
+{{- if eq .Values.certificates.source "secret" -}}{{ .Values.certificates.secretName }}{{- else -}}{{ include "dra-extender.fullname" . }}-tls{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The names of the service in its certificate, as a JSON list. */}}
+{{- define "dra-extender.tlsNames" -}}
+{{- $name := include "dra-extender.fullname" . -}}
+{{- $service := printf "%s.%s.svc" $name .Release.Namespace -}}
+{{- $names := list $service (printf "%s.cluster.local" $service) -}}
+{{- toJson (ternary $names (append $names .Values.service.clusterIP) (empty .Values.service.clusterIP)) -}}
+{{- end -}}
+
+{{/* The name of the port of probes and metrics: what is spoken there. */}}
+{{- define "dra-extender.probesPort" -}}
+{{- ternary "https" "http" (eq .Values.scraping.access "authorized") -}}
+{{- end -}}
+
 {{- define "dra-extender.subjects" -}}
 - kind: ServiceAccount
   name: {{ include "dra-extender.serviceAccountName" . | quote }}

@@ -25,18 +25,40 @@ extenders:
     prioritizeVerb: prioritize
     preemptVerb: preempt
     weight: 2
-    enableHTTPS: false
+    {{- include "dra-extender.schedulerTls" (list $ $url) | nindent 4 }}
     httpTimeout: 5s
     nodeCacheCapable: true
     ignorable: false
     managedResources: []
   - urlPrefix: {{ $url }}
     bindVerb: bind
-    enableHTTPS: false
+    {{- include "dra-extender.schedulerTls" (list $ $url) | nindent 4 }}
     httpTimeout: {{ add $.Values.bindingTimeoutSeconds 60 }}s
     nodeCacheCapable: true
     ignorable: false
     managedResources: []
+{{- end -}}
+
+{{/* Whether kube-scheduler calls over TLS, and with which files; takes (list $ url). */}}
+{{- define "dra-extender.schedulerTls" -}}
+{{- $ := index . 0 -}}
+{{- if hasPrefix "https://" (index . 1) -}}
+enableHTTPS: true
+tlsConfig:
+  serverName: {{ include "dra-extender.fullname" $ }}.{{ $.Release.Namespace }}.svc
+  caFile: /etc/kubernetes/dra-extender/ca.crt
+  certFile: /etc/kubernetes/dra-extender/tls.crt
+  keyFile: /etc/kubernetes/dra-extender/tls.key
+{{- else -}}
+enableHTTPS: false
+{{- end -}}
+{{- end -}}
+
+{{/* The URL of the Service for a kube-scheduler outside; an address of IPv6 is in brackets. */}}
+{{- define "dra-extender.serviceUrl" -}}
+{{- $address := .Values.service.clusterIP | default "CLUSTER-IP" -}}
+{{- $scheme := ternary "https" "http" (eq (include "dra-extender.verbsOverTls" .) "yes") -}}
+{{- printf "%s://%s:8080" $scheme (ternary (printf "[%s]" $address) $address (contains ":" $address)) -}}
 {{- end -}}
 
 {{/* The whole document for the second kube-scheduler. */}}

@@ -20,7 +20,7 @@ def publisher(
     return EndpointPublisher(
         transport,
         settings,
-        ServiceEndpoint("ns", "extender", address, 8080),
+        ServiceEndpoint("ns", "extender", address, {"verbs": 8080, "http": 8081}),
         chance=SleepAndJitter(sleep=sleeper),
     )
 
@@ -44,7 +44,10 @@ async def test_the_service_gets_one_ready_endpoint_that_replaces_whatever_was_th
         "IPv4",
         [{"addresses": ["192.0.2.7"], "conditions": {"ready": True}}],
     )
-    assert body["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
+    assert body["ports"] == [
+        {"name": "verbs", "port": 8080, "protocol": "TCP"},
+        {"name": "http", "port": 8081, "protocol": "TCP"},
+    ]
 
 
 async def test_a_refusal_is_said_and_tried_again(

@@ -59,6 +59,12 @@ def scheduler(
         str | None,
         typer.Option("--ca-file", help="With an https URL: where kube-scheduler finds the certificate authority."),
     ] = None,
+    client_certificate: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="CERT KEY", help="With an https URL: where kube-scheduler finds its own certificate and its key."
+        ),
+    ] = None,
     server_name: Annotated[
         str | None, typer.Option("--server-name", help="Name in the certificate, if it is not the one in the URL.")
     ] = None,
@@ -78,6 +84,7 @@ def scheduler(
         binding_timeout=settings.scheduling.binding_timeout_seconds,
         authority=ca_file,
         server_name=server_name,
+        client_certificate=client_certificate,
     )
     document = render(setup)
     for problem in check(document, limits_of(settings)):

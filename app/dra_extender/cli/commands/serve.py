@@ -23,7 +23,7 @@ def command(
         str | None, typer.Option(help="Default: $KUBECONFIG, else the pod's service account, else ~/.kube/config.")
     ] = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; default: 0.0.0.0.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address on which the verbs are served; default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; default: 8080, 0 chooses a free one.")] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="json for machines (default), text for people.")] = None,
     log_level: Annotated[LogLevel | None, typer.Option(help="Leave out messages below this; default: info.")] = None,

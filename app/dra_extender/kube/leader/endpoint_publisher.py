@@ -1,4 +1,5 @@
 import ipaddress
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,19 +13,18 @@ from dra_extender.kube.client.transport import APPLY, ApiCall, ApiTransport
 from dra_extender.kube.watch.reflector import SleepAndJitter
 
 ENDPOINT_SLICES: Final = ResourceKind("endpointslices", "discovery.k8s.io/v1")
-PORT_NAME: Final = "http"
 _AGAIN_SECONDS: Final = 30.0
 
 _LOG = structlog.get_logger(__name__)
 
 
 class ServiceEndpoint(NamedTuple):
-    """A Service without selector, and where this replica listens for it."""
+    """A Service without selector, and where this replica listens for it: ports by the names that the Service gives them."""
 
     namespace: str
     service: str
     address: str
-    port: int
+    ports: Mapping[str, int]
 
 
 class EndpointPublisher:
@@ -92,6 +92,6 @@ def _endpoint_slice(endpoint: ServiceEndpoint) -> bytes:
             },
             "addressType": f"IPv{ipaddress.ip_address(endpoint.address).version}",
             "endpoints": [{"addresses": [endpoint.address], "conditions": {"ready": True}}],
-            "ports": [{"name": PORT_NAME, "port": endpoint.port, "protocol": "TCP"}],
+            "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in endpoint.ports.items()],
         }
     )

@@ -1,0 +1,121 @@
+"""Who may read metrics: callers whose token the API server knows, and who may `get` the non-resource URL /metrics.
+
+The API server is asked about a token at most once a minute.  Tokens that nobody knows are bounded by address and in all, so that a
+flood of them reaches neither the API server nor those whose token is good.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from time import monotonic
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from dra_extender.runtime.caches import LruCache
+from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
+from dra_extender.scheduling.ports.cluster import ClusterError
+
+ALLOWED_SECONDS: Final = 60.0
+"""So long a caller that may read metrics is not reviewed again."""
+DENIED_SECONDS: Final = 10.0
+ADDRESS_RATE: Final = 1.0
+"""Reviews per second of unknown tokens from one address."""
+ADDRESS_BURST: Final = 5.0
+TOTAL_RATE: Final = 20.0
+"""Reviews per second of unknown tokens."""
+TOTAL_BURST: Final = 40.0
+KNOWN: Final = 64
+"""Tokens that were good lately; their reviews count apart."""
+DENIED: Final = 1024
+LONGEST_TOKEN: Final = 16 * 1024
+_MOST_AT_ONCE: Final = 16
+_ADDRESSES: Final = 1024
+_SCHEME: Final = "bearer "
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
+_TOO_MANY: Final = 429
+_UNAVAILABLE: Final = 503
+
+_LOG = structlog.get_logger(__name__)
+
+
+class ScrapeReviewer(Protocol):
+    """Asks the API server."""
+
+    async def review(self, token: str) -> tuple[str, bool]:
+        """Whose the token is (empty: nobody's), and whether that user may read metrics.  Raises ClusterError."""
+        ...
+
+
+class Refusal(NamedTuple):
+    """Why a caller gets no metrics."""
+
+    status: int
+    sentence: str
+    headers: Mapping[str, str] = {}
+
+
+class _Known(NamedTuple):
+    until: float
+    refusal: Refusal | None
+
+
+class ScrapeAccess:
+    """Decides about each scrape.  Only hashes of tokens are kept."""
+
+    def __init__(self, reviewer: ScrapeReviewer, clock: Callable[[], float] = monotonic) -> None:
+        """`clock`: seconds."""
+        self._reviewer = reviewer
+        self._clock = clock
+        self._allowed: LruCache[bytes, _Known] = LruCache(KNOWN)
+        self._denied: LruCache[bytes, _Known] = LruCache(DENIED)
+        self._addresses = TokenBuckets(ADDRESS_RATE, ADDRESS_BURST, _ADDRESSES)
+        self._total = TokenBucket(TOTAL_RATE, TOTAL_BURST, clock())
+        self._of_known = TokenBucket(TOTAL_RATE, TOTAL_BURST, clock())
+        self._reviews: dict[bytes, asyncio.Task[Refusal | None]] = {}
+
+    async def refusal(self, authorization: str, address: str) -> Refusal | None:
+        """None for a caller that may read metrics; `authorization` is its header of that name."""
+        scheme, token = authorization[: len(_SCHEME)], authorization[len(_SCHEME) :].strip()
+        if scheme.lower() != _SCHEME or not token or len(token) > LONGEST_TOKEN:
+            return _unauthorized("expected a bearer token of this cluster")
+        key = sha256(token.encode()).digest()
+        now = self._clock()
+        known = self._allowed.use(key) or self._denied.get(key)
+        if known is not None and now < known.until:
+            return known.refusal
+        running = self._reviews.get(key)
+        if running is None:
+            if not self._may_review(key, address, now):
+                return Refusal(_TOO_MANY, "too many tokens are waiting for their review", {"Retry-After": "1"})
+            running = self._reviews[key] = asyncio.create_task(self._review(key, token))
+            running.add_done_callback(lambda _: self._reviews.pop(key, None))
+        return await asyncio.shield(running)
+
+    def _may_review(self, key: bytes, address: str, now: float) -> bool:
+        if key in self._allowed:
+            return self._of_known.take(now)
+        return len(self._reviews) < _MOST_AT_ONCE and self._addresses.take(address, now) and self._total.take(now)
+
+    async def _review(self, key: bytes, token: str) -> Refusal | None:
+        try:
+            user, allowed = await self._reviewer.review(token)
+        except ClusterError as problem:
+            _LOG.warning("token was not reviewed", problem=str(problem))
+            return Refusal(_UNAVAILABLE, "the API server cannot be asked about the token now", {"Retry-After": "5"})
+        now = self._clock()
+        if user and allowed:
+            self._allowed[key] = _Known(now + ALLOWED_SECONDS, None)
+            return None
+        self._allowed.pop(key, None)
+        if user:
+            refusal = Refusal(_FORBIDDEN, "the user of this token may not get /metrics")
+        else:
+            refusal = _unauthorized("the API server does not know this token")
+        self._denied[key] = _Known(now + DENIED_SECONDS, refusal)
+        return refusal
+
+
+def _unauthorized(sentence: str) -> Refusal:
+    return Refusal(_UNAUTHORIZED, sentence, {"WWW-Authenticate": "Bearer"})

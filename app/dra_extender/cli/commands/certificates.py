@@ -1,0 +1,87 @@
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from dra_extender.certificates.renewal import Wanted
+    from dra_extender.kube.secret_store import SecretStore
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+_CLIENT: Final = "system:kube-scheduler"
+
+
+def command(
+    name: Annotated[
+        list[str],
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="A DNS name or address by which kube-scheduler calls the service; may be repeated.",
+            show_default=False,
+        ),
+    ],
+    namespace: Annotated[str, typer.Option(help="Namespace of the Secrets.")] = "dra-extender",
+    prefix: Annotated[
+        str, typer.Option(help="The Secrets are PREFIX-ca, PREFIX-tls and PREFIX-client.")
+    ] = "dra-extender",
+    client_name: Annotated[
+        str, typer.Option("--client-name", help="Common name of kube-scheduler's certificate.")
+    ] = _CLIENT,
+    kubeconfig: Annotated[
+        str | None, typer.Option(help="Default: $KUBECONFIG, else the pod's service account, else ~/.kube/config.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")] = None,
+) -> None:
+    """Make or renew the certificates for the verbs, and keep them in Secrets.
+
+    What can still be used is kept: a certificate is renewed when a third of its lifetime is left, or when the names are others.
+    The authority lasts ten years.  Exit status: 0 done; 1 the API server does not answer or refuses; 2 an option or the kubeconfig
+    cannot be used.
+    """
+    from pathlib import Path
+
+    from dra_extender.certificates.renewal import Wanted
+    from dra_extender.kube.client.credentials import ConfigurationError
+    from dra_extender.kube.client.settings import KubeSettings
+    from dra_extender.kube.secret_store import SecretStore
+    from dra_extender.runtime.installation import run
+    from dra_extender.scheduling.ports.cluster import ClusterError
+
+    settings = KubeSettings(kubeconfig=Path(kubeconfig) if kubeconfig else None, context=context)
+    try:
+        changed = run(_renew(SecretStore(settings, namespace), prefix, Wanted(name, client_name)))
+    except (ConfigurationError, ValueError) as problem:
+        raise _failed(problem, EXIT_USAGE) from problem
+    except ClusterError as problem:
+        raise _failed(problem, EXIT_FAILED) from problem
+    for secret, new in changed.items():
+        typer.echo(f"Secret {namespace}/{secret}: {'written' if new else 'unchanged'}")
+
+
+async def _renew(store: "SecretStore", prefix: str, wanted: "Wanted") -> dict[str, bool]:
+    """Write the Secrets that change; whether each of them did."""
+    from datetime import UTC, datetime
+
+    from dra_extender.certificates.renewal import renewed
+
+    names = (f"{prefix}-ca", f"{prefix}-tls", f"{prefix}-client")
+    await store.connect()
+    try:
+        stored = [await store.read(each) for each in names]
+        authority, server, client = (each.data if each else None for each in stored)
+        issued = renewed(authority, server, client, wanted, datetime.now(UTC))
+        changed = {}
+        for secret, before, data in zip(names, stored, issued, strict=True):
+            changed[secret] = before is None or before.data != data
+            if changed[secret]:
+                await store.write(secret, data, before)
+        return changed
+    finally:
+        await store.close()
+
+
+def _failed(problem: Exception, status: int) -> typer.Exit:
+    sys.stderr.write(f"dra-extender: {problem}\n")
+    return typer.Exit(status)

@@ -1,0 +1,107 @@
+"""Asks the API server whose a token is, and what that user may do (TokenReview, SubjectAccessReview)."""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.kube.client.credentials import ConfigurationError, find_credentials
+from dra_extender.kube.client.errors import ApiCallError, RequestIntent
+from dra_extender.kube.client.observer import Observer
+from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
+from dra_extender.model.api_json import Value
+from dra_extender.runtime.clock import SystemClock
+from dra_extender.scheduling.ports.cluster import ServerUnavailableError
+
+TOKEN_REVIEWS: Final = ResourceKind("tokenreviews", "authentication.k8s.io/v1", namespaced=False)
+ACCESS_REVIEWS: Final = ResourceKind("subjectaccessreviews", "authorization.k8s.io/v1", namespaced=False)
+_MOST_BYTES: Final = 1 << 20
+
+
+class _User(Value, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class _TokenStatus(Value, frozen=True):
+    authenticated: bool = False
+    user: _User = _User()
+
+
+class _TokenReview(Value, frozen=True):
+    status: _TokenStatus = _TokenStatus()
+
+
+class _AccessStatus(Value, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(Value, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+class TokenReviewer:
+    """Reviews tokens over a connection of its own: a replica that does not lead may not write, but is scraped as well."""
+
+    def __init__(self, settings: KubeSettings, observer: Observer, path: str = "/metrics") -> None:
+        """`path` is the non-resource URL that a user must be allowed to `get`."""
+        self._settings = settings
+        self._clock = SystemClock()
+        self._transport = ApiTransport(settings, self._clock, observer)
+        self._path = path
+        self._connected = False
+        self._lock = asyncio.Lock()
+
+    async def review(self, token: str) -> tuple[str, bool]:
+        """The user's name (empty: the token is nobody's), and whether that user may get the path.
+
+        Raises:
+            ClusterError: the API server does not answer, or does not let us ask.
+        """
+        try:
+            await self._connect()
+            user = await self._user(token)
+            return user.username, bool(user.username) and await self._allowed(user)
+        except ApiCallError as failed:
+            raise failed.as_cluster_error() from failed
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+            raise ServerUnavailableError(f"the answer to a review cannot be read: {problem}") from problem
+        except ConfigurationError as problem:
+            raise ServerUnavailableError(str(problem)) from problem
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def _connect(self) -> None:
+        async with self._lock:
+            if not self._connected:
+                self._transport.connect(await find_credentials(self._settings, self._clock))
+                self._connected = True
+
+    async def _user(self, token: str) -> _User:
+        answer = await self._create(TOKEN_REVIEWS, "TokenReview", {"token": token})
+        status = msgspec.json.decode(answer, type=_TokenReview).status
+        return status.user if status.authenticated else _User()
+
+    async def _allowed(self, user: _User) -> bool:
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups or (),
+            "extra": user.extra or {},
+            "nonResourceAttributes": {"path": self._path, "verb": "get"},
+        }
+        answer = await self._create(ACCESS_REVIEWS, "SubjectAccessReview", spec)
+        return msgspec.json.decode(answer, type=_AccessReview).status.allowed
+
+    async def _create(self, kind: ResourceKind, name: str, spec: dict[str, Any]) -> bytes:
+        body = msgspec.json.encode({"apiVersion": kind.group_version, "kind": name, "spec": spec})
+        intent = RequestIntent("create", kind.plural, "a scrape")
+        return await self._transport.send(
+            ApiCall(intent, "POST", kind.path(), self._settings.timeouts.read, body=body, most=_MOST_BYTES)
+        )

@@ -1,0 +1,114 @@
+"""Certificates for tests, and callers with and without one."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from dra_extender.certificates.issue import KeyPair, new_authority, new_client_certificate, new_server_certificate
+from dra_extender.config.listener_settings import TlsSettings
+from dra_extender.config.service_settings import ServerSettings
+from dra_extender.service.certificates import Certificates
+from dra_extender.service.http_connections import Connections
+from dra_extender.service.http_server import TlsSide, listen, serving
+
+from tests.support.api.serving import Peer
+from tests.support.api.sites import Site, make_site
+
+YEAR: Final = timedelta(days=365)
+SCHEDULER: Final = "system:kube-scheduler"
+
+
+def authority(name: str = "test") -> KeyPair:
+    return new_authority(name, datetime.now(UTC), YEAR)
+
+
+@dataclass
+class Issuer:
+    """An authority, and files with certificates of it."""
+
+    folder: Path
+    pair: KeyPair
+
+    def server(self, *names: str, lifetime: timedelta = YEAR) -> tuple[Path, Path]:
+        issued = new_server_certificate(self.pair, names or ("localhost", "127.0.0.1"), datetime.now(UTC), lifetime)
+        return write_pair(self.folder, "server", issued)
+
+    def client(self, name: str = SCHEDULER, lifetime: timedelta = YEAR) -> tuple[Path, Path]:
+        return write_pair(self.folder, "client", new_client_certificate(self.pair, name, datetime.now(UTC), lifetime))
+
+    def bundle(self, *others: KeyPair) -> Path:
+        path = self.folder / "ca.crt"
+        path.write_bytes(b"".join(each.certificate for each in (self.pair, *others)))
+        return path
+
+
+def write_pair(folder: Path, name: str, pair: KeyPair) -> tuple[Path, Path]:
+    """The files of a certificate and its key."""
+    folder.mkdir(exist_ok=True)
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    certificate.write_bytes(pair.certificate)
+    key.write_bytes(pair.key)
+    return certificate, key
+
+
+def issuer(folder: Path, name: str = "test") -> Issuer:
+    folder.mkdir(exist_ok=True)
+    return Issuer(folder, authority(name))
+
+
+def caller(trusted: Path, client: tuple[Path, Path] | None = None) -> ssl.SSLContext:
+    """The context of a caller that checks the server as kube-scheduler does."""
+    context = ssl.create_default_context(cafile=trusted)
+    if client is not None:
+        context.load_cert_chain(*client)
+    return context
+
+
+@dataclass
+class TlsServer:
+    """A running server that speaks TLS."""
+
+    port: int
+    site: Site
+    certificates: Certificates
+    connections: Connections
+    peers: list[Peer] = field(default_factory=list)
+
+    async def peer(self, context: ssl.SSLContext) -> Peer:
+        """A new connection, closed with the server."""
+        connected = asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname="localhost")
+        self.peers.append(Peer(*await connected))
+        return self.peers[-1]
+
+    async def raw(self, source: str = "127.0.0.1") -> Peer:
+        """A new connection without TLS from this address, closed with the server."""
+        self.peers.append(Peer(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0))))
+        return self.peers[-1]
+
+    async def metric(self, name: str, **labels: str) -> float:
+        await self.site.metrics.render()
+        return self.site.metrics.registry.get_sample_value(f"dra_extender_{name}", labels) or 0.0
+
+
+@asynccontextmanager
+async def serve_tls(tls: TlsSettings, **settings: float) -> AsyncIterator[TlsServer]:
+    """The verbs over TLS, with these settings beside port and address."""
+    given = ServerSettings.model_validate({"host": "127.0.0.1", "port": 0, **settings})
+    site = make_site(given)
+    certificates = Certificates(tls, site.metrics)
+    certificates.load()
+    side = TlsSide(certificates.verbs, certificates)
+    with listen(given) as listener:
+        async with serving(site.app, given, listener, site.metrics, tls=side) as connections:
+            server = TlsServer(listener.getsockname()[1], site, certificates, connections)
+            try:
+                yield server
+            finally:
+                for each in server.peers:
+                    each.close()
+                await asyncio.sleep(0)
