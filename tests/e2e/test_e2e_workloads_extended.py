@@ -142,6 +142,6 @@ async def test_a_pod_that_nobody_can_serve_is_refused_in_words(scene: Scene) -> 
     resource = await backed(scene)
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.pod("more", extended={resource: "2"})
-    await scene.wait_until_unschedulable("more", 'claim "<extended-resources>", ')
+    await scene.wait_until_unschedulable("more", f'extended resource {resource} of container "main": ')
     assert await claims(scene) == []
     await scene.api.delete(PODS, "more", scene.name, grace_seconds=0)

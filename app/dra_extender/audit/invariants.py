@@ -108,7 +108,7 @@ def pod_violations(
         return
     for found in refused(pod, claims, kubelets, node):
         rule = ORPHANED if found.missing and pod.phase == _RUNNING else KUBELET
-        yield InvariantViolation(rule=rule, about=pod.key, detail=f"claim {found.label}: {found.why}")
+        yield InvariantViolation(rule=rule, about=pod.key, detail=f"{found.subject}: {found.why}")
     for what in _away(pod, claims, node):
         yield InvariantViolation(rule=AWAY, about=pod.key, detail=what)
 
@@ -191,7 +191,7 @@ def _away(pod: Pod, claims: ClaimsByKey, node: Node | None) -> Iterable[str]:
         claim = claims.get((pod.namespace, use.name))
         problem = "" if claim is None else _unusable(claim, pod.node_name, labels)
         if problem:
-            yield f"claim {use.label}: {problem}"
+            yield f"{use.subject}: {problem}"
     if node is not None and not pod.extended_claim:
         for name in pod.extended_resources:
             if name not in node.extended_resources:

@@ -12,7 +12,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.pod_group import GROUP, is_group
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL
+from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, subject_of
 
 _POD_GROUP: Final = "PodGroup"
 _UNSUPPORTED: Final = f"which only a kubelet with {GROUP_RESERVATIONS_FEATURE} accepts"
@@ -27,20 +27,20 @@ class ClaimsByKey(Protocol):
 
 
 class AdmissionFailure(NamedTuple):
-    """What the kubelet finds wrong with one of the pod's claims: the pod's name for it, and a sentence without it.
+    """What the kubelet finds wrong with one of the pod's claims: `claim NAME` by the pod's name for it, and a sentence.
 
     `missing`: the claim does not exist.
     """
 
-    label: str
+    subject: str
     why: str
     missing: bool = False
 
 
 class UsedClaim(NamedTuple):
-    """A claim that a pod uses: the pod's name for it, the claim's own, and whether it must have been generated for the pod."""
+    """A claim that a pod uses: `claim NAME` by the pod's name for it, its own name, and whether it must be made for the pod."""
 
-    label: str
+    subject: str
     name: str
     generated: bool
 
@@ -53,15 +53,15 @@ def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
     recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
     for entry in pod.claims:
         if entry.resource_claim_name:
-            yield UsedClaim(entry.name, entry.resource_claim_name, generated=False)
+            yield UsedClaim(f"claim {entry.name}", entry.resource_claim_name, generated=False)
         elif not _is_recorded_by_name(entry):
-            yield AdmissionFailure(entry.name, "the entry names neither a claim nor a template")
+            yield AdmissionFailure(f"claim {entry.name}", "the entry names neither a claim nor a template")
         elif entry.name not in recorded:
-            yield AdmissionFailure(entry.name, "no claim is recorded for it in status.resourceClaimStatuses")
+            yield AdmissionFailure(f"claim {entry.name}", "no claim is recorded for it in status.resourceClaimStatuses")
         elif name := recorded[entry.name]:
-            yield UsedClaim(entry.name, name, generated=bool(entry.resource_claim_template_name))
+            yield UsedClaim(f"claim {entry.name}", name, generated=bool(entry.resource_claim_template_name))
     if pod.extended_claim:
-        yield UsedClaim(EXTENDED_LABEL, pod.extended_claim, generated=False)
+        yield UsedClaim(subject_of(pod, EXTENDED_LABEL), pod.extended_claim, generated=False)
 
 
 def refused(pod: Pod, claims: ClaimsByKey, kubelets: GroupReservation, node: Node | None) -> Iterator[AdmissionFailure]:
@@ -78,7 +78,7 @@ def refused(pod: Pod, claims: ClaimsByKey, kubelets: GroupReservation, node: Nod
         claim = claims.get((pod.namespace, use.name))
         why = _why(pod, use, claim, kubelets, node)
         if why:
-            yield AdmissionFailure(use.label, f"claim {use.name} {why}", missing=claim is None)
+            yield AdmissionFailure(use.subject, f"claim {use.name} {why}", missing=claim is None)
 
 
 def _is_recorded_by_name(entry: PodResourceClaim) -> bool:

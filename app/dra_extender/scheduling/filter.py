@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
@@ -28,13 +29,8 @@ from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, NodeEvalu
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
-from dra_extender.scheduling.extended_resources.need import (
-    ExtendedClaimNeed,
-    ExtendedNeed,
-    NodesByNeed,
-    existing_claim,
-    extended_need,
-)
+from dra_extender.scheduling.extended_resources import need as extended
+from dra_extender.scheduling.extended_resources.need import ExtendedClaimNeed, ExtendedNeed, NodesByNeed
 from dra_extender.scheduling.fairness.behind_holds import BehindHolds, PlacementsBehindHolds
 from dra_extender.scheduling.gang.account import GangAccount
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
@@ -235,12 +231,18 @@ class Filter:
     def _evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """Evaluate the nodes as if no other pods had to be placed with this one."""
         self._holds.release_pods(pod.uid)
+        result = self._evaluate_needs(pod, nodes, budget)
+        if pod.extended_resources or pod.extended_claim:
+            result.reword(partial(extended.named, pod))
+        return result
+
+    def _evaluate_needs(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         query = self._build_query(pod, budget)
         if isinstance(query, Rejection):
             result = rejected_everywhere(nodes, query)
             result.limited = query.code is Code.SEARCH_LIMIT
             return result
-        existing = None if query.need is None else existing_claim(pod, self._ledger)
+        existing = None if query.need is None else extended.existing_claim(pod, self._ledger)
         if query.need is None or existing is None:
             return self._evaluate_query(pod, query, nodes, budget)
         claims, need = query.claims.with_allocated(existing), query.need.met_by(existing)
@@ -291,7 +293,7 @@ class Filter:
             return rejection
         claims, need = sort_claims(found, ledger), None
         if pod.extended_resources or pod.extended_claim:
-            need = extended_need(pod, ledger)
+            need = extended.extended_need(pod, ledger)
         demand = self._allocator.demand(claims.open, budget) if claims.open else None
         return demand if isinstance(demand, Rejection) else _Query(claims, need, demand)
 

@@ -6,7 +6,7 @@ from dra_extender.inspection.why.lists import node_tree
 from dra_extender.inspection.why.node import NodeDevicesReport, why_on_node
 from dra_extender.inspection.why.why import UnknownPodError
 
-from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_slice
+from tests.controlplane.objects import consumption, counter_set, device, device_class, pod, request, resource_slice
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 MIG = 'device.attributes["gpu.example.com"].kind == "mig"'
@@ -98,6 +98,16 @@ def test_node_without_devices_and_what_is_beside_devices_are_said(made: MadeClus
         "└ claim gpu, request nic (1 x nic): 0 free by themselves\n"
         "  no devices\n"
     )
+
+
+def test_extended_resource_is_named_with_its_container() -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.gpus("n1", device("gpu-0"))
+    made.add(device_class("backed", extendedResourceName="example.com/gpu"))
+    made.add(pod("train", NAMESPACE, cpu="0", extended={"example.com/gpu": "1"}))
+    text = node_tree(asked(made))
+    assert '└ extended resource example.com/gpu of container "main" (1 x backed): 1 free by themselves\n' in text
 
 
 def test_node_that_fits_is_said_to_fit(made: MadeCluster) -> None:

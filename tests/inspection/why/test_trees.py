@@ -514,6 +514,30 @@ def condition_failed(made: MadeCluster) -> None:
     allocated(made, conditions=[{"type": "Failed", "status": "True", "reason": "Cable", "message": "no cable"}])
 
 
+@case(
+    "ml/train  allocated 40s ago on n1, not bound\n"
+    '└ extended resource example.com/gpu of container "main":\n'
+    "    gpu.example.com/n1/gpu-0\n"
+    "  waits for Attached, not reported yet; limit in 560s\n"
+    "  next  wait; check driver gpu.example.com\n"
+)
+def condition_awaited_of_an_extended_resource(made: MadeCluster) -> None:
+    """The bind has made the claim."""
+    allocated(made)
+    made.objects["pods"].pop()
+    made.add(device_class("backed", extendedResourceName="example.com/gpu"))
+    made.add(pod("train", NAMESPACE, cpu="0", extended={"example.com/gpu": "1"}))
+    claim, owner = made.objects["resourceclaims"][-1], made.objects["pods"][-1]["metadata"]
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": owner["uid"], "controller": True}
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    claim["metadata"].update(ownerReferences=[reference], annotations=annotations)
+    name = "container-0-request-1"
+    exactly = {"deviceClassName": "backed", "allocationMode": "ExactCount", "count": 1}
+    claim["spec"] = {"devices": {"requests": [{"name": name, "exactly": exactly}]}}
+    claim["status"]["allocation"]["devices"]["results"][0]["request"] = name
+    claim["status"]["reservedFor"] = [{"resource": "pods", "name": "train", "uid": owner["uid"]}]
+
+
 @case(HEAD + "allocated 40s ago on n1, not\n    bound\n")
 def conditions_met(made: MadeCluster) -> None:
     allocated(made, conditions=[{"type": "Attached", "status": "True"}])
@@ -632,7 +656,7 @@ def pool_invalid(made: MadeCluster) -> None:
 
 @case(
     HEAD + "fits 0 of 1 nodes\n"
-    "└ claim <extended-resources>, request container-0-request-1 (1 x backed)\n"
+    '└ extended resource example.com/gpu of container "main" (1 x backed)\n'
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
     "  next  end ml/old  ok on n1\n"

@@ -1,6 +1,7 @@
 """Pods whose extended resources device classes back: where they fit, what is written for them, and what is left after trouble."""
 
 import asyncio
+import re
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -21,7 +22,7 @@ NIC = "example.com/nic"
 IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 FINALIZER = "resource.kubernetes.io/delete-protection"
-SPECIAL = 'claim "<extended-resources>"'
+SHARED = "claim for extended resources"
 
 
 def filled(options: Options | None = None) -> World:
@@ -43,6 +44,11 @@ def world() -> World:
 def lacking(resource: str) -> str:
     """The text for a node that lacks the resource."""
     return f'node(s): cannot fit resource "{resource}"'
+
+
+def asked(container: str, resource: str = GPU) -> str:
+    """What a refusal says of the resource that a container asks for."""
+    return f'extended resource {resource} of container "{container}"'
 
 
 def claims(world: World) -> list[Json]:
@@ -87,15 +93,47 @@ async def test_the_bind_writes_the_claim_and_tells_the_pod_as_upstream_does(worl
     assert pod["spec"]["nodeName"] == "n1"
 
 
+def add_pod_of(world: World, name: str, **containers: Json) -> None:
+    """A pod whose containers make these requests."""
+    made = [{"name": each.replace("_", "-"), "resources": {"requests": asks}} for each, asks in containers.items()]
+    spec = {"schedulerName": "dra-scheduler", "containers": made}
+    world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
+
+
+async def test_refusal_names_resource_and_container_with_one_text_for_all_nodes_of_a_cause(world: World) -> None:
+    world.device_class("nic", 'device.driver == "absent"', extendedResourceName=NIC)
+    add_pod_of(world, "two", first={GPU: "1"}, second={GPU: "1", NIC: "1"})
+    answer = await world.filter("two", "n1", "n2")
+    assert set(answer.unresolvable.values()) == {f"node(s): {asked('second', NIC)}: no device matches the selectors"}
+    (message,) = world.messages("two")
+    assert message.startswith(f"2 of 2 nodes: {asked('second', NIC)}: no device matches the selectors")
+
+
+async def test_pods_that_ask_for_the_same_are_told_of_their_own_containers(world: World) -> None:
+    """The search of the first pod answers for the second one."""
+    add_pod_of(world, "one", train={GPU: "3"})
+    add_pod_of(world, "other", serve={GPU: "3"})
+    for name, container in (("one", "train"), ("other", "serve"), ("one", "train")):
+        answer = await world.filter(name, "n1", "n2")
+        (text,) = set(answer.unresolvable.values())
+        assert text.startswith(f"node(s): {asked(container)}: "), name
+
+
+async def test_bind_that_fails_names_resource_and_container(world: World) -> None:
+    await world.filter("p1", "n1")
+    world.add_pod("p2", resources={GPU: "2"})
+    await bind(world, "p1", "n1")
+    with pytest.raises(RetryableError, match=re.escape(asked("main"))):
+        await world.bind("p2", "n1")
+
+
 async def test_devices_that_are_held_for_one_pod_are_not_offered_to_the_next(world: World) -> None:
     world.add_pod("p2", resources={GPU: "2"})
     world.add_pod("p3", resources={GPU: "1"})
     await world.filter("p2", "n1")
     answer = await world.filter("p3", "n1")
     assert answer.fitting == ()
-    assert (
-        answer.unresolvable["n1"] == f'node(s): {SPECIAL}, request "container-0-request-0": matching devices are in use'
-    )
+    assert answer.unresolvable["n1"] == f"node(s): {asked('main')}: matching devices are in use"
     await bind(world, "p2", "n1")
     assert (await world.filter("p3", "n1", "n2")).fitting == ("n2",)
 
@@ -341,7 +379,7 @@ async def test_a_left_over_that_takes_the_last_fitting_devices_is_given_up_soon(
         with pytest.raises(RetryableError):
             await world.bind("p1", "n2", hung_up)
     await bind(world, "big", "n1")
-    assert (await world.filter("p1", "n1")).unresolvable == {"n1": f"node(s): {SPECIAL} is allocated for another node"}
+    assert (await world.filter("p1", "n1")).unresolvable == {"n1": f"node(s): {SHARED} is allocated for another node"}
     await pass_by(world, OPTIONS.reclaim_unfit_seconds)
     assert [each["metadata"]["ownerReferences"][0]["name"] for each in claims(world)] == ["big"]
 
@@ -467,9 +505,9 @@ async def test_containers_that_ask_for_more_devices_than_a_claim_may_have_are_no
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert set(answer.unresolvable.values()) == {f"node(s): {SPECIAL}: more devices than one claim may have"}
+    assert set(answer.unresolvable.values()) == {f"node(s): {SHARED}: more devices than one claim may have"}
     detail = "more devices than one claim may have: asks for 1000 devices, a claim may have 32"
     assert world.messages("many") == [
-        f"2 of 2 nodes: {SPECIAL}: {detail} (on n1). More: kubectl dra why many -n default"
+        f"2 of 2 nodes: {SHARED}: {detail} (on n1). More: kubectl dra why many -n default"
     ]
     assert peak < 2 * 2**20

@@ -94,8 +94,8 @@ class Rejection(Value, frozen=True, rename=None):
     """One reason: code, where it applies, and details for people.
 
     `claim` is the pod's name of the claim (`spec.resourceClaims[].name`), `request` as in the claim, `resource` the extended
-    resource that is short.  `reason` and `summary` are constant per code, claim, request and resource; amounts, groups, devices
-    and nodes belong in `detail`.
+    resource that is short.  `subject` are words for people in the place of claim and request.  `reason` and `summary` are constant
+    per code, claim, request, resource and subject; amounts, groups, devices and nodes belong in `detail`.
     """
 
     code: Code
@@ -104,16 +104,17 @@ class Rejection(Value, frozen=True, rename=None):
     resource: str = ""
     device: str = ""
     detail: str = ""
+    subject: str = ""
 
     @property
     def reason(self) -> str:
         """E.g. `claim "gpu", request "gpu": compatibility groups in conflict`, or `claim "gpu" does not exist`."""
         said = f'{self.code.value} "{self.resource}"' if self.resource else self.code.value
+        named = self.subject or (self.claim and f'claim "{self.claim}"')
         if self.request:
-            return f'claim "{self.claim}", request "{self.request}": {said}'
-        if not self.claim:
+            return f"{named}: {said}" if self.subject else f'{named}, request "{self.request}": {said}'
+        if not named:
             return said
-        named = f'claim "{self.claim}"'
         return named + said.removeprefix(_CLAIM) if said.startswith(f"{_CLAIM} ") else f"{named}: {said}"
 
     @property

@@ -15,6 +15,7 @@ from dra_extender.model.snapshot import allocated_at, results_of
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.extended_resources.need import existing_claim, subject_of
 
 EXAMPLES: Final = 3
 """How many nodes of a reason are named."""
@@ -55,9 +56,9 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
         usable, beside = _judged(view, pod, tuple(view.ledger.nodes) if nodes is None else nodes)
         summary = "asks for no devices that Dynamic Resource Allocation serves"
         return PodCause(Cause.NO_DEVICES, summary, usable=usable, beside=beside)
-    claims = find_claims(pod, view.ledger)
+    claims = _claims(view, pod)
     allocated = _allocated(claims)
-    awaited = tuple(_awaited(view, allocated))
+    awaited = tuple(_awaited(view, pod, allocated))
     result = view.evaluate(pod) if nodes is None else view.try_on(pod, nodes)
     usable, beside = _judged(view, pod, tuple(result.fits))
     done = not isinstance(claims, Rejection) and bool(claims) and len(allocated) == len(claims)
@@ -67,7 +68,7 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
 
 def awaited_devices(view: ClusterView, pod: Pod) -> tuple[AwaitedDevice, ...]:
     """The devices that are allocated to the pod and not ready; no node is looked at."""
-    return tuple(_awaited(view, _allocated(find_claims(pod, view.ledger))))
+    return tuple(_awaited(view, pod, _allocated(_claims(view, pod))))
 
 
 def _own_state(pod: Pod, facts: PodFacts) -> PodCause | None:
@@ -116,6 +117,12 @@ def _allocation_text(view: ClusterView, result: FilterResult, allocated: Sequenc
     return f"allocated{ago}{where}"
 
 
+def _claims(view: ClusterView, pod: Pod) -> Sequence[FoundClaim] | Rejection:
+    """The pod's claims with the one that a bind has made for its extended resources."""
+    found, made = find_claims(pod, view.ledger), existing_claim(pod, view.ledger)
+    return found if made is None or isinstance(found, Rejection) else (*found, made)
+
+
 def _allocated(claims: Sequence[FoundClaim] | Rejection) -> tuple[FoundClaim, ...]:
     return () if isinstance(claims, Rejection) else tuple(each for each in claims if _is_allocated(each))
 
@@ -124,7 +131,7 @@ def _is_allocated(claim: FoundClaim) -> bool:
     return claim.record.claim.status.allocation is not None and claim.reserved
 
 
-def _awaited(view: ClusterView, allocated: Sequence[FoundClaim]) -> Iterator[AwaitedDevice]:
+def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> Iterator[AwaitedDevice]:
     """Devices of allocated claims that are reserved for the pod and not ready."""
     timeout, now = view.options.binding_timeout_seconds, view.now
     for each in allocated:
@@ -136,7 +143,8 @@ def _awaited(view: ClusterView, allocated: Sequence[FoundClaim]) -> Iterator[Awa
             requests = (result.request for result in results_of(claim) if result.device_id == device.device)
             yield AwaitedDevice(
                 claim=each.label,
-                request=next(requests, ""),
+                request=(request := next(requests, "")),
+                subject=subject_of(pod, each.label, request),
                 device=device.name,
                 conditions=device.conditions,
                 state=verdict.readiness.value,

@@ -6,7 +6,7 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.lines import INDENT, WIDTH, age_text, beside_label, number_of, wrapped
 from dra_extender.inspection.why.device_lines import device_lines, gap_line
 from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport, RequestReport
-from dra_extender.inspection.why.tree import step_lines
+from dra_extender.inspection.why.tree import step_lines, subject_text
 from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
 from dra_extender.model.api_json import printable
 
@@ -61,7 +61,8 @@ def _node_lines(report: NodeDevicesReport, width: int) -> Iterator[str]:
 
 
 def _request(request: RequestReport, now: float, width: int) -> Iterator[str]:
-    head = f"└ claim {request.claim}, request {request.request} ({request.wanted}): {request.free} free by themselves"
+    subject = subject_text(request.subject, request.claim, request.request)
+    head = f"└ {subject} ({request.wanted}): {request.free} free by themselves"
     yield from wrapped(head, "", width)
     names = ["/".join(each.device.device.split("/")[1:]) for each in request.devices]
     column = max(map(len, names), default=0)

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import msgspec
+
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import UnknownNodeError
@@ -13,6 +15,7 @@ from dra_extender.inspection.why.why import known_pod
 from dra_extender.model.api_json import Value
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.extended_resources.need import subject_of
 
 NODE_FORMAT: Final = "dra-extender.io/why-node/v1"
 MOST_DEVICES: Final = 2_000
@@ -28,13 +31,17 @@ class DeviceVerdictReport(Value, frozen=True):
 
 
 class RequestReport(Value, frozen=True):
-    """Every device of the node for one request of one claim; `wanted` e.g. `1 x gpu.example.com`, `free` that many it can have."""
+    """Every device of the node for one request of one claim; `wanted` e.g. `1 x gpu.example.com`, `free` that many it can have.
+
+    `subject`: as in Branch.
+    """
 
     claim: str
     request: str
     wanted: str
     free: int
     devices: tuple[DeviceVerdictReport, ...]
+    subject: str = ""
 
 
 class NodeDevicesReport(Value, frozen=True):
@@ -72,7 +79,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     found = result.reasons.get(result.texts.get(node_name, ""))
     pools = view.extender.pools_of(node)
     notes = [f"{each.kind}: {each.reason}" for each in view.unreadable]
-    requests = () if result.demand is None else _requests(view, result.demand, node)
+    requests = () if result.demand is None else _requests(view, pod, result.demand, node)
     if any(len(each.devices) == MOST_DEVICES for each in requests):
         notes.append(f"the first {MOST_DEVICES} devices are listed")
     return NodeDevicesReport(
@@ -95,10 +102,13 @@ def _beside(view: ClusterView, pod: Pod, node: str) -> tuple[str, ...]:
     return () if fit is None or needs is None else tuple(each.said for each in fit.refusals(needs, node))
 
 
-def _requests(view: ClusterView, demand: Demand, node: Node) -> tuple[RequestReport, ...]:
+def _requests(view: ClusterView, pod: Pod, demand: Demand, node: Node) -> tuple[RequestReport, ...]:
     nearest = NearestDevices(view)
     return tuple(
-        _request(view, nearest, demand, node, (claim.label, option))
+        msgspec.structs.replace(
+            _request(view, nearest, demand, node, (claim.label, option)),
+            subject=subject_of(pod, claim.label, option.name),
+        )
         for claim in demand.claims
         for request in claim.requests
         for option in request.options

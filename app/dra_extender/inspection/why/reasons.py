@@ -27,6 +27,7 @@ from dra_extender.inspection.why.report import (
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
+from dra_extender.scheduling.extended_resources.need import subject_of
 
 _COUNTED: Final = frozenset({Code.COMBINATION, Code.IN_USE, Code.CONSTRAINT})
 _MOST_VALUES: Final = 16
@@ -40,6 +41,7 @@ class Reasons:
     def __init__(self, view: ClusterView, pod: Pod, result: FilterResult, trials: Trials | None = None) -> None:
         """`trials`: those of changes that have been made already."""
         self._view = view
+        self._pod = pod
         self._result = result
         self._nearest = NearestDevices(view)
         self._next = NextSteps(view, pod, self._nearest, trials)
@@ -84,6 +86,7 @@ class Reasons:
             Branch(
                 claim=claim,
                 request=request,
+                subject=subject_of(self._pod, claim, request),
                 wanted=self._wanted(claim, request),
                 reasons=tuple(sorted(reasons, key=lambda each: -each.nodes)),
             )

@@ -170,16 +170,20 @@ class NodeReason(Value, frozen=True):
 
 
 class Branch(Value, frozen=True):
-    """What is said of one request of one claim; without names, of the pod as a whole.  `wanted` e.g. `1 x gpu.example.com`."""
+    """What is said of one request of one claim; without names, of the pod as a whole.  `wanted` e.g. `1 x gpu.example.com`.
+
+    `subject`: what asks, where that is no claim of the pod's spec: `extended resource example.com/gpu of container "main"`.
+    """
 
     claim: str = ""
     request: str = ""
+    subject: str = ""
     wanted: str = ""
     reasons: tuple[NodeReason, ...] = ()
 
 
 class AwaitedDevice(Value, frozen=True):
-    """An allocated device whose conditions are not all true.
+    """An allocated device whose conditions are not all true.  `subject`: as in Branch.
 
     `since` is when it was allocated (None if that is not recorded), `limit` when the wait ends; seconds since the epoch.
     """
@@ -190,6 +194,7 @@ class AwaitedDevice(Value, frozen=True):
     state: str
     message: str = ""
     request: str = ""
+    subject: str = ""
     limit: float = 0.0
     since: float | None = None
 

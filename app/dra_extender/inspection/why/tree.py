@@ -43,6 +43,11 @@ def _lines(report: WhyReport, width: int) -> Iterator[str]:
         yield from wrapped(f"note: {note}", INDENT, width)
 
 
+def subject_text(subject: str, claim: str, request: str) -> str:
+    """What asks for devices: `claim gpu, request gpu`, or the subject where the pod's spec has no such claim."""
+    return subject or (f"claim {claim}, request {request}" if request else f"claim {claim}")
+
+
 def _reported(report: WhyReport, width: int) -> Iterator[str]:
     """What kube-scheduler reports, unless it is about devices alone: the branches say more of that."""
     about = [each for each in report.reported if each.kind is not ReasonKind.DEVICES or not report.branches]
@@ -54,9 +59,8 @@ def _reported(report: WhyReport, width: int) -> Iterator[str]:
 
 def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
     if branch.claim:
-        request = f", request {branch.request}" if branch.request else ""
         wanted = f" ({branch.wanted})" if branch.wanted else ""
-        yield from wrapped(f"└ claim {branch.claim}{request}{wanted}", "", width)
+        yield from wrapped(f"└ {subject_text(branch.subject, branch.claim, branch.request)}{wanted}", "", width)
     yield from labelled(branch.reasons, report.origin.taken_at, width)
 
 
@@ -114,8 +118,8 @@ _NAMES_COLUMN: Final = 16
 
 
 def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[str]:
-    request = f", request {awaited.request}" if awaited.request else ""
-    yield from wrapped(f"└ claim {awaited.claim}{request}: {awaited.device}", "", width)
+    subject = subject_text(awaited.subject, awaited.claim, awaited.request)
+    yield from wrapped(f"└ {subject}: {awaited.device}", "", width)
     names = ", ".join(awaited.conditions)
     left = awaited.limit - report.origin.taken_at
     shown = f"{int(left)}s" if left < _IN_SECONDS else age_text(left)

@@ -19,7 +19,7 @@ from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded
 from dra_extender.scheduling.claims.short_claims import ShortClaims
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need
+from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need, named
 from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
@@ -69,7 +69,7 @@ class BindDecision:
             self._unserved(pod, node, found) or fully_reserved(found, ledger) or excluded(pod, node, claims, ledger)
         )
         if rejection is not None:
-            raise RetryableError(rejection.text)
+            raise RetryableError(named(pod, rejection).text)
         undecided = (*claims.held, *claims.open)
         if not undecided:
             return ()
@@ -176,9 +176,11 @@ class BindDecision:
         for claim in claims.held:
             self._holds.release_claim(claim.record.claim.metadata.uid)
         if isinstance(demand, Rejection):
-            raise RetryableError(demand.text)
+            raise RetryableError(named(pod, demand).text)
         usage = BackoffUsage(self._ledger.usage(), self._backoff.of(pod.uid))
         answer = self._allocator.search_in_call(demand, node, usage, budget, self._backoff.of(pod.uid))
         if isinstance(answer, NoFit):
-            raise RetryableError(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
+            raise RetryableError(
+                f"pod does not fit on node {node.name} any more: {named(pod, answer.rejections[0]).text}"
+            )
         return list(zip(undecided, map(self._holds.with_own_shares, answer.claims), strict=True))

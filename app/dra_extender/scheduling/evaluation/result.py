@@ -150,6 +150,16 @@ class FilterResult:
         """Record that none of these nodes fits, for one reason; none of them was rejected before."""
         self.reject_batch(RejectedBatch(nodes, [rejection.summary] * len(nodes), lambda _: rejection))
 
+    def reword(self, words: Callable[[Rejection], Rejection]) -> None:
+        """Put other words on all rejections; the function returns the same rejection where there are none."""
+        reworded = {text: words(rejection) for text, (_, rejection) in self.reasons.items()}
+        if all(each is self.reasons[text][1] for text, each in reworded.items()):
+            return
+        new = {text: each.summary for text, each in reworded.items()}
+        self.texts = {node: new[text] for node, text in self.texts.items()}
+        self.reasons = {new[text]: (node, reworded[text]) for text, (node, _) in self.reasons.items()}
+        self._counts = dict(Counter(self.texts.values()))
+
     def why(self) -> list[RejectionGroup]:
         """The rejected nodes by reason, most nodes first."""
         counts = sorted(self._counts.items(), key=lambda entry: (-entry[1], entry[0]))

@@ -6,6 +6,8 @@ With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, digest_of_spec
@@ -15,10 +17,15 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import NO_COUNT, Pod
 from dra_extender.model.resource_claim import ClaimSpec, DeviceClaim, ResourceClaim
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
-from dra_extender.scheduling.extended_resources.requests import RequestMapping, extended_requests, why_too_much
+from dra_extender.scheduling.extended_resources.requests import (
+    RequestMapping,
+    extended_requests,
+    why_too_much,
+    words_for,
+)
 
 EXTENDED_LABEL: Final = "<extended-resources>"
-"""The name of the claim for extended resources in messages; no claim of a pod can have this name."""
+"""By this name the claim for extended resources is found among those of its pod; no other claim of a pod can have it."""
 
 
 class ExtendedClaimNeed(NamedTuple):
@@ -75,7 +82,7 @@ class ExtendedNeed:
             return found
         if found is not None and found.is_asked_by(existing.record):
             return None
-        return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label)
+        return named(self._pod, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
 
     def _find(self, own: frozenset[str]) -> ExtendedClaimNeed | Rejection | None:
         backing = self._ledger.backing
@@ -102,7 +109,7 @@ class ExtendedNeed:
                     return Rejection(code=Code.EXTENDED_RESOURCE, resource=each.resource, detail=detail)
         too_much = why_too_much(self._pod.extended_requests, classes)
         if too_much:
-            return Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much)
+            return named(self._pod, Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much))
         asked = extended_requests(self._pod.extended_requests, classes)
         metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=special_uid(self._pod))
         claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=asked.requests)))
@@ -137,6 +144,20 @@ def existing_claim(pod: Pod, ledger: Ledger) -> FoundClaim | None:
         if decided and record.has_status and record.claim.metadata.deletion_timestamp is None:
             return FoundClaim(EXTENDED_LABEL, record, consumer_of(pod))
     return None
+
+
+def subject_of(pod: Pod, claim: str, request: str = "") -> str:
+    """How people read what the pod's claim for extended resources asks for: resource and container; empty for any other claim."""
+    return words_for(pod.extended_requests, request) if claim == EXTENDED_LABEL else ""
+
+
+def named(pod: Pod, rejection: Rejection) -> Rejection:
+    """The rejection with `subject_of` what it is about.
+
+    The names of containers are the pod's own: rejections are kept for all pods that ask for the same.
+    """
+    subject = subject_of(pod, rejection.claim, rejection.request)
+    return msgspec.structs.replace(rejection, subject=subject) if subject else rejection
 
 
 def special_uid(pod: Pod) -> str:

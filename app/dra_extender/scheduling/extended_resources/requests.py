@@ -27,6 +27,15 @@ class ExtendedRequests(NamedTuple):
     mappings: tuple[RequestMapping, ...]
 
 
+def words_for(containers: Sequence[ContainerRequests], request: str) -> str:
+    """E.g. `extended resource example.com/gpu of container "main"`; for what is no request of them, what they share: the claim."""
+    for container in containers:
+        for each in container.requests:
+            if _name(container, each) == request:
+                return f'extended resource {each.resource} of container "{container.name}"'
+    return "claim for extended resources"
+
+
 def why_too_much(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> str:
     """Why no claim can serve the resources in `classes`, in time that is linear in what the containers ask; empty if one may.
 

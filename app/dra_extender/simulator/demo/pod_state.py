@@ -13,7 +13,7 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.demo.results import AllocatedDevice, ClaimUse, PodState
 from dra_extender.simulator.scheduler.loop import PodWaiting, SchedulingLoop, foreign_scheduler
 
-_EXTENDED: Final = "<extended-resources>"
+_EXTENDED: Final = "extended resources"
 _BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes: )")
 
 
