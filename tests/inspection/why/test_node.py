@@ -107,7 +107,7 @@ def test_extended_resource_is_named_with_its_container() -> None:
     made.add(device_class("backed", extendedResourceName="example.com/gpu"))
     made.add(pod("train", NAMESPACE, cpu="0", extended={"example.com/gpu": "1"}))
     text = node_tree(asked(made))
-    assert '└ extended resource example.com/gpu of container "main" (1 x backed): 1 free by themselves\n' in text
+    assert '└ extended resource example.com/gpu of container "main" (1 x backed): 1 free by\n    themselves\n' in text
 
 
 def test_node_that_fits_is_said_to_fit(made: MadeCluster) -> None:

@@ -150,9 +150,9 @@ class FilterResult:
         """Record that none of these nodes fits, for one reason; none of them was rejected before."""
         self.reject_batch(RejectedBatch(nodes, [rejection.summary] * len(nodes), lambda _: rejection))
 
-    def reword(self, words: Callable[[Rejection], Rejection]) -> None:
-        """Put other words on all rejections; the function returns the same rejection where there are none."""
-        reworded = {text: words(rejection) for text, (_, rejection) in self.reasons.items()}
+    def reword(self, named: Callable[[Rejection], Rejection]) -> None:
+        """Put `named(rejection)`, which may be the same object, in the place of each rejection."""
+        reworded = {text: named(rejection) for text, (_, rejection) in self.reasons.items()}
         if all(each is self.reasons[text][1] for text, each in reworded.items()):
             return
         new = {text: each.summary for text, each in reworded.items()}

@@ -20,8 +20,8 @@ from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 from dra_extender.scheduling.extended_resources.requests import (
     RequestMapping,
     extended_requests,
+    requested_text,
     why_too_much,
-    words_for,
 )
 
 EXTENDED_LABEL: Final = "<extended-resources>"
@@ -148,7 +148,7 @@ def existing_claim(pod: Pod, ledger: Ledger) -> FoundClaim | None:
 
 def subject_of(pod: Pod, claim: str, request: str = "") -> str:
     """How people read what the pod's claim for extended resources asks for: resource and container; empty for any other claim."""
-    return words_for(pod.extended_requests, request) if claim == EXTENDED_LABEL else ""
+    return requested_text(pod.extended_requests, request) if claim == EXTENDED_LABEL else ""
 
 
 def named(pod: Pod, rejection: Rejection) -> Rejection:

@@ -27,7 +27,7 @@ class ExtendedRequests(NamedTuple):
     mappings: tuple[RequestMapping, ...]
 
 
-def words_for(containers: Sequence[ContainerRequests], request: str) -> str:
+def requested_text(containers: Sequence[ContainerRequests], request: str) -> str:
     """E.g. `extended resource example.com/gpu of container "main"`; for what is no request of them, what they share: the claim."""
     for container in containers:
         for each in container.requests:
