@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from dra_extender.config.settings import Settings
 from pydantic import ValidationError
 
 from tests.chart.programs import Helm, Object
+from tests.chart.value_sets import OUTSIDE
 
 pytestmark = pytest.mark.chart
 
@@ -127,6 +129,21 @@ def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm, values: Object, w
             id="two monitors",
         ),
         pytest.param(
+            {"admission": {"allocations": True}},
+            "admission.allocations is set, but admission.drivers is empty",
+            id="allocations of no driver",
+        ),
+        pytest.param(
+            {"admission": {"pods": "deny"}},
+            "admission.pods is deny, but admission.deviceClasses and admission.extendedResources are empty",
+            id="pods that need nothing",
+        ),
+        pytest.param(
+            OUTSIDE | {"admission": {"pods": "deny", "deviceClasses": ["gpu"]}},
+            "admission.pods is set in mode extenderOnly",
+            id="pods without a scheduler to name",
+        ),
+        pytest.param(
             {"terminationGracePeriodSeconds": 25},
             "the pod would be killed before the extender has finished",
             id="no time to stop",
@@ -220,3 +237,18 @@ def test_rules_of_the_policy_are_refused_where_the_service_refuses_them(
         assert "at '/policy" in done.words
     else:
         assert done.code == 0, done.words
+
+
+@pytest.mark.parametrize("value", ["off", False])
+def test_pods_are_not_judged_by_default_however_off_is_spelt(helm: Helm, value: object) -> None:
+    """`off` without quotes is false in YAML 1.1."""
+    rendered = helm.template(values={"admission": {"pods": value, "deviceClasses": ["gpu"]}})
+    assert [each for each in rendered if "-pods-by-" in each["metadata"]["name"]] == []
+
+
+def test_pods_are_changed_only_where_the_api_server_has_the_kind(helm: Helm) -> None:
+    values = {"admission": {"pods": "mutate", "deviceClasses": ["gpu"]}}
+    older = replace(helm, version="1.35.4").refusal(values)
+    assert "admission.pods is mutate, which needs MutatingAdmissionPolicy v1 of Kubernetes 1.36" in older
+    made = replace(helm, version="1.36.2").template(values=values)
+    assert sum(each["kind"] == "MutatingAdmissionPolicy" for each in made) == 5

@@ -144,6 +144,17 @@ VALUE_SETS: Final[dict[str, Object]] = {
             }
         }
     },
+    "one-allocator": {
+        "admission": {
+            "drivers": ["gpu.example.com", "nic.example.com"],
+            "allocations": True,
+            "pods": "deny",
+            "deviceClasses": ["gpu", "mig-3g"],
+            "extendedResources": ["example.com/gpu"],
+        }
+    },
+    "warned-by-resource": {"admission": {"pods": "warn", "extendedResources": ["example.com/gpu"]}},
+    "outside-one-allocator": OUTSIDE | {"admission": {"drivers": ["gpu.example.com"], "allocations": True}},
     "no-admission-policy": {"admissionPolicy": {"enabled": False}},
     "default-priority": {"priorityClassName": ""},
     "own-priority": {"priorityClassName": "gpus", "terminationGracePeriodSeconds": 3600},

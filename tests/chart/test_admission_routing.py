@@ -1,0 +1,254 @@
+"""One allocator for each driver, enforced by policies of the chart on a real API server, with the in-tree scheduler as rival."""
+
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.chart.programs import Helm, Object
+from tests.controlplane import objects
+from tests.controlplane.apierror import ApiError
+from tests.controlplane.cluster import ControlPlane, KubectlError
+from tests.controlplane.objects import device
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from tests.controlplane.schedulers import in_tree_config
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.world import Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+IN_TREE = "default-scheduler"
+OURS = objects.SCHEDULER_NAME
+DEVICES = 6
+LABEL = "dra-extender.io/admission"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(control_plane: ControlPlaneFactory, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """The service and its scheduler, and the in-tree scheduler with all its plugins."""
+    cluster = await control_plane(ControlPlaneOptions())
+    async with World.start(cluster, tmp_path_factory.mktemp("extender"), Setup()) as world:
+        await cluster.start_scheduler(in_tree_config(IN_TREE), "in-tree-scheduler")
+        yield world
+        await cluster.stop_scheduler("in-tree-scheduler")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def scene(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    scene = Scene(world, f"routing-{zlib.crc32(request.node.name.encode()):08x}")
+    await scene.open()
+    yield scene
+    await scene.clear()
+
+
+@contextmanager
+def installed(cluster: ControlPlane, helm: Helm, **admission: object) -> Iterator[None]:
+    """The chart's policies with these values of `admission`; at the end what Helm does not keep is deleted, as Helm does."""
+    rendered = helm.template(values={"admission": admission})
+    policies = [each for each in rendered if "AdmissionPolicy" in each["kind"] and _is_routing(each)]
+    assert policies
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=_listed(policies))
+    try:
+        yield
+    finally:
+        kept = {"helm.sh/resource-policy": "keep"}
+        gone = [each for each in policies if each["metadata"].get("annotations") != kept]
+        cluster.kubectl("delete", "-f", "-", stdin=_listed(gone))
+
+
+def _listed(items: list[Object]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _is_routing(each: Object) -> bool:
+    name = each["metadata"]["name"]
+    return "-pods-by-" in name or "-watch-" in name or name.endswith("-allocations")
+
+
+def pod(scene: Scene, name: str, scheduler: str | None, **sources: Any) -> Object:
+    """A pod of the scene; without a scheduler the API server fills in its default."""
+    body = objects.pod(name, scene.name, scheduler=scheduler or IN_TREE, **sources)
+    if scheduler is None:
+        del body["spec"]["schedulerName"]
+    return body
+
+
+async def until_refused(scene: Scene, body: Object) -> str:
+    """Create the pod again and again until a policy is in force, which takes the API server a moment; returns its words."""
+
+    async def refused() -> str:
+        try:
+            await scene.api.create(PODS, body)
+        except ApiError as error:
+            return str(error)
+        await scene.delete_pod(body["metadata"]["name"])
+        return ""
+
+    return await scene.api.wait_for(refused, SECONDS, "the policy is in force")
+
+
+async def until_sent_here(scene: Scene, body: Object) -> None:
+    """Create the pod again and again until a policy changes its scheduler."""
+
+    async def sent() -> bool:
+        made = await scene.api.create(PODS, body)
+        await scene.delete_pod(body["metadata"]["name"])
+        return bool(made["spec"]["schedulerName"] == OURS)
+
+    await scene.api.wait_for(sent, SECONDS, "the policy is in force")
+
+
+async def test_a_rival_gets_an_error_instead_of_a_device_twice_and_its_other_pods_are_placed(
+    scene: Scene, world: World, helm: Helm
+) -> None:
+    other = f"other.{scene.driver}"
+    await scene.api.create(DEVICE_CLASSES, objects.device_class(f"{scene.name}-other", f'device.driver == "{other}"'))
+    with installed(world.cluster, helm, allocations=True, drivers=[scene.driver]):
+        node = await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(DEVICES)))
+        await scene.publish(
+            objects.resource_slice(
+                f"{scene.name}-other", driver=other, node=node, devices=[device(f"nic-{i}") for i in range(DEVICES)]
+            )
+        )
+        await scene.template("one")
+        nic = objects.request("nic", f"{scene.name}-other")
+        await scene.api.create(RESOURCE_CLAIM_TEMPLATES, objects.resource_claim_template("nic", scene.name, nic))
+        await scene.claim("probe")
+        await _until_allocations_are_refused(scene, node)
+        before = await world.metric("allocation_overlaps_total")
+        for index in range(DEVICES):
+            await scene.pod(f"theirs-{index}", template="one", scheduler=IN_TREE)
+            await scene.pod(f"ours-{index}", template="one")
+            await scene.pod(f"beside-{index}", template="nic", scheduler=IN_TREE)
+        for index in range(DEVICES):
+            await scene.wait_until_bound(f"ours-{index}")
+            await scene.wait_until_bound(f"beside-{index}")
+        assert [await scene.node_of(f"theirs-{index}") for index in range(DEVICES)] == [""] * DEVICES
+        taken = await scene.allocated()
+        assert sorted(each for each in taken if "gpu-" in each) == [f"{node}/gpu-{index}" for index in range(DEVICES)]
+        assert await world.metric("allocation_overlaps_total") == before
+
+        async def told() -> bool:
+            return any(
+                [
+                    await _has_event(
+                        scene, f"theirs-{index}", f"devices of {scene.driver} are allocated by system:service"
+                    )
+                    for index in range(DEVICES)
+                ]
+            )
+
+        # A pod of the rival that came before ours in its queue tried, and was told who allocates.
+        await scene.delete_pod("ours-0")
+        await scene.api.wait_for(told, SECONDS, "the rival's pod says who allocates these devices")
+
+
+async def test_allocations_with_admin_access_pass(scene: Scene, world: World, helm: Helm) -> None:
+    await scene.api.patch(
+        NAMESPACES, scene.name, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    )
+    with installed(world.cluster, helm, allocations=True, drivers=[scene.driver]):
+        node = await scene.node_with_devices("a", device("gpu-0"))
+        await scene.claim("probe")
+        await _until_allocations_are_refused(scene, node)
+        await scene.claim("watching", adminAccess=True)
+        await scene.pod("monitor", claim="watching", scheduler=IN_TREE)
+        assert await scene.wait_until_bound("monitor") == node
+
+
+async def test_a_pod_with_a_class_of_the_list_is_refused_elsewhere_by_template_claim_and_resource(
+    scene: Scene, world: World, helm: Helm
+) -> None:
+    await scene.template("one")
+    await scene.claim("named")
+    with installed(world.cluster, helm, pods="deny", deviceClasses=[scene.name], extendedResources=["example.com/gpu"]):
+        said = await until_refused(scene, pod(scene, "by-template", None, templates={"gpu": "one"}))
+        assert f"ResourceClaimTemplate one needs devices that {OURS} allocates" in said
+        assert f"the pod names {IN_TREE}: set spec.schedulerName to {OURS}" in said
+        said = await until_refused(scene, pod(scene, "by-claim", IN_TREE, claims={"gpu": "named"}))
+        assert f"ResourceClaim named needs devices that {OURS} allocates" in said
+        for resource in ("example.com/gpu", f"deviceclass.resource.kubernetes.io/{scene.name}"):
+            said = await until_refused(scene, pod(scene, "by-resource", IN_TREE, extended={resource: "1"}))
+            assert f"needs devices that {OURS} allocates" in said
+        # What does not name the class, and what goes to the right scheduler.
+        await scene.api.create(PODS, pod(scene, "plain", IN_TREE))
+        await scene.api.create(PODS, pod(scene, "ours", OURS, templates={"gpu": "one"}))
+        await scene.api.create(PODS, pod(scene, "unknown", IN_TREE, templates={"gpu": "not-there-yet"}))
+        await scene.api.patch(NAMESPACES, scene.name, {"metadata": {"labels": {LABEL: "ignore"}}})
+
+        async def passes() -> bool:
+            try:
+                await scene.api.create(PODS, pod(scene, "excluded", IN_TREE, templates={"gpu": "one"}))
+            except ApiError:
+                return False
+            return True
+
+        await scene.api.wait_for(passes, SECONDS, "the namespace is left out")
+
+
+async def test_a_warning_names_the_scheduler_and_lets_the_pod_pass(scene: Scene, world: World, helm: Helm) -> None:
+    await scene.template("one")
+    body = json.dumps(pod(scene, "warned", None, templates={"gpu": "one"}))
+    with installed(world.cluster, helm, pods="warn", deviceClasses=[scene.name]):
+
+        async def words() -> str:
+            try:
+                world.cluster.kubectl("create", "--warnings-as-errors", "-f", "-", stdin=body)
+            except KubectlError as error:
+                return str(error)
+            await scene.delete_pod("warned")
+            return ""
+
+        said = await scene.api.wait_for(words, SECONDS, "the policy is in force")
+        assert f"set spec.schedulerName to {OURS}" in said
+        assert (await scene.read("warned"))["spec"]["schedulerName"] == IN_TREE
+
+
+async def test_pods_that_name_no_scheduler_are_sent_here_and_bound(scene: Scene, world: World, helm: Helm) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    await scene.template("one")
+    await scene.claim("named")
+    with installed(world.cluster, helm, pods="mutate", deviceClasses=[scene.name]):
+        await until_sent_here(scene, pod(scene, "first", None, templates={"gpu": "one"}))
+        await until_sent_here(scene, pod(scene, "second", None, claims={"gpu": "named"}))
+        await scene.api.create(PODS, pod(scene, "by-template", None, templates={"gpu": "one"}))
+        await scene.api.create(PODS, pod(scene, "by-claim", None, claims={"gpu": "named"}))
+        kept = await scene.api.create(PODS, pod(scene, "chosen", "another-scheduler", templates={"gpu": "one"}))
+        assert kept["spec"]["schedulerName"] == "another-scheduler"
+        plain = await scene.api.create(PODS, pod(scene, "plain", None))
+        assert plain["spec"]["schedulerName"] == IN_TREE
+        assert await scene.wait_until_bound("by-template") == node
+        assert await scene.wait_until_bound("by-claim") == node
+
+
+async def _until_allocations_are_refused(scene: Scene, node: str) -> None:
+    """The administrator allocates claim `probe` to a device and releases it, until the policy refuses that."""
+    results = [{"request": "gpu", "driver": scene.driver, "pool": node, "device": "gpu-0"}]
+
+    async def allocate(results: list[Object] | None) -> None:
+        allocation = None if results is None else {"devices": {"results": results}}
+        change: Object = {"status": {"allocation": allocation}}
+        await scene.api.patch(RESOURCE_CLAIMS, "probe", change, scene.name, subresource="status")
+
+    async def refused() -> bool:
+        try:
+            await allocate(results)
+        except ApiError:
+            return True
+        await allocate(None)
+        return False
+
+    await scene.api.wait_for(refused, SECONDS, "the policy is in force")
+    with pytest.raises(ApiError, match=f"set spec.schedulerName of the pod to {OURS}") as caught:
+        await allocate(results)
+    assert (caught.value.status, caught.value.reason) == (403, "Forbidden")
+
+
+async def _has_event(scene: Scene, name: str, words: str) -> bool:
+    return any(words in str(each.get("note", "")) for each in await scene.events(name))
