@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 import typer
+from dra_extender.cli import cluster_names
 from dra_extender.cli.app import PLUGIN_NAMES, plugin
-from dra_extender.cli.completion import Shell, answer, script
+from dra_extender.cli.cluster_names import names_for
+from dra_extender.cli.completion import NameSource, Shell, answer, script
 
 PROGRAMS = Path(sys.executable).parent
 
 
-def asked(*words: str) -> tuple[list[str], int]:
+def asked(*words: str, names: NameSource = lambda *_: ()) -> tuple[list[str], int]:
     """The candidates without what they are for, and the directive."""
-    *lines, directive = answer(typer.main.get_command(plugin), words).splitlines()
+    *lines, directive = answer(typer.main.get_command(plugin), words, names).splitlines()
     return [line.partition("\t")[0] for line in lines], int(directive.removeprefix(":"))
 
 
@@ -37,6 +39,78 @@ def asked(*words: str) -> tuple[list[str], int]:
 )
 def test_candidates_are_what_may_stand_there(words: tuple[str, ...], found: list[str]) -> None:
     assert asked(*words) == (found, 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "parameter"),
+    [
+        (("why", "n"), "pod"),
+        (("why", "-n", "ml", "--", "n"), "pod"),
+        (("why", "pod", "--node", "n"), "node"),
+        (("why", "pod", "--node=n"), "node"),
+        (("why", "--namespace", "n"), "namespace"),
+        (("devices", "n"), "node"),
+        (("what-if", "--drain", "n"), "drain"),
+        (("what-if", "--without", "n"), "without"),
+        (("ui", "--context", "n"), "context"),
+    ],
+)
+def test_names_of_objects_are_candidates_where_one_may_stand(words: tuple[str, ...], parameter: str) -> None:
+    known = {parameter: ["name-1", "other", "name-2"]}
+    before = words[-1].removesuffix("n")
+    found, directive = asked(*words, names=lambda name, typed: known[name] if list(typed) == list(words[:-1]) else ())
+    assert (found, directive) == ([f"{before}name-1", f"{before}name-2"], 4)
+
+
+def kubectl(folder: Path, body: str) -> None:
+    """A program kubectl that writes its arguments down, and then does this."""
+    file = folder / "kubectl"
+    file.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{folder}/asked"\n{body}\n')
+    file.chmod(0o755)
+
+
+def test_kubectl_is_asked_for_pods_that_wait_with_the_options_that_were_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl(tmp_path, "printf 'pod/train-0\\npod/train-1\\n'")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found, _ = asked("why", "-n", "ml", "--context=c", "--as", "me", "-o", "json", "tr", names=names_for)
+    assert found == ["train-0", "train-1"]
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        *("get", "pods", "--output=name", "--field-selector=status.phase=Pending", "--request-timeout=2s"),
+        *("--namespace=ml", "--context=c", "--as=me"),
+    ]
+    assert names_for("pod", ["why", "--snapshot", "x.tar.gz"]) == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "exit 1",
+        "echo 'pod/a'; exit 1",
+        "kill -9 $$",
+        "head -c 3000000 /dev/zero",
+        "printf 'pod/\\033[31m\\npod/a\\tb\\n'",
+    ],
+)
+def test_kubectl_that_fails_or_says_nonsense_gives_no_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    kubectl(tmp_path, body)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert list(names_for("pod", ())) == []
+
+
+def test_kubectl_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_names, "SECONDS", 0.2)
+    kubectl(tmp_path, "exec sleep 600")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert list(names_for("node", ())) == []
+
+
+def test_without_kubectl_there_are_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert list(names_for("pod", ())) == []
 
 
 @pytest.mark.parametrize("words", [("why", "--snapshot", ""), ("devices", "n1", "--kubeconfig", "x"), ("lint", "")])

@@ -4,7 +4,7 @@ The program is asked with everything that was typed; the last word is to be comp
 (the word, a tab, what it is for) and a last line with a directive: `:4` no files, `:0` files too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -13,6 +13,9 @@ COMPLETE: Final = "__complete"
 """The first argument with which a shell asks."""
 NO_FILES: Final = 4
 FILES: Final = 0
+
+
+NameSource = Callable[[str, Sequence[str]], Sequence[str]]
 
 
 class Shell(StrEnum):
@@ -39,11 +42,20 @@ class _Place(NamedTuple):
     options_end: bool = False
 
 
-def answer(program: Any, typed: Sequence[str]) -> str:
-    """What the program answers to a shell; `program` is its group of commands, the last word is to be completed."""
+def answer(program: Any, typed: Sequence[str], names: NameSource | None = None) -> str:
+    """What the program answers to a shell; `program` is its group of commands, the last word is to be completed.
+
+    `names` lists names of objects for a parameter, given the words before it; by default kubectl does.
+    """
+    if names is None:
+        from dra_extender.cli.cluster_names import names_for
+
+        names = names_for
     *before, begun = typed or ("",)
     place = _place(program, before)
-    found = [each for each in _candidates(place, begun) if each.word.startswith(begun)]
+    found = [
+        each for each in _candidates(place, begun, lambda name: names(name, before)) if each.word.startswith(begun)
+    ]
     lines = [f"{each.word}\t{_one_line(each.about)}" if each.about else each.word for each in found]
     return "\n".join((*lines, f":{FILES if _takes_files(place, begun) else NO_FILES}")) + "\n"
 
@@ -70,14 +82,14 @@ def _place(program: Any, before: Sequence[str]) -> _Place:
     return place
 
 
-def _candidates(place: _Place, begun: str) -> Iterator[Candidate]:
+def _candidates(place: _Place, begun: str, names: Callable[[str], Sequence[str]]) -> Iterator[Candidate]:
     if place.option is not None:
-        yield from map(Candidate, _choices(place.option))
+        yield from map(Candidate, _choices(place.option) or names(place.option.name))
     elif begun.startswith("-") and not place.options_end:
         name, given, _ = begun.partition("=")
         option = _option(place.command, name) if given else None
         if option is not None:
-            yield from (Candidate(f"{name}={each}") for each in _choices(option))
+            yield from (Candidate(f"{name}={each}") for each in _choices(option) or names(option.name))
         else:
             yield from _options(place.command)
     elif _is_group(place.command):
@@ -86,7 +98,7 @@ def _candidates(place: _Place, begun: str) -> Iterator[Candidate]:
         )
     else:
         argument = _argument(place)
-        yield from map(Candidate, _choices(argument) if argument is not None else ())
+        yield from map(Candidate, (_choices(argument) or names(argument.name)) if argument is not None else ())
 
 
 def _takes_files(place: _Place, begun: str) -> bool:

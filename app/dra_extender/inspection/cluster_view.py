@@ -29,7 +29,8 @@ from dra_extender.telemetry.metrics import Metrics
 
 _BESIDE_COUNTERS: Final = "v1.34."
 _ALL_NODES: Final = 2**31
-_ANSWER_COST: Final = CALL_COST // 4
+ANSWER_COST: Final = CALL_COST // 4
+"""What one answer may spend on expressions of tenants, in cost units."""
 SECONDS_EACH: Final = 30.0
 """As long as the searches for one pod take at most."""
 
@@ -146,7 +147,7 @@ class ClusterView:
 
     def budget(self) -> Budget:
         """What one answer may spend on expressions of tenants."""
-        return Budget(_ANSWER_COST, clock=self._clock.monotonic)
+        return Budget(ANSWER_COST, clock=self._clock.monotonic)
 
     @property
     def monotonic(self) -> float:

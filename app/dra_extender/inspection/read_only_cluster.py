@@ -1,6 +1,6 @@
 """The cluster of an inspection, as the use cases need one: the time is that of the objects, and nothing is ever written."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, NoReturn
@@ -13,9 +13,10 @@ _REFUSAL: Final = "an inspection writes nothing and reads nothing beyond the obj
 
 @dataclass(frozen=True, slots=True)
 class InspectionClock:
-    """The wall clock stands at the time when the objects were read."""
+    """The wall clock stands at the time when the objects were read; `elapsed` are seconds that go on."""
 
     taken_at: float
+    elapsed: Callable[[], float] = monotonic
 
     def now(self) -> float:
         """See Clock."""
@@ -23,7 +24,7 @@ class InspectionClock:
 
     def monotonic(self) -> float:
         """See Clock."""
-        return monotonic()
+        return self.elapsed()
 
 
 class _NoObjects:
@@ -49,10 +50,12 @@ class _NoEvents:
 class ReadOnlyCluster:
     """Implements Cluster for the use cases of an inspection.  None of them writes before it has answered."""
 
-    def __init__(self, taken_at: float, *, devices_beside_counters: bool) -> None:
+    def __init__(
+        self, taken_at: float, *, devices_beside_counters: bool, elapsed: Callable[[], float] = monotonic
+    ) -> None:
         """See InspectionClock; `devices_beside_counters` as in Cluster."""
         nothing = _NoObjects()
-        self.clock: Clock = InspectionClock(taken_at)
+        self.clock: Clock = InspectionClock(taken_at, elapsed)
         self.claims: Claims = nothing
         self.pods: Pods = nothing
         self.claim_templates = self.pod_groups = self.waker = nothing

@@ -1,5 +1,6 @@
 """Why all pods wait: rows by cause with the oldest pod, and a limit that is named."""
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -148,3 +149,15 @@ def test_tree_has_a_row_for_each_cause(made: MadeCluster) -> None:
     )
     empty = MadeCluster()
     assert waiting_tree(waiting(empty.view())) == "no pod waits; 0 nodes\n"
+
+
+def test_limit_of_time_is_named_and_the_oldest_pods_come_before_it(made: MadeCluster) -> None:
+    """Every look at the clock takes ten seconds, and there is one before each pod."""
+    for number in range(10):
+        made.pod(f"pod-{number}", request("gpu", "gpu"), schedulingGates=[{"name": f"example.com/{number}"}])
+        made.objects["pods"][-1]["metadata"]["creationTimestamp"] = f"2026-11-25T08:{50 - number}:40Z"
+    seconds = count(0, 10)
+    report = waiting(made.view(lambda: float(next(seconds))))
+    assert report.notes == ("4 pods were not looked at: 60 s were up, which is the limit",)
+    assert (report.pods, report.unasked) == (10, 4)
+    assert {each.oldest for each in report.causes} == {f"ml/pod-{number}" for number in range(4, 10)}

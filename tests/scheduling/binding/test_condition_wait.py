@@ -63,9 +63,8 @@ async def test_pod_is_nominated_while_it_waits_and_told_what_for_and_since_when(
         bind = await waiting(world)
         since = world.claim("c1")["status"]["allocation"]["allocationTimestamp"]
         assert nomination(world) == "n1"
-        assert world.messages("p1") == [
-            f"device {DRIVER}/n1/gpu-0 waits for Attached, since {since}; before that the pod cannot run on node n1"
-        ]
+        waits = f"device {DRIVER}/n1/gpu-0 waits for Attached, since {since}; before that the pod cannot run on node n1"
+        assert world.messages("p1") == [f"{waits}. More: kubectl dra why p1 -n default"]
         assert await metric(world, "bindingconditions_waiting_pods") == 1
         report(world, "c1")
         await bind

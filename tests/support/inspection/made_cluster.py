@@ -1,11 +1,12 @@
 """A cluster of API objects, as a snapshot has them, without an API server."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import ClusterObjects, MissingKind, Origin
+from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
 
 from tests.controlplane import objects
 
@@ -86,9 +87,12 @@ class MadeCluster:
             Origin(source="a test", taken_at=self.now, release="v1.37.1", missing=self.missing), by_kind
         )
 
-    def view(self) -> ClusterView:
-        """The cluster as decisions see it."""
-        return ClusterView(self.cluster())
+    def view(self, elapsed: Callable[[], float] | None = None) -> ClusterView:
+        """The cluster as decisions see it; with `elapsed` seconds in the place of those that go by."""
+        if elapsed is None:
+            return ClusterView(self.cluster())
+        cluster = ReadOnlyCluster(self.now, devices_beside_counters=False, elapsed=elapsed)
+        return ClusterView(self.cluster(), cluster=cluster)
 
 
 def objects_on(node: str) -> Json:

@@ -1,16 +1,18 @@
 """What helps where no change of the pod does: an object that is missing, waiting, a look at a driver.  None of it can be tried."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.report import NextStep, NodeReason
+from dra_extender.inspection.why.report import NextStep, NodeReason, ReportedReason
 from dra_extender.model.pod import Pod
 
 _CLAIMS: Final = "resourceclaims"
 _TEMPLATES: Final = "resourceclaimtemplates"
+_LOOK: Final = "wait until the extender tries again; check why the driver did not make the devices ready"
+_AS_REPORTED: Final[Mapping[Code, str]] = MappingProxyType({Code.COOLING_DOWN: _LOOK, Code.NODE_BACKED_OFF: _LOOK})
 
 
 def advice(view: ClusterView, pod: Pod, rejection: Rejection, reason: NodeReason) -> NextStep | None:
@@ -53,6 +55,12 @@ def _pool_invalid(_: ClusterView, __: Pod, rejection: Rejection, ___: NodeReason
     return f"check driver {driver}" if rejection.detail.startswith("pool ") else ""
 
 
+def reported_advice(reported: Sequence[ReportedReason]) -> tuple[NextStep, ...]:
+    """What helps against reasons that the running extender alone knows, as kube-scheduler reports them."""
+    texts = (_AS_REPORTED.get(code, "") for code in _AS_REPORTED if any(code.value in each.text for each in reported))
+    return tuple(NextStep(text=text) for text in dict.fromkeys(texts))
+
+
 def _said(text: str) -> Callable[[ClusterView, Pod, Rejection, NodeReason], str]:
     return lambda *_: text
 
@@ -62,6 +70,7 @@ _BY_CODE: Final[Mapping[Code, Callable[[ClusterView, Pod, Rejection, NodeReason]
         Code.CLAIM_MISSING: _claim_missing,
         Code.CLAIM_NOT_CREATED: _not_created,
         Code.CLAIM_DELETING: _said("create the claim again once it is gone"),
+        Code.CLAIM_FOREIGN: _said("create the pod again: the claim that its status names belongs to another object"),
         Code.CLAIM_FULLY_RESERVED: _said("end a pod that uses the claim"),
         Code.POD_GROUP_MISSING: _group_missing,
         Code.SELECTOR_INVALID: _said("correct the selector"),

@@ -13,6 +13,7 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.extender_view import held_notes
 from dra_extender.inspection.pod_facts import PodFacts
+from dra_extender.inspection.why.advice import reported_advice
 from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import PodCause, cause_of
 from dra_extender.inspection.why.compound_steps import CompoundSteps
@@ -75,7 +76,8 @@ class _Inquiry:
             reasons = Reasons(self._view, self._pod, found.result)
         branches = reasons.branches() if found.result.codes - _OF_THE_ALLOCATION or not found.result.fits else ()
         beside = BesideSteps(self._view, self._pod).of(found)
-        steps = (*made.next, *_awaited_steps(found.awaited), *beside, *reasons.steps())
+        said = reported_advice(made.reported) if found.cause is Cause.NOT_DEVICES else ()
+        steps = (*made.next, *_awaited_steps(found.awaited), *said, *beside, *reasons.steps())
         if branches and not any(each.verified == DEVICES_AND_NODES for each in steps):
             compound = CompoundSteps(self._view, self._pod, reasons.trials).of(reasons)
             steps = steps if compound is None else (compound, *steps)

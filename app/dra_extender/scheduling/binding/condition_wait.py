@@ -24,6 +24,7 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError
 from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.requeue.messages import with_why_command
 from dra_extender.telemetry.metrics import Metrics
 
 PENDING_REASON: Final = "BindingConditionsPending"
@@ -125,7 +126,7 @@ class ConditionWait:
         published, nominated = "", pod.nominated_node_name == node
         try:
             while pending := await self._pending(bind.claims, pod, since):
-                text = _message(pending, node)
+                text = _message(pending, pod, node)
                 if text != published:
                     published = text
                     self._cluster.events.about_pod(pod, warning=False, reason=PENDING_REASON, message=text)
@@ -231,9 +232,10 @@ class PreBindTimer:
         self._metrics.binding.prebind(status, self._seconds, requires_conditions=self._requires)
 
 
-def _message(pending: Sequence[_ClaimVerdict], node: str) -> str:
+def _message(pending: Sequence[_ClaimVerdict], pod: Pod, node: str) -> str:
     """Which device waits for what since when; constant until that changes, so that it is one Event."""
-    return "; ".join(map(_claim_message, pending)) + f"; before that the pod cannot run on node {node}"
+    parts = (*map(_claim_message, pending), f"before that the pod cannot run on node {node}")
+    return with_why_command(parts, "; ", pod)
 
 
 def _claim_message(claim: _ClaimVerdict) -> str:

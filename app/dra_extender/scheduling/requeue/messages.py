@@ -1,5 +1,6 @@
 """The note of the Event about a rejected pod: per reason the number of nodes, with the details of one; and what tells more."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
@@ -51,8 +52,7 @@ class RejectionMessages:
             parts.append(f"{each.nodes} of {total} nodes: {self._reason(each, demand, share, budget)}")
         if further := sum(each.nodes for each in groups[MOST_REASONS:]):
             parts.append(f"{further} of {total} nodes: {FURTHER_REASONS}")
-        more = f". More: {why_command(pod)}"
-        return joined_note(parts, "; ", NOTE_BYTES - len(more)) + more
+        return with_why_command(parts, "; ", pod)
 
     def _reason(self, reason: RejectionGroup, demand: Demand | None, share: int, budget: Budget | None) -> str:
         rejection = reason.rejection
@@ -90,6 +90,12 @@ class RejectionMessages:
         skipped = sum(request.skipped for request in surveyed)
         parts = [*unmet[:_MOST_SELECTORS], *([f"{skipped} devices were not looked at"] if skipped else [])]
         return ", ".join(parts) or (CUT if allowance.left <= 0 else "")
+
+
+def with_why_command(parts: Sequence[str], separator: str, pod: Pod) -> str:
+    """The parts as a note about a pod that waits, which ends with the command that explains more; at most NOTE_BYTES long."""
+    more = f". More: {why_command(pod)}"
+    return joined_note(parts, separator, NOTE_BYTES - len(more)) + more
 
 
 def why_command(pod: Pod) -> str:
