@@ -2,18 +2,17 @@
 
 import asyncio
 import copy
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from tests.chart.programs import MANIFESTS, NAMESPACE, SCHEDULER_CONFIGURATION, Object, documents, overlay, run
+from tests.chart.programs import MANIFESTS, NAMESPACE, SCHEDULER_CONFIGURATION, Object, documents, overlay
 from tests.chart.selecting import containers
 from tests.controlplane import objects
+from tests.controlplane.anonymous import GROUP, USER, command_as_anonymous, is_possible, user_and_group_of
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import SERVE, ExtenderProcess
 from tests.controlplane.resources import (
@@ -28,9 +27,6 @@ from tests.controlplane.resources import (
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 BOUND_SECONDS = 30.0
-NOBODY = 1000680000
-"""A user such as OpenShift chooses for a namespace: no account of the image has its number."""
-AS_NOBODY = (shutil.which("unshare") or "", "--user", f"--map-user={NOBODY}", "--map-group=0")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -44,18 +40,13 @@ async def extender(
         tmp_path_factory.mktemp("service"),
         cluster.service_account_kubeconfig(NAMESPACE, "dra-extender"),
         environment=environment(manifests),
-        command=(*(AS_NOBODY if may_be_nobody() else ()), *SERVE),
+        command=command_as_anonymous(SERVE) if is_possible() else SERVE,
     )
     async with process:
         (configuration,) = documents(SCHEDULER_CONFIGURATION.read_text())
         await cluster.start_scheduler(here(configuration, process.url))
         yield process
         await cluster.stop_scheduler()
-
-
-def may_be_nobody() -> bool:
-    """Whether this machine lets a process have a user of its own."""
-    return bool(AS_NOBODY[0]) and run(*AS_NOBODY, "true").code == 0
 
 
 def environment(manifests: list[Object]) -> dict[str, str]:
@@ -150,8 +141,8 @@ async def test_nothing_was_forbidden(placed: ExtenderProcess) -> None:
     assert [line for line in lines if "forbidden" in line.lower()] == []
 
 
-@pytest.mark.skipif(not may_be_nobody(), reason="a process may not have a user of its own here")
+@pytest.mark.skipif(not is_possible(), reason="no process may run under another user here")
 async def test_all_that_was_done_under_a_user_that_no_image_knows(placed: ExtenderProcess) -> None:
-    """As OpenShift runs it: what the tests above saw needs no account of a number that is known beforehand."""
-    inside, *_ = (await asyncio.to_thread(Path(f"/proc/{placed.pid}/uid_map").read_text)).split()
-    assert int(inside) == NOBODY
+    """As OpenShift runs it: what the tests above saw needs no number that is known beforehand, no home, and no right to write."""
+    assert placed.pid is not None
+    assert await asyncio.to_thread(user_and_group_of, placed.pid) == (USER, GROUP)

@@ -133,6 +133,23 @@ def test_a_kubeconfig_that_cannot_be_read_gives_a_sentence_and_status_2() -> Non
     assert "Traceback" not in told
 
 
+def test_a_user_without_a_home_is_no_obstacle(kubeconfig: Path) -> None:
+    """As which OpenShift runs containers; the Kubernetes client looks for a home when it is imported."""
+    stranger = (
+        "import pwd, runpy, sys\n"
+        "def nobody(_): raise KeyError('no such user')\n"
+        "pwd.getpwuid = nobody\n"
+        f"sys.argv = ['dra-extender', 'why', '--kubeconfig', {str(kubeconfig)!r}, '-n', 'a', 'b']\n"
+        "runpy.run_module('dra_extender.cli.app', run_name='__main__')\n"
+    )
+    without_home = {name: value for name, value in os.environ.items() if name != "HOME"}
+    done = subprocess.run(
+        [sys.executable, "-c", stranger], env=without_home, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+
+
 def test_a_taken_port_gives_a_sentence_and_status_1(kubeconfig: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

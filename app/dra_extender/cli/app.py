@@ -5,11 +5,13 @@ Kubernetes client nor anything else that takes long.
 """
 
 import ast
+import os
 import shutil
 import sys
 from collections.abc import Collection, Sequence
 from importlib import import_module
 from importlib.resources import files
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Annotated, Any, Final
 
@@ -157,7 +159,19 @@ def _run(program: typer.Typer, name: str) -> None:
     elif any(each in _HELP for each in sys.argv[1:]):
         sys.stdout.write(_help(typer.main.get_command(program), name, sys.argv[1:]))
     else:
+        _have_a_home()
         program(prog_name=name)
+
+
+def _have_a_home() -> None:
+    """Give a user whom the system does not know, such as a random one in a container, the home that container runtimes give.
+
+    The Kubernetes client looks for a home when it is imported, and fails without one.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = os.sep
 
 
 def _help(command: Any, name: str, typed: Sequence[str]) -> str:
