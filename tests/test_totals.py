@@ -14,9 +14,9 @@ def report(folder: Path, name: str, text: str) -> str:
 
 
 def test_tests_of_all_parts_are_added_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    skipped = '<testsuite><testcase name="c"/><testcase name="d"><skipped/></testcase></testsuite>'
+    skipped = '<testsuite><testcase name="c"/><testcase name="d"><skipped message="no fish"/></testcase></testsuite>'
     assert main([report(tmp_path, "one.xml", GOOD), report(tmp_path, "two.xml", skipped)]) == 0
-    assert capsys.readouterr().out == "3 passed, 0 failed, 1 skipped\n"
+    assert capsys.readouterr().out == "NOT TESTED, 1 times: no fish\n3 passed, 0 failed, 1 skipped\n"
 
 
 @pytest.mark.parametrize("end", ["failure", "error"])

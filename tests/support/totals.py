@@ -1,9 +1,11 @@
 """The closing line of `make test`: how many tests of all its parts passed, by the reports that pytest wrote of each.
 
-`python -m tests.support.totals REPORT...` exits with status 1 if a test failed or a report is missing, empty or unreadable.
+`python -m tests.support.totals REPORT...` exits with status 1 if a test failed or a report is missing, empty or unreadable.  What
+was not tested comes before that line, with the reasons.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +13,12 @@ from xml.etree import ElementTree as ET
 
 
 class Totals(NamedTuple):
-    """Results of tests; an error in the set-up or tear-down of a test counts as failed."""
+    """Results of tests; an error in the set-up or tear-down of a test counts as failed.  `reasons` are those of skipped tests."""
 
     passed: int
     failed: int
     skipped: int
+    reasons: Counter[str]
 
     @property
     def line(self) -> str:
@@ -26,6 +29,7 @@ class Totals(NamedTuple):
 def totals(reports: Iterable[Path]) -> Totals:
     """Add up JUnit reports. Raises OSError, ParseError or ValueError for one that does not say how its tests ended."""
     passed = failed = skipped = 0
+    reasons = Counter[str]()
     for report in reports:
         cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it a moment ago
         if not cases:
@@ -36,9 +40,10 @@ def totals(reports: Iterable[Path]) -> Totals:
                 failed += 1
             elif "skipped" in ends:
                 skipped += 1
+                reasons.update(end.get("message", "no reason given") for end in case if end.tag == "skipped")
             else:
                 passed += 1
-    return Totals(passed, failed, skipped)
+    return Totals(passed, failed, skipped, reasons)
 
 
 def main(arguments: list[str]) -> int:
@@ -48,6 +53,8 @@ def main(arguments: list[str]) -> int:
     except (OSError, ValueError, ET.ParseError) as error:
         sys.stderr.write(f"test: a part left no report of its tests: {error}\n")
         return 1
+    for reason, times in sorted(found.reasons.items()):
+        sys.stdout.write(f"NOT TESTED, {times} times: {reason}\n")
     sys.stdout.write(f"{found.line}\n")
     return 1 if found.failed or not found.passed else 0
 
