@@ -44,7 +44,7 @@ docs: $(READY) ## Build the site of the documents into .site/html, strictly: no 
 
 .PHONY: unit
 unit: $(READY) ## Unit and property tests with coverage
-	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench --ignore tests/ui -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
+	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench --ignore tests/ui --ignore tests/image --ignore tests/archive -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
 	  --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 .PHONY: parity
@@ -58,7 +58,7 @@ chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, valida
 .PHONY: e2e
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(BIN)/python tests/controlplane/build.py
-	$(PYTEST) tests -m e2e --ignore tests/bench --ignore tests/ui -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+	$(PYTEST) tests -m e2e --ignore tests/bench --ignore tests/ui --ignore tests/image --ignore tests/archive -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: ui-test
 ui-test: ui-needs $(READY) $(UI_READY) ## The page in a real Chromium, with axe-core and a real control plane (SCREENSHOTS=1 renews docs/images); no part of `test`
@@ -72,6 +72,33 @@ ui-needs:
 .PHONY: ui-test-setup
 ui-test-setup: ## Install the browser for ui-test on Debian, as root
 	apt-get install --yes --no-install-recommends chromium chromium-driver
+
+.PHONY: shell-test
+shell-test: $(READY) ## Completion in bash, zsh and fish; a shell that is missing is a failure, which `test` only reports
+	EVERY_SHELL=1 $(PYTEST) tests/cli/test_completion.py -n 0 --junitxml $(REPORTS)/$@.xml
+
+.PHONY: shell-test-setup
+shell-test-setup: ## Install the shells for shell-test on Debian, as root
+	apt-get install --yes --no-install-recommends zsh fish
+
+.PHONY: archive
+archive: $(READY) ## The plugin as an archive that needs no Python, for this machine (in dist); Krew and uvx try it; no part of `test`
+	$(BIN)/python tests/controlplane/build.py --only krew
+	$(BIN)/python tests/controlplane/build.py --only controlplane
+	$(PYTEST) tests/archive -n 0 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+
+.PHONY: image
+image: image-needs $(READY) ## As root: build the image twice, compare, run it for any user on a read-only root (PYTHON_IMAGE=base; result: dist/dra-extender-image.tar); no part of `test`
+	$(BIN)/python tests/controlplane/build.py --only controlplane
+	$(PYTEST) tests/image -n 0 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+
+.PHONY: image-needs
+image-needs:
+	@$(PYTHON) tests/image/needs.py
+
+.PHONY: image-setup
+image-setup: ## Install what builds the image on Debian, as root
+	apt-get install --yes --no-install-recommends buildah debootstrap debian-archive-keyring
 
 .PHONY: bench
 bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n)
@@ -104,6 +131,7 @@ lock: $(READY) ## Resolve the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements-dev.lock
 	$(BIN)/uv pip compile $(COMPILE) --group go -o requirements-go.lock
 	$(BIN)/uv pip compile $(COMPILE) --group bench -o requirements-bench.lock
+	$(BIN)/uv pip compile $(COMPILE) --group build -o requirements-build.lock
 	$(BIN)/uv pip compile $(COMPILE) --group archive -o requirements-archive.lock
 	$(BIN)/uv pip compile $(COMPILE) --group ui -o requirements-ui.lock
 
@@ -125,6 +153,8 @@ PARITY_all = tests/parity
 PARITY_cel = tests/parity/test_parity_cel.py
 PARITY_one = tests/parity/test_parity_allocator.py::test_family_agrees_with_upstream[$(FAMILY)]
 COMPILE := -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+export PYTHON_IMAGE
 
 # What drives the browser is installed into a folder here; the browser itself is not.
 $(UI_READY): requirements-ui.lock tests/ui/package-lock.json

@@ -103,27 +103,40 @@ def test_everything_installed_is_checked_against_a_hash_or_made_here() -> None:
 def test_final_stage_only_copies_the_environment_and_removes_the_installer() -> None:
     assert final("COPY") == ["--from=build /opt/dra-extender /opt/dra-extender"]
     (removal,) = final("RUN")
-    assert json.loads(removal) == ["python", "-m", "pip", "uninstall", "--yes", "pip"]
+    assert json.loads(removal) == ["python", "-B", "-m", "pip", "uninstall", "--yes", "pip"]
 
 
 def test_both_stages_start_from_one_base_that_a_digest_can_pin() -> None:
     (arguments, build, last) = stages()
-    assert arguments == [("ARG", "PYTHON_IMAGE=python:3.13-slim-bookworm"), ("ARG", "PYTHON_DIGEST=")]
+    assert arguments == [("ARG", "PYTHON_IMAGE=python:3.13-slim-trixie"), ("ARG", "PYTHON_DIGEST=")]
     base = "${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}"
     assert (build[0], last[0]) == (("FROM", f"{base} AS build"), ("FROM", base))
 
 
-def test_bytecode_is_compiled_and_the_labels_are_those_of_the_image_specification() -> None:
-    text = (REPOSITORY / "Dockerfile").read_text()
-    assert "PYTHONDONTWRITEBYTECODE" not in text
-    assert "--no-compile" not in text
+def test_bytecode_depends_on_no_time_and_is_made_after_the_last_change() -> None:
+    """pip would compile files whose validity depends on the time of the source, which a repeated build sets anew."""
+    runs = [rest for word, rest in stages()[1] if word == "RUN"]
+    assert "compileall -q -f --invalidation-mode unchecked-hash /opt/dra-extender/lib" in runs[-1]
+    assert all("--no-compile" in run for run in runs if re.search(r"pip\S* install|install --no", run))
+    assert "PYTHONDONTWRITEBYTECODE" not in (REPOSITORY / "Dockerfile").read_text()
+
+
+def test_labels_are_those_of_the_image_specification() -> None:
     (labels,) = final("LABEL")
     named = set(re.findall(r"org\.opencontainers\.image\.(\w+)=", labels))
     assert named == {"title", "description", "licenses", "version", "revision"}
 
 
+def test_secrets_of_the_build_stay_out_of_the_image() -> None:
+    """An index with a password, or a certificate authority, is mounted for the instructions that ask the index, and no longer."""
+    mounts = [rest for stage in stages() for word, rest in stage if word == "RUN" and "--mount" in rest]
+    assert len(mounts) == 2
+    assert all(set(re.findall(r"--mount=(\S+?),", rest)) == {"type=secret"} for rest in mounts)
+    assert [word for word, rest in stages()[-1] if "--mount" in rest] == []
+
+
 def test_locks_hold_a_hash_for_each_requirement_and_no_index_address() -> None:
-    for name in ("requirements.lock", "requirements-dev.lock"):
+    for name in ("requirements.lock", "requirements-build.lock"):
         text = Path(REPOSITORY / name).read_text()
         requirements = re.findall(r"^[a-z0-9._-]+==.*$", text, flags=re.MULTILINE)
         assert requirements

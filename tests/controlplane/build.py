@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the control plane, helm, kubeconform, promtool, actionlint and the parity oracle from pinned Go modules into a cache.
+"""Builds control plane, helm, kubeconform, promtool, actionlint, Krew and the parity oracle from pinned Go modules into a cache.
 
 Needs nothing beside the standard library, so that it runs before any environment exists. The go.mod files here are the only
 place where versions are pinned; what is stamped into the programs is read from there.
@@ -103,10 +103,19 @@ PROMTOOL = Target(
 PROMETHEUS = dataclasses.replace(
     PROMTOOL, name="prometheus", programs={"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"}
 )
+KREW = Target(
+    name="krew",
+    module=HERE / "krew",
+    programs={
+        "kubectl-krew": "sigs.k8s.io/krew/cmd/krew",
+        "validate-krew-manifest": "sigs.k8s.io/krew/cmd/validate-krew-manifest",
+    },
+    ldflags=lambda _: "-s -w",
+)
 ORACLE = Target(
     name="oracle", module=HERE.parent / "parity" / "oracle", programs={"oracle": "."}, ldflags=lambda _: "-s -w"
 )
-FOR_TESTS = (CONTROL_PLANE, HELM, KUBECONFORM, PROMTOOL, ACTIONLINT, ORACLE)
+FOR_TESTS = (CONTROL_PLANE, HELM, KUBECONFORM, PROMTOOL, ACTIONLINT, KREW, ORACLE)
 """What `make test` needs; Prometheus itself is for `make observe` alone."""
 TARGETS = {target.name: target for target in (*FOR_TESTS, PROMETHEUS)}
 
@@ -309,7 +318,7 @@ def _say(text: str) -> None:
 def main() -> int:
     """Command line; the exit code is 0 when every program asked for is there."""
     parser = argparse.ArgumentParser(
-        description="Build the control plane, helm, kubeconform, promtool, actionlint and the parity oracle into a cache folder."
+        description="Build control plane, helm, kubeconform, promtool, actionlint, Krew and the parity oracle into a cache folder."
     )
     parser.add_argument("--only", choices=sorted(TARGETS), help="build this part alone")
     parser.add_argument(

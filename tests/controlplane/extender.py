@@ -15,13 +15,14 @@ class ExtenderProcess:
     """The product as a real process, on a loopback port that it keeps over restarts.
 
     `extra` are further arguments of `serve`, `environment` is added to ours, `command` is what comes before the arguments, and
-    `name` names the log. As an async context manager it is ready on entry and gone on exit.
+    `name` names the log.  Without a kubeconfig it looks for the account of a pod.
+    As an async context manager it is ready on entry and gone on exit.
     """
 
     def __init__(
         self,
         workdir: Path,
-        kubeconfig: Path,
+        kubeconfig: Path | None,
         *,
         extra: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
@@ -31,9 +32,10 @@ class ExtenderProcess:
         (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = workdir / f"{name}.log"
+        access = () if kubeconfig is None else ("--kubeconfig", str(kubeconfig))
         self._component = Component(
             name,
-            [*command, "--kubeconfig", str(kubeconfig), "--host", "127.0.0.1", "--port", str(self.port), *extra],
+            [*command, *access, "--host", "127.0.0.1", "--port", str(self.port), *extra],
             self.log,
             environment=environment,
             directory=REPOSITORY,

@@ -1,9 +1,11 @@
 """The plugin as an archive that needs no Python: `python -m tests.release.archive OS-ARCH FOLDER` builds that of this machine.
 
 PyInstaller puts program, interpreter and the packages of the environment into one folder.  It is tried out before it is packed: it
-has to answer about the example snapshot.
+has to answer about the example snapshot where nothing else is installed.  The licenses of all that is in it lie beside it.
 """
 
+import gzip
+import os
 import shutil
 import subprocess
 import sys
@@ -15,8 +17,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from tests.release import licenses
+
 ROOT: Final = Path(__file__).parents[2]
 NAME: Final = "kubectl-dra"
+THIRD_PARTY: Final = "THIRD-PARTY-LICENSES.txt"
+TIME: Final = 315532800
+"""When all files of an archive were made, as it says: the first moment that both forms can tell (1980)."""
 PLATFORMS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "linux-amd64": "tar.gz",
@@ -46,21 +53,36 @@ def build(platform: str, folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as work:
         made = _frozen(Path(work))
         shutil.copy(ROOT / "LICENSE", made / "LICENSE")
+        (made / THIRD_PARTY).write_text(licenses.text(), encoding="utf-8")
         _try_out(made.parent / program(platform))
         folder.mkdir(parents=True, exist_ok=True)
         return pack(made, folder / file_name(platform))
 
 
 def pack(folder: Path, file: Path) -> Path:
-    """An archive of the folder, under the folder's own name."""
+    """An archive of the folder, under the folder's own name; equal folders make equal archives."""
+    members = [folder, *sorted(folder.rglob("*"))]
     if file.suffix == ".zip":
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for each in sorted(folder.rglob("*")):
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            for each in members:
+                os.utime(each, (TIME, TIME))
                 archive.write(each, each.relative_to(folder.parent))
     else:
-        with tarfile.open(file, "w:gz") as archive:
-            archive.add(folder, folder.name)
+        with (
+            file.open("wb") as raw,
+            gzip.GzipFile("", "wb", 9, raw, TIME) as packed,
+            tarfile.open(fileobj=packed, mode="w") as tar,
+        ):
+            for each in members:
+                tar.add(each, each.relative_to(folder.parent).as_posix(), recursive=False, filter=_anonymous)
     return file
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = TIME
+    return member
 
 
 def _frozen(work: Path) -> Path:
@@ -71,6 +93,8 @@ def _frozen(work: Path) -> Path:
     options += ["--distpath", str(work / "dist"), "--workpath", str(work / "build"), "--specpath", str(work)]
     # Commands are found by the files of their modules, and help reads the first sentence of each from there.
     options += ["--collect-submodules", commands, "--collect-data", "dra_extender", "--copy-metadata", "dra-extender"]
+    # What builds is in the environment too; packages that would use it where it is there would bring it along.
+    options += [f"--exclude-module={each}" for each in ("setuptools", "pkg_resources", "_distutils_hack", "pip")]
     sources = ROOT / "app" / "dra_extender" / "cli" / "commands"
     separator = ";" if sys.platform == "win32" else ":"
     options += ["--add-data", f"{sources}{separator}dra_extender/cli/commands"]
@@ -81,12 +105,19 @@ def _frozen(work: Path) -> Path:
 
 def _try_out(path: Path) -> None:
     """Raises CalledProcessError or AssertionError if the program does not answer; it says itself on standard error why."""
-    help_text = subprocess.run([path, "-h"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    answer = subprocess.run(
-        [path, "why", "infer-1", "-n", "ml", "--snapshot", SNAPSHOT], stdout=subprocess.PIPE, check=True
-    ).stdout.decode()
+    with tempfile.TemporaryDirectory() as elsewhere:
+        shutil.copy(SNAPSHOT, elsewhere)
+        help_text = asked(path, "-h", folder=Path(elsewhere))
+        answer = asked(path, "why", "infer-1", "-n", "ml", "--snapshot", SNAPSHOT.name, folder=Path(elsewhere))
     if "Say why a pod waits" not in help_text or not answer.startswith("ml/infer-1  Pending"):
         raise AssertionError(f"the program of the archive does not answer:\n{help_text}\n{answer}")
+
+
+def asked(path: Path, *words: str, folder: Path) -> str:
+    """What the program answers in a folder, with no variable that leads it to another Python."""
+    kept = {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP", "TMPDIR") if name in os.environ}
+    done = subprocess.run([path, *words], cwd=folder, env=kept, stdout=subprocess.PIPE, timeout=120, check=True)
+    return done.stdout.decode()
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
-"""The manifest for Krew is as Krew wants it, and the release workflow makes what it names."""
+"""The manifest for Krew is as Krew wants it, and Krew installs by it."""
 
 import hashlib
+import os
 import re
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -10,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.controlplane.build import KREW, ensure
 from tests.release.archive import NAME, PLATFORMS, file_name, pack, program
 from tests.release.krew import manifest, text
 
-ROOT = Path(__file__).parents[2]
 VERSION = "v1.2.3"
 HOME = "https://github.com/example/dra-extender"
 
@@ -76,16 +78,51 @@ def test_missing_archive_is_an_error_and_no_manifest(archives: Path) -> None:
         manifest(archives, VERSION, HOME)
 
 
-def test_release_workflow_builds_each_archive_and_publishes_the_manifest() -> None:
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())
-    built = workflow["jobs"]["archives"]["strategy"]["matrix"]["include"]
-    assert {each["platform"] for each in built} == set(PLATFORMS)
-    assert len({each["runner"] for each in built}) == len(PLATFORMS)
-    assert set(workflow["jobs"]["publish"]["needs"]) == {"test", "archives"}
-    steps = "\n".join(str(step.get("run", "")) for job in workflow["jobs"].values() for step in job["steps"])
-    assert "python -m tests.release.archive" in steps
-    assert "python -m tests.release.krew" in steps
-    assert [program(each) for each in ("linux-amd64", "windows-amd64")] == [
-        "kubectl-dra/kubectl-dra",
-        "kubectl-dra/kubectl-dra.exe",
-    ]
+def test_krew_itself_finds_the_manifest_valid(archives: Path, tmp_path: Path, krew: Path) -> None:
+    """With the program that the index of plugins runs on each manifest that is offered to it."""
+    manifest_file = write_manifest(archives, tmp_path)
+    done = call(krew / "validate-krew-manifest", "-skip-install", "-manifest", manifest_file)
+    assert (done.returncode, done.stderr.count(" OK\n")) == (0, 1), done.stderr
+    broken = tmp_path / "broken" / manifest_file.name
+    broken.parent.mkdir()
+    broken.write_text(manifest_file.read_text().replace("version: v1.2.3", "version: 1.2.3"))
+    assert call(krew / "validate-krew-manifest", "-skip-install", "-manifest", broken).returncode != 0
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_krew_installs_the_archive_of_the_platform(platform: str, archives: Path, tmp_path: Path, krew: Path) -> None:
+    system, _, machine = platform.partition("-")
+    home = tmp_path / "krew-home"
+    given = {"KREW_ROOT": str(home), "KREW_OS": system, "KREW_ARCH": machine, "HOME": str(tmp_path)}
+    options = ("--manifest", write_manifest(archives, tmp_path), "--archive", archives / file_name(platform))
+    done = call(krew / "kubectl-krew", "install", *options, environment=given)
+    assert done.returncode == 0, done.stderr
+    installed = home / "store" / "dra" / VERSION / program(platform)
+    (link,) = (home / "bin").glob("kubectl-dra*")
+    assert link.resolve() == installed.resolve()
+    assert installed.read_text() == installed.name
+
+
+@pytest.fixture(scope="module")
+def krew() -> Path:
+    """Where Krew's programs are."""
+    return ensure(KREW)
+
+
+def write_manifest(archives: Path, folder: Path) -> Path:
+    """The manifest under the name that Krew expects."""
+    file = folder / "dra.yaml"
+    file.write_text(text(archives, VERSION, HOME))
+    return file
+
+
+def call(*command: str | Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env={"PATH": os.defpath} | (environment or {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

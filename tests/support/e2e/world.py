@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from dra_extender.ledger.index.pod_groups import GroupReservation
 
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.extender import REPOSITORY, ExtenderProcess
+from tests.controlplane.extender import REPOSITORY, SERVE, ExtenderProcess
 from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
 from tests.controlplane.options import ControlPlaneOptions
 from tests.support.e2e.api_relay import ApiRelay
@@ -39,12 +39,14 @@ class Setup:
     """How a module wants its world: options of the control plane, environment of the extender, and whether a relay is between.
 
     `applied`: manifests below deploy/base beside those that everybody needs.
+    `command`: given a kubeconfig, what starts the extender for it, in place of `serve --kubeconfig`.
     `relayed`: between kube-scheduler and the extender.  `api_relayed`: between the extender and the API server.  The kubelets, if
     there were any, are what the extender is told of them.
     """
 
     options: ControlPlaneOptions = field(default_factory=ControlPlaneOptions)
     environment: Mapping[str, str] = field(default_factory=dict)
+    command: Callable[[Path], Sequence[str]] | None = None
     relayed: bool = False
     api_relayed: bool = False
     applied: tuple[str, ...] = ()
@@ -81,7 +83,8 @@ class World:
                 access = read_kubeconfig(kubeconfig)
                 api_relay = await stack.enter_async_context(ApiRelay(access))
                 server = write_kubeconfig(workdir / "relayed.kubeconfig", replace(access, server=api_relay.url))
-            extender = ExtenderProcess(workdir, server, environment=setup.environment)
+            given, command = (server, SERVE) if setup.command is None else (None, setup.command(server))
+            extender = ExtenderProcess(workdir, given, environment=setup.environment, command=command)
             await stack.enter_async_context(extender)
             relay = await stack.enter_async_context(Relay(extender.url)) if setup.relayed else None
             world = cls(cluster, extender, kubeconfig, relay, api_relay, kubelets=setup.kubelets)

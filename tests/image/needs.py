@@ -1,0 +1,45 @@
+"""Says what `make image` lacks, with how to get it; ends with status 1 if anything is missing.  Runs with any Python."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Final
+
+NEEDED: Final = {
+    "buildah": "which builds without a daemon: make image-setup (Debian: apt-get install buildah)",
+    "unshare": "which starts the built image apart from this machine: install util-linux",
+}
+FOR_A_BASE: Final = {
+    "debootstrap": "which makes the base: make image-setup (Debian: apt-get install debootstrap), or PYTHON_IMAGE=name of a base",
+}
+
+
+def missing(
+    base: str,
+    *,
+    system: str = sys.platform,
+    user: int | None = None,
+    which: Callable[[str], str | None] = shutil.which,
+) -> list[str]:
+    """A sentence for each thing that is missing; `base` is the image to build on, empty for one made here."""
+    said = []
+    if system != "linux":
+        said.append(f"the image is built on Linux alone; this system is {system}")
+    elif (os.geteuid() if user is None else user) != 0:
+        said.append("only root may mount the layers and change to another user; run it as root")
+    needed = NEEDED if base else {**NEEDED, **FOR_A_BASE}
+    said += [f"{name} is not installed, {why}" for name, why in needed.items() if which(name) is None]
+    return said
+
+
+def main() -> int:
+    """The exit status."""
+    said = missing(os.environ.get("PYTHON_IMAGE", ""))
+    for each in said:
+        sys.stderr.write(f"image: {each}\n")
+    return 1 if said else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

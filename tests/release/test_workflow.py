@@ -1,0 +1,103 @@
+"""The release workflow makes what the documents promise, from actions that nobody can exchange."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.release.archive import PLATFORMS, program
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+Steps = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def release() -> dict[str, Any]:
+    """The workflow."""
+    read: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())
+    return read
+
+
+def steps(release: dict[str, Any]) -> Steps:
+    """Steps of the job that publishes."""
+    found: Steps = release["jobs"]["publish"]["steps"]
+    return found
+
+
+def those_of(release: dict[str, Any], action: str) -> Steps:
+    """Inputs of the steps with an action."""
+    return [each["with"] for each in steps(release) if each.get("uses", "").startswith(f"{action}@")]
+
+
+def commands(release: dict[str, Any]) -> str:
+    """What the publishing job runs."""
+    return "\n".join(str(each.get("run", "")) for each in steps(release))
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+def test_each_action_is_named_by_its_commit_with_the_version_beside_it(file: Path) -> None:
+    """A tag can be moved to other code."""
+    lines = [line.strip() for line in file.read_text().splitlines() if re.search(r"\buses:", line)]
+    assert lines
+    assert [line for line in lines if not re.fullmatch(r"-? ?uses: [\w-]+/[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+
+
+def test_workflows_agree_on_the_commit_of_an_action() -> None:
+    found = {use for file in WORKFLOWS for use in re.findall(r"uses: (\S+@\S+)", file.read_text())}
+    assert len({use.partition("@")[0] for use in found}) == len(found)
+
+
+def test_image_is_published_where_the_chart_looks_for_it(release: dict[str, Any]) -> None:
+    """In a repository of another name the workflow stops before anything is published."""
+    chart = ROOT / "helm" / "dra-extender"
+    assert yaml.safe_load((chart / "values.yaml").read_text())["image"]["repository"] == release["env"]["IMAGE"]
+    assert 'printf "v%s" $.Chart.AppVersion' in (chart / "templates" / "_extender-container.tpl").read_text()
+    (built,) = those_of(release, "docker/build-push-action")
+    assert built["tags"] == "${{ env.IMAGE }}:${{ github.ref_name }}"
+    assert release["env"]["CHARTS"].startswith(release["env"]["IMAGE"].rpartition("/")[0])
+    checks = "\n".join(str(each.get("run", "")) for each in release["jobs"]["test"]["steps"])
+    assert 'test "$IMAGE" = "ghcr.io/${REPOSITORY,,}"' in checks
+
+
+def test_image_is_for_two_architectures_on_a_base_by_content(release: dict[str, Any]) -> None:
+    (built,) = those_of(release, "docker/build-push-action")
+    assert set(built["platforms"].split(",")) == {"linux/amd64", "linux/arm64"}
+    assert "PYTHON_DIGEST=${{ steps.of.outputs.base }}" in built["build-args"]
+    assert "rewrite-timestamp=true" in built["outputs"]
+    (step,) = (each for each in steps(release) if each.get("id") == "image")
+    assert step["env"] == {"SOURCE_DATE_EPOCH": "${{ steps.of.outputs.epoch }}"}
+
+
+def test_image_has_provenance_and_a_bill_of_materials_and_is_signed_like_the_chart(release: dict[str, Any]) -> None:
+    (bill,) = those_of(release, "anchore/sbom-action")
+    assert bill["format"] == "cyclonedx-json"
+    attested = those_of(release, "actions/attest")
+    image = [each for each in attested if each.get("subject-digest") == "${{ steps.image.outputs.digest }}"]
+    assert [each.get("sbom-path") for each in image] == [None, bill["output-file"]]
+    assert [each["subject-path"] for each in attested if "subject-path" in each] == ["dist/*"]
+    assert 'cosign sign --yes "$IMAGE@$IMAGE_DIGEST" "$CHARTS/dra-extender@$CHART_DIGEST"' in commands(release)
+
+
+def test_each_platform_has_its_archive_and_krew_its_manifest(release: dict[str, Any]) -> None:
+    built = release["jobs"]["archives"]["strategy"]["matrix"]["include"]
+    assert {each["platform"] for each in built} == set(PLATFORMS)
+    assert len({each["runner"] for each in built}) == len(PLATFORMS)
+    assert [program(each) for each in ("linux-amd64", "windows-amd64")] == [
+        "kubectl-dra/kubectl-dra",
+        "kubectl-dra/kubectl-dra.exe",
+    ]
+    assert any("tests.release.archive" in str(each.get("run")) for each in release["jobs"]["archives"]["steps"])
+    assert "tests.release.krew dist" in commands(release)
+    assert "sha256sum" in commands(release)
+
+
+def test_nothing_is_published_before_the_tests_have_passed(release: dict[str, Any]) -> None:
+    jobs = release["jobs"]
+    assert set(jobs["publish"]["needs"]) == {"test", "image", "archives"}
+    assert release["permissions"] == {"contents": "read"}
+    assert [name for name, job in jobs.items() if "permissions" in job] == ["publish"]
+    for name, command in {"test": "make test", "image": "make image"}.items():
+        assert any(str(each.get("run", "")).endswith(command) for each in jobs[name]["steps"])
