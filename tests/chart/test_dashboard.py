@@ -1,0 +1,77 @@
+"""The dashboard of the chart: what Grafana imports, and that its queries read what exists."""
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dra_extender.telemetry.metrics import DEFINITIONS
+
+from tests.chart.programs import Helm, Object, run
+from tests.chart.selecting import of_kind
+from tests.support.observe.dashboard import FILE, queries, text
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(FILE.read_text())["panels"]
+    return found
+
+
+def test_the_file_is_as_the_program_makes_it() -> None:
+    """If it fails: `python -m tests.support.observe.dashboard`."""
+    assert FILE.read_text() == text()
+
+
+def test_queries_read_metrics_that_exist_with_labels_that_they_have() -> None:
+    known = {each.full_name + suffix: each for each in DEFINITIONS for suffix in ("", "_bucket", "_count", "_sum")}
+    of_target = {"namespace", "pod", "instance", "le"}
+    for name, query in queries().items():
+        used = set(re.findall(r"dra_extender_\w+", query))
+        assert used, name
+        assert used <= known.keys(), name
+        labels = {label for metric in used for label in known[metric].labels} | of_target
+        asked = {each.strip() for group in re.findall(r"(?:by|on) \(([^)]*)\)", query) for each in group.split(",")}
+        asked |= set(re.findall(r"[,{](\w+)(?:=|!=|=~)\"", query))
+        assert asked <= labels, name
+        shown = set(re.findall(r"\{\{(\w+)\}\}", name))
+        assert shown <= labels, name
+
+
+def test_panels_lie_beside_and_below_each_other() -> None:
+    assert len({each["id"] for each in panels()}) == len(panels())
+    places = [each["gridPos"] for each in panels()]
+    assert all(each["x"] + each["w"] <= 24 for each in places)
+    for one, other in combinations(places, 2):
+        apart = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert apart or above, (one, other)
+
+
+@pytest.mark.chart
+def test_the_config_map_has_the_label_of_the_sidecar_and_the_dashboard(helm: Helm) -> None:
+    def maps(values: Object) -> list[Object]:
+        return [
+            each
+            for each in of_kind(helm.template(values=values), "ConfigMap")
+            if "dashboard" in each["metadata"]["name"]
+        ]
+
+    assert maps({}) == []
+    (found,) = maps({"grafanaDashboard": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}}})
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert found["metadata"]["annotations"] == {"grafana_folder": "GPUs"}
+    assert json.loads(found["data"]["dra-extender.json"]) == json.loads(FILE.read_text())
+
+
+@pytest.mark.chart
+def test_promtool_parses_every_query(promtool: Path, tmp_path: Path) -> None:
+    rules = [
+        {"record": f"query:{index}", "expr": each.replace("$__rate_interval", "5m").replace("$namespace", ".*")}
+        for index, each in enumerate(queries().values())
+    ]
+    file = tmp_path / "rules.yaml"
+    file.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
+    done = run(promtool, "check", "rules", file)
+    assert done.code == 0, done.output + done.words
