@@ -141,11 +141,11 @@ CASES: Final = (
     AlertCase(
         "DRAExtenderCertificateExpiring",
         "30m",
-        one("certificate_expiry_timestamp_seconds", "88200x40", 'name="server"'),
+        one("certificate_expiration_timestamp_seconds", "88200x40", 'certificate="server"'),
         # Far away; and none at all.
-        one("certificate_expiry_timestamp_seconds", "700000x40", 'name="server"')
-        | one("certificate_expiry_timestamp_seconds", "0x40", 'name="none"'),
-        "A certificate of dra-extender-5d9c7b8f6-x2x7q expires in 1d 0h 0m 0s.",
-        {**INSTANCE, "namespace": "dra-extender", "name": "server"},
+        one("certificate_expiration_timestamp_seconds", "700000x40", 'certificate="server"')
+        | one("certificate_expiration_timestamp_seconds", "0x40", 'certificate="none"'),
+        "The certificate server of dra-extender-5d9c7b8f6-x2x7q expires in 1d 0h 0m 0s.",
+        {**INSTANCE, "namespace": "dra-extender", "certificate": "server"},
     ),
 )
