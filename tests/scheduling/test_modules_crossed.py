@@ -1,13 +1,14 @@
 """How many modules a filter call runs through until its response: a reader who follows it opens all of them.
 
 What follows the response (deferred holds, prefetch) is another flow and is not traced; see `tests/support/call_walks.py`.
+Modules of `telemetry` are in the table and do not count: a metric that is recorded leads nowhere.
 """
 
 import re
 
 from tests.support.call_walks import tables, tables_in_document, trace_calls
 
-MOST_FIRST = 68
+MOST_FIRST = 67
 """The first pod of a workload: expressions are compiled, the demand is prepared, nodes are searched."""
 MOST_REPLICA = 21
 """The next pod of the workload: every result is cached."""
@@ -16,8 +17,9 @@ MOST_REPLICA = 21
 async def test_a_filter_call_crosses_few_modules() -> None:
     walks = await trace_calls()
     assert "scheduling/filter.py" in walks.replica
-    assert len(walks.first) <= MOST_FIRST, f"{len(walks.first)}: {walks.first}"
-    assert len(walks.replica) <= MOST_REPLICA, f"{len(walks.replica)}: {walks.replica}"
+    for walk, most in ((walks.first, MOST_FIRST), (walks.replica, MOST_REPLICA)):
+        counted = [each for each in walk if not each.startswith("telemetry/")]
+        assert len(counted) <= most, f"{len(counted)}: {counted}"
 
 
 async def test_the_document_names_the_modules_of_both_calls() -> None:
