@@ -68,6 +68,27 @@ def test_why_on_a_node_prints_each_of_its_devices(snapshot: str) -> None:
     assert (status, "--node needs the name of a pod" in text) == (2, True)
 
 
+def test_why_goes_by_the_policy_of_the_service(tmp_path: Path) -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.gpus("n1", *(device(name, attributes={"mode": name}) for name in ("alone", "any")))
+    made.running("old", "n1", "alone", request("gpu", "gpu"))
+    made.pod("train", request("gpu", "gpu"))
+    file, policy = tmp_path / "cluster.tar.gz", tmp_path / "policy.yaml"
+    write_snapshot(made.cluster(), file)
+    mode = 'device.attributes[device.driver].mode == "alone"'
+    policy.write_text(f"rules: [{{name: alone, devices: '{mode}', compatibleOnlyWith: '{mode}'}}]\n")
+    asked = ("why", "train", "-n", NAMESPACE, "--snapshot", str(file))
+    assert "has its devices on 1 of 1 nodes" in run(*asked)[1]
+    status, text = run(*asked, "--policy", str(policy))
+    assert (status, "devices are not compatible with their neighbours" in text) == (0, True)
+    assert "next  end ml/old  ok on n1" in text
+    policy.write_text("rules: 1\n")
+    status, text = run(*asked, "--policy", str(policy))
+    assert (status, "rules" in text, "Traceback" in text) == (2, True, False)
+
+
 def test_devices_prints_a_tree_or_the_same_as_json(snapshot: str) -> None:
     status, tree = run("devices", "n1", "--snapshot", snapshot)
     assert status == 0

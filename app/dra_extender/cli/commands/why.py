@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,13 +28,18 @@ def command(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Print the answer again when it changes, until Ctrl+C.")
     ] = False,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", metavar="FILE", help="The policy file of the service, if it has one.")
+    ] = None,
     output: Output = AnswerFormat.TREE,
 ) -> None:
     """Say why a pod waits: the nodes by reason, the device that came closest, who is in its way, and what would help.
 
     Works on any cluster with resource.k8s.io/v1, whichever scheduler runs there, with rights to read.  Exit status: 0 answered; 1
-    the pod or node does not exist; 2 an option is wrong, or the cluster or the snapshot cannot be read.
+    the pod or node does not exist; 2 an option is wrong, or the cluster, the snapshot or the policy cannot be read.
     """
+    from dra_extender.config.policy_file import InvalidPolicyError
+    from dra_extender.inspection.audit_report import use_policy
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.devices import UnknownNodeError
     from dra_extender.inspection.why.lists import node_tree, waiting_tree
@@ -48,6 +54,11 @@ def command(
 
     def answer(objects: "ClusterObjects") -> None:
         view = ClusterView(objects)
+        try:
+            if policy is not None:
+                use_policy(view, policy)
+        except InvalidPolicyError as problem:
+            raise ended(problem, ExitStatus.UNKNOWN) from problem
         if pod is None:
             pods = waiting(view, namespace)
             answers.print(pods, pods.origin, lambda columns: waiting_tree(pods, columns))
