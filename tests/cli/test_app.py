@@ -51,7 +51,9 @@ def invoke(*arguments: str) -> tuple[int, str]:
 def test_version_is_shown_for_people_and_programs() -> None:
     runner = CliRunner()
     assert runner.invoke(app, ["version"]).stdout.startswith("dra-extender ")
-    assert set(json.loads(runner.invoke(app, ["version", "--json"]).stdout)) == {"version", "python", "lacking"}
+    told = runner.invoke(app, ["version", "-o", "json"]).stdout
+    assert set(json.loads(told)) == {"version", "python", "lacking"}
+    assert runner.invoke(app, ["version", "--json"]).stdout == told
 
 
 def test_help_of_each_command_tells_its_exit_status() -> None:
@@ -109,7 +111,7 @@ def test_plugin_has_the_commands_for_clusters_and_not_those_of_the_service() -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["serve", "--port", "99999"], "dra-extender: setting server.port (command line): expected less"),
+        (["serve", "--port", "99999"], "dra-extender: setting server.port (command line): expected at most 65535"),
         (["serve", "--port", "x"], "Invalid value for '--port'"),
         (["serve", "--log-format", "xml"], "Invalid value for '--log-format'"),
         (["serve", "--nothing"], "No such option: --nothing"),
@@ -159,12 +161,17 @@ def test_a_taken_port_gives_a_sentence_and_status_1(kubeconfig: Path) -> None:
     assert "Traceback" not in told
 
 
-def test_an_api_server_that_never_answers_gives_a_sentence_and_status_1(kubeconfig: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_an_api_server_that_never_answers_gives_a_sentence_and_status_1(
+    kubeconfig: Path, tmp_path: Path, log_format: str
+) -> None:
+    """In the format of the log: programs read its last line too."""
     file = tmp_path / "settings.yaml"
     file.write_text("cluster: {patience_seconds: 0}\nserver: {host: 127.0.0.1, port: 0}\n")
-    status, told = invoke("serve", "--config", str(file), "--kubeconfig", str(kubeconfig))
+    status, told = invoke("serve", "--config", str(file), "--kubeconfig", str(kubeconfig), "--log-format", log_format)
     assert status == 1
-    assert told.splitlines()[-1].startswith("dra-extender: ")
+    lines = told.splitlines()
+    assert lines[-1].startswith("dra-extender: ") if log_format == "text" else all(map(json.loads, lines))
     assert "Traceback" not in told
 
 

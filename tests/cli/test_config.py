@@ -1,5 +1,8 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
+from typing import Any
 
 import pytest
 import yaml
@@ -8,6 +11,12 @@ from dra_extender.kubescheduler.render import SchedulerSetup, render
 from typer.testing import CliRunner, Result
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "base" / "scheduler-config" / "kube-scheduler.yaml"
+
+
+def literal(config_map: dict[str, Any]) -> str:
+    """A ConfigMap with its texts in literal blocks."""
+    head = "kind: ConfigMap\napiVersion: v1\ndata:\n"
+    return head + "".join(f"  {name}: |\n{indent(text, '    ')}\n" for name, text in config_map["data"].items())
 
 
 def config(*arguments: str, stdin: str | None = None) -> Result:
@@ -60,12 +69,54 @@ def test_options_reach_both_stanzas() -> None:
 def test_what_would_not_work_is_not_printed() -> None:
     done = config("scheduler", "--url", "https://extender.ns.svc")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "expected caFile or caData: without them kube-scheduler believes any certificate" in done.stderr
+    assert "--url https://extender.ns.svc needs --ca-file" in done.stderr
 
 
 def test_a_good_file_has_no_problem() -> None:
     done = config("check", str(SHIPPED))
     assert (done.exit_code, done.stdout) == (0, "0 problems\n")
+
+
+def test_a_missing_field_is_told_in_words_at_the_line_of_its_nearest_parent(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(
+        SHIPPED.read_text().replace("percentageOfNodesToScore: 100\n", "").replace("weight: 2", "weight: 0")
+    )
+    line = 1 + file.read_text().splitlines().index("    weight: 0")
+    done = config("check", str(file))
+    share, weight, _ = done.stdout.splitlines()
+    assert share.startswith(f"{file}:3: percentageOfNodesToScore: expected 100, got nothing: ")
+    assert weight.startswith(f"{file}:{line}: extenders[0].weight: expected a whole number above 0")
+
+
+@pytest.mark.parametrize("written", [yaml.safe_dump, json.dumps, literal])
+def test_the_configuration_in_a_config_map_among_manifests_is_checked(written: Callable[[Any], str]) -> None:
+    """As `helm template` prints it; lines are those of the manifests."""
+    text = SHIPPED.read_text().replace("weight: 2", "weight: 0")
+    map_of = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"other": "x", "kube-scheduler.yaml": text}}
+    manifests = "---\napiVersion: v1\nkind: Service\n---\n" + written(map_of)
+    (found,) = json.loads(config("check", "-o", "json", "-", stdin=manifests).stdout)["problems"]
+    assert found["field"] == "extenders[0].weight"
+    said = manifests.splitlines()[found["line"] - 1]
+    assert "weight: 0" in said or "kube-scheduler.yaml" in said
+
+
+@pytest.mark.parametrize(
+    ("manifests", "words"),
+    [
+        (
+            "kind: ConfigMap\ndata: {a: b}",
+            "expected one KubeSchedulerConfiguration, by itself or in a ConfigMap, found 0 in 1",
+        ),
+        ("kind: ConfigMap\ndata: 7", "found 0 in 1 document"),
+        ("kind: ConfigMap\ndata: {a: 'KubeSchedulerConfiguration: [', b: 5}", "data.a, which begins in line 2"),
+        ("kind: KubeSchedulerConfiguration\n---\nkind: KubeSchedulerConfiguration", "found 2 in 2 documents"),
+    ],
+)
+def test_manifests_without_one_configuration_are_refused(manifests: str, words: str) -> None:
+    done = config("check", "-", stdin=manifests)
+    assert done.exit_code == 2
+    assert words in done.stderr
 
 
 def test_problems_are_told_one_a_line_and_to_programs_as_json() -> None:

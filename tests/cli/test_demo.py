@@ -95,6 +95,15 @@ def test_demo_runs_the_service_with_its_shipped_defaults() -> None:
     assert settings.model_copy(update={"server": Settings().server}) == Settings()
 
 
+def test_steps_of_several_files_name_their_file() -> None:
+    """Lines of two files may be equal."""
+    done = program("demo", "-f", str(FIRST), "-f", str(FOUR_MODES), "-o", "json")
+    (story,) = json.loads(done.stdout)["stories"]
+    places = [(each["file"], each["line"]) for each in story["steps"]]
+    assert {file for file, _ in places} == {str(FIRST), str(FOUR_MODES)}
+    assert len(set(places)) == len(places)
+
+
 def test_json_is_all_that_is_written() -> None:
     done = program("demo", "-f", str(FIRST), "-o", "json")
     assert done.returncode == 0

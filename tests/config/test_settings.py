@@ -85,26 +85,51 @@ def test_variables_of_a_service_with_our_name_are_not_settings(monkeypatch: pyte
     monkeypatch.setenv("DRA_EXTENDER_PORT", "tcp://10.0.0.1:8080")
     monkeypatch.setenv("DRA_EXTENDER_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("DRA_EXTENDER_PORT_8080_TCP_ADDR", "10.0.0.1")
+    monkeypatch.setenv("DRA_EXTENDER_SERVICE_PORT_HTTP", "8080")
+    monkeypatch.setenv("DRA_EXTENDER_METRICS_SERVICE_HOST", "10.0.0.2")
+    monkeypatch.setenv("DRA_EXTENDER_METRICS_PORT", "tcp://10.0.0.2:8080")
+    monkeypatch.setenv("DRA_EXTENDER_METRICS_PORT_8080_TCP", "tcp://10.0.0.2:8080")
     assert load_settings() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("DRA_EXTENDER_LOG_LEVEL", "did you mean DRA_EXTENDER_LOG__LEVEL?"),
+        ("DRA_EXTENDER_LOG_LEVLE", "did you mean DRA_EXTENDER_LOG__LEVEL?"),
+        ("DRA_EXTENDER_SERVER_PORT", "did you mean DRA_EXTENDER_SERVER__PORT?"),
+        ("dra_extender_log_format", "did you mean DRA_EXTENDER_LOG__FORMAT?"),
+        ("DRA_EXTENDER_XYZ", "a setting is DRA_EXTENDER_GROUP__NAME"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_named_and_not_ignored(
+    monkeypatch: pytest.MonkeyPatch, variable: str, hint: str
+) -> None:
+    monkeypatch.setenv(variable, "9090")
+    assert complaint() == f"environment variable {variable}: there is no such setting; {hint}"
 
 
 @pytest.mark.parametrize(
     ("variable", "text", "said"),
     [
-        ("SERVER__PORT", "99999", "{server.port}: expected less than or equal to 65535, got '99999'"),
-        ("SERVER__PORT", "http", "{server.port}: expected a valid integer"),
+        ("SERVER__PORT", "99999", "{server.port}: expected at most 65535, got '99999'"),
+        ("SERVER__PORT", "http", "{server.port}: expected a whole number, got 'http'"),
         ("SERVER__PROT", "1", "{server.prot} does not exist"),
         (
             "SRVER__PORT",
             "1",
             "environment variable DRA_EXTENDER_SRVER__PORT: there is no group 'srver'; the groups are",
         ),
-        ("SERVER", "x", 'environment variables DRA_EXTENDER_*: error parsing value for field "server"'),
+        (
+            "SERVER",
+            "x",
+            "environment variable DRA_EXTENDER_SERVER: expected a JSON object with the settings of the group",
+        ),
         ("SCHEDULING__FILTER_BUDGET_SECONDS", "5", "{scheduling.filter_budget_seconds}: expected less than 5"),
         ("SCHEDULING__HOLD_SECONDS", "inf", "{scheduling.hold_seconds}: expected a finite number"),
-        ("SCHEDULING__BINDING_TIMEOUT_SECONDS", "0.5", "{scheduling.binding_timeout_seconds}: expected greater"),
+        ("SCHEDULING__BINDING_TIMEOUT_SECONDS", "0.5", "{scheduling.binding_timeout_seconds}: expected at least 1"),
         ("LOG__FORMAT", "xml", "{log.format}: expected 'json' or 'text', got 'xml'"),
-        ("FEATURES__DEVICE_TAINTS", "perhaps", "{features.device_taints}: expected a valid boolean"),
+        ("FEATURES__DEVICE_TAINTS", "perhaps", "{features.device_taints}: expected true or false, got"),
     ],
 )
 def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, said: str) -> None:
@@ -153,14 +178,12 @@ def test_a_bad_setting_is_named_with_what_set_it(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("DRA_EXTENDER_SERVER__CONNECTIONS", "2")
     monkeypatch.setenv("DRA_EXTENDER_SCHEDULING__SHARED_CLAIM_WAIT_SECONDS", "40")
     port, connections, scheduling = complaint(file=file, flags={"server": {"port": -2}}).split("; ")
-    assert port == "setting server.port (command line): expected greater than or equal to 0, got -2"
-    assert connections.startswith(
-        "setting server.connections (DRA_EXTENDER_SERVER__CONNECTIONS): expected greater than"
-    )
+    assert port == "setting server.port (command line): expected at least 0, got -2"
+    assert connections.startswith("setting server.connections (DRA_EXTENDER_SERVER__CONNECTIONS): expected at least 16")
     assert scheduling.startswith(
         f"setting scheduling (DRA_EXTENDER_SCHEDULING, settings file {file}): shared_claim_wait"
     )
-    assert complaint(file=file).startswith(f"setting server.port (settings file {file}): expected greater than")
+    assert complaint(file=file).startswith(f"setting server.port (settings file {file}): expected at least")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import yaml
 from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
+from dra_extender.kubescheduler.documents import read_configuration
 from dra_extender.kubescheduler.render import SchedulerSetup, render
-from dra_extender.kubescheduler.validate import ServiceLimits, check, limits_of, read_document
+from dra_extender.kubescheduler.validate import ServiceLimits, check, limits_of
 from dra_extender.service.wiring import serve
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,7 +89,7 @@ def test_whatever_is_rendered_passes_its_own_check(timeout: float, url: str, nam
             "profiles[1].plugins.multiPoint.disabled: expected",
         ),
         (lambda d: d["profiles"].append("second"), "profiles[1]: expected a mapping, got str"),
-        (lambda d: d.pop("percentageOfNodesToScore"), "percentageOfNodesToScore: expected 100, got None"),
+        (lambda d: d.pop("percentageOfNodesToScore"), "percentageOfNodesToScore: expected 100, got nothing"),
         (lambda d: d.update(percentageOfNodesToScore=50), "percentageOfNodesToScore: expected 100, got 50"),
         (
             lambda d: d["profiles"][0].update(percentageOfNodesToScore=10),
@@ -110,14 +111,14 @@ def test_whatever_is_rendered_passes_its_own_check(timeout: float, url: str, nam
         ),
         (
             stanza(0, weight=None),
-            "extenders[0].weight: expected a whole number above 0 beside prioritizeVerb, got None",
+            "extenders[0].weight: expected a whole number above 0 beside prioritizeVerb, got nothing",
         ),
         (stanza(0, weight=0), "extenders[0].weight: expected a whole number above 0 beside prioritizeVerb, got 0"),
-        (stanza(0, urlPrefix=None), "extenders[0].urlPrefix: expected the URL of the service, got None"),
+        (stanza(0, urlPrefix=None), "extenders[0].urlPrefix: expected the URL of the service, got nothing"),
         (stanza(0, ignorable=True), "extenders[0].ignorable: expected false: while the service is away"),
         (stanza(1, ignorable=True), "extenders[1].ignorable: expected false"),
-        (stanza(0, nodeCacheCapable=False), "extenders[0].nodeCacheCapable: expected true, got False"),
-        (stanza(1, nodeCacheCapable=None), "extenders[1].nodeCacheCapable: expected true, got None"),
+        (stanza(0, nodeCacheCapable=False), "extenders[0].nodeCacheCapable: expected true, got false"),
+        (stanza(1, nodeCacheCapable=None), "extenders[1].nodeCacheCapable: expected true, got nothing"),
         (
             stanza(0, managedResources=[{"name": "example.com/gpu"}]),
             "extenders[0].managedResources: expected an empty list",
@@ -217,13 +218,13 @@ def test_no_document_however_odd_breaks_the_check(field: str, value: Any, inner:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a: b: c", "expected YAML"), ("", "expected one document, found 0"), ("a: 1\n---\nb: 2", "found 2")],
+    [("a: b: c", "expected YAML"), ("", "found 0 in 0 documents"), ("a: 1\n---\nb: 2", "found 0 in 2")],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text(text)
     with pytest.raises(InvalidSettingsError, match=words) as refused:
-        read_document(file)
+        read_configuration(file)
     assert str(file) in str(refused.value)
 
 

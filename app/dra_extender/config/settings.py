@@ -4,8 +4,10 @@ Environment variables are DRA_EXTENDER_ + group + __ + setting, e.g. DRA_EXTENDE
 of the variables that Kubernetes sets in every pod for a Service named dra-extender (DRA_EXTENDER_PORT and others).
 """
 
+import difflib
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,11 +33,18 @@ from dra_extender.config.service_settings import (
     ServerSettings,
 )
 from dra_extender.manifests.documents import YamlError, read_yaml
-from dra_extender.manifests.problems import FieldProblem, sentence_of
+from dra_extender.manifests.problems import SETTING_TYPES, FieldProblem, sentence_of
 
 ENV_PREFIX: Final = "DRA_EXTENDER_"
 _DELIMITER: Final = "__"
 _COMMAND_LINE: Final = "command line"
+_OF_THE_TESTS: Final = f"{ENV_PREFIX}CACHE"
+"""Where the tests keep the programs that they build; the service runs beside it."""
+_OF_A_SERVICE: Final = re.compile(
+    r"SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?"
+)
+"""How the variables end, or are called whole, that Kubernetes sets in a pod for each Service."""
+_ADDRESS: Final = re.compile("(?:tcp|udp|sctp)://")
 
 
 class InvalidSettingsError(ValueError):
@@ -102,16 +111,48 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any
     return settings
 
 
+def unknown_variable(name: str, value: str) -> str:
+    """A sentence about an environment variable that looks like a setting of ours and is none; empty for all others."""
+    rest = name.upper().removeprefix(ENV_PREFIX)
+    group, delimiter, _ = rest.partition(_DELIMITER)
+    if not name.upper().startswith(ENV_PREFIX) or group.lower() in Settings.model_fields or name == _OF_THE_TESTS:
+        return ""
+    if delimiter:
+        return f"environment variable {name}: there is no group {group.lower()!r}; {_groups()}"
+    if _of_a_service(rest, value):
+        return ""
+    known = {each.replace(_DELIMITER, "_"): each for each in _variables()}
+    close = difflib.get_close_matches(rest, known, n=1, cutoff=0.8)
+    hint = (
+        f"did you mean {ENV_PREFIX}{known[close[0]]}?" if close else f"a setting is {ENV_PREFIX}GROUP{_DELIMITER}NAME"
+    )
+    return f"environment variable {name}: there is no such setting; {hint}"
+
+
+def _of_a_service(rest: str, value: str) -> bool:
+    """Of a Service called like us or with more behind that: DRA_EXTENDER_METRICS_SERVICE_HOST, DRA_EXTENDER_PORT=tcp://..."""
+    if rest == "PORT" or rest.endswith("_PORT"):
+        return bool(_ADDRESS.match(value)) or rest.endswith("SERVICE_PORT") or bool(_OF_A_SERVICE.search(rest))
+    return _OF_A_SERVICE.search(rest) is not None
+
+
+def _variables() -> Iterator[str]:
+    """What stands behind the prefix in the variable of each setting."""
+    for group in Settings.model_fields:
+        for name in type(getattr(Settings(), group)).model_fields:
+            yield f"{group}{_DELIMITER}{name}".upper()
+
+
 def _from_environment() -> Mapping[str, Any]:
-    for name in os.environ:
-        group, delimiter, _ = name.upper().removeprefix(ENV_PREFIX).partition(_DELIMITER)
-        if name.upper().startswith(ENV_PREFIX) and delimiter and group.lower() not in Settings.model_fields:
-            raise InvalidSettingsError(f"environment variable {name}: there is no group {group.lower()!r}; {_groups()}")
+    unknown = [each for name, value in sorted(os.environ.items()) if (each := unknown_variable(name, value))]
+    if unknown:
+        raise InvalidSettingsError("; ".join(unknown))
     try:
         return EnvSettingsSource(Settings)()
     except SettingsError as problem:
+        group = str(problem).partition('field "')[2].partition('"')[0]
         raise InvalidSettingsError(
-            f"environment variables {ENV_PREFIX}*: {problem}; expected JSON for a whole group"
+            f"environment variable {ENV_PREFIX}{group.upper()}: expected a JSON object with the settings of the group"
         ) from problem
 
 
@@ -148,7 +189,7 @@ def _problem(error: ErrorDetails, layers: Sequence[tuple[str, Mapping[str, Any]]
     name = f"setting {'.'.join(map(str, location))}"
     if error["type"] == "extra_forbidden":
         return FieldProblem(name, "", _source(location, layers))
-    return FieldProblem(name, sentence_of(error, {}, repr), _source(location, layers))
+    return FieldProblem(name, sentence_of(error, SETTING_TYPES, repr), _source(location, layers))
 
 
 def _source(location: tuple[int | str, ...], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from dra_extender.config.scheduling_settings import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.kubescheduler.render import VERBS
-from dra_extender.manifests.problems import FieldProblem
+from dra_extender.manifests.problems import FieldProblem, shown
 from dra_extender.model.go_duration import SECOND, parse_go_duration
 
 _CHOOSING: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
@@ -78,7 +78,7 @@ def _verbs(ours: Sequence[_Stanza]) -> Iterator[FieldProblem]:
         weight = each.get("weight")
         if each.get("prioritizeVerb") and not (type(weight) is int and weight > 0):
             yield FieldProblem(
-                each.at("weight"), f"expected a whole number above 0 beside prioritizeVerb, got {weight!r}"
+                each.at("weight"), f"expected a whole number above 0 beside prioritizeVerb, got {shown(weight)}"
             )
 
 
@@ -87,14 +87,16 @@ def _verb(verb: str, wanted: str, having: Sequence[_Stanza]) -> Iterator[FieldPr
         yield FieldProblem(f"extenders[].{verb}", f"expected {wanted} in one stanza of this service; it is in none")
     for each in having:
         if each.get(verb) != wanted:
-            yield FieldProblem(each.at(verb), f"expected {wanted}, got {each.get(verb)!r}")
+            yield FieldProblem(each.at(verb), f"expected {wanted}, got {shown(each.get(verb))}")
     if len(having) > 1:
         yield FieldProblem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
 
 
 def _common(stanza: _Stanza, *, client_certificate: bool) -> Iterator[FieldProblem]:
     if not stanza.url.startswith(("http://", "https://")):
-        yield FieldProblem(stanza.at("urlPrefix"), f"expected the URL of the service, got {stanza.get('urlPrefix')!r}")
+        yield FieldProblem(
+            stanza.at("urlPrefix"), f"expected the URL of the service, got {shown(stanza.get('urlPrefix'))}"
+        )
     if stanza.get("ignorable"):
         yield FieldProblem(
             stanza.at("ignorable"), "expected false: while the service is away, pods would be placed without devices"
@@ -102,7 +104,7 @@ def _common(stanza: _Stanza, *, client_certificate: bool) -> Iterator[FieldProbl
     if stanza.get("nodeCacheCapable") is not True:
         yield FieldProblem(
             stanza.at("nodeCacheCapable"),
-            f"expected true, got {stanza.get('nodeCacheCapable')!r}: every call would carry all Node objects",
+            f"expected true, got {shown(stanza.get('nodeCacheCapable'))}: every call would carry all Node objects",
         )
     if stanza.get("managedResources"):
         yield FieldProblem(
@@ -164,8 +166,8 @@ def _agreement(ours: Sequence[_Stanza]) -> Iterator[FieldProblem]:
             if (first.get(name) or None) != (other.get(name) or None):
                 yield FieldProblem(
                     other.at(name),
-                    f"expected the same as in {first.path} ({first.get(name)!r}), got {other.get(name)!r}: an instance that does "
-                    "not answer filter knows nothing of what was held",
+                    f"expected the same as in {first.path} ({shown(first.get(name))}), got {shown(other.get(name))}: an "
+                    "instance that does not answer filter knows nothing of what was held",
                 )
 
 

@@ -4,18 +4,15 @@ kube-scheduler accepts without an error much that would place pods without devic
 stanza without a URL.
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, Final
 
-from dra_extender.config.settings import InvalidSettingsError, Settings
+from dra_extender.config.settings import Settings
 from dra_extender.kubescheduler.extenders import check_stanzas
 from dra_extender.kubescheduler.render import API_VERSION, KIND, PLUGIN
-from dra_extender.manifests.documents import YamlError, load_yaml, read_yaml
-from dra_extender.manifests.problems import FieldProblem
+from dra_extender.manifests.problems import FieldProblem, shown
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _ALL_NODES: Final = 100
@@ -76,7 +73,7 @@ def scheduler_names(document: object) -> tuple[str, ...]:
 def _identity(document: Mapping[str, Any]) -> Iterator[FieldProblem]:
     for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(field) != wanted:
-            yield FieldProblem(field, f"expected {wanted}, got {document.get(field)!r}")
+            yield FieldProblem(field, f"expected {wanted}, got {shown(document.get(field))}")
 
 
 def _leader_election(document: Mapping[str, Any], lease: str | None) -> Iterator[FieldProblem]:
@@ -90,7 +87,7 @@ def _leader_election(document: Mapping[str, Any], lease: str | None) -> Iterator
             )
         elif election.get("resourceName", _DEFAULT_LEASE) != lease:
             found = election.get("resourceName", _DEFAULT_LEASE)
-            yield FieldProblem("leaderElection.resourceName", f"expected {lease} {_FOLLOWED}, got {found!r}")
+            yield FieldProblem("leaderElection.resourceName", f"expected {lease} {_FOLLOWED}, got {shown(found)}")
         return
     names = {each.get("schedulerName") for each in _mappings(document.get("profiles"))}
     if election.get("leaderElect", True) is False or _DEFAULT_SCHEDULER in names:
@@ -122,8 +119,8 @@ def _profiles(document: Mapping[str, Any]) -> Iterator[FieldProblem]:
             field = "percentageOfNodesToScore" if own is None else f"{path}.percentageOfNodesToScore"
             yield FieldProblem(
                 field,
-                f"expected {_ALL_NODES}, got {share if own is None else own!r}: kube-scheduler would offer a sample of the nodes, "
-                "and a pod whose devices are elsewhere would not be placed",
+                f"expected {_ALL_NODES}, got {shown(share if own is None else own)}: kube-scheduler would offer a sample of the "
+                "nodes, and a pod whose devices are elsewhere would not be placed",
             )
 
 
@@ -166,21 +163,3 @@ def _mappings(given: object) -> list[Mapping[str, Any]]:
 
 def _kind_of(value: object) -> str:
     return "nothing" if value is None else type(value).__name__
-
-
-def read_document(file: Path | None) -> object:
-    """The one document of a YAML or JSON file (None: standard input).
-
-    Raises:
-        InvalidSettingsError: it cannot be read, or holds another number of documents.
-    """
-    name = f"kube-scheduler's configuration {file}" if file is not None else "standard input"
-    try:
-        documents = read_yaml(file) if file is not None else load_yaml(sys.stdin.buffer.read())
-    except OSError as problem:
-        raise InvalidSettingsError(f"{name}: {problem.strerror}") from problem
-    except YamlError as problem:
-        raise InvalidSettingsError(f"{name}: {problem}") from problem
-    if len(documents) != 1:
-        raise InvalidSettingsError(f"{name}: expected one document, found {len(documents)}")
-    return documents[0]

@@ -85,6 +85,15 @@ def load_yaml(data: bytes) -> list[Any]:
     """The values of the documents in this text, without empty ones.
 
     Raises:
+        YamlError: as `load_documents`.
+    """
+    return [each.value for each in load_documents(data)]
+
+
+def load_documents(data: bytes) -> list[YamlDocument]:
+    """The documents in this text, without empty ones.
+
+    Raises:
         YamlError: it is longer than MOST_BYTES, or not UTF-8; or as `read_documents`.
     """
     if len(data) > MOST_BYTES:
@@ -93,7 +102,7 @@ def load_yaml(data: bytes) -> list[Any]:
         text = data.decode()
     except UnicodeDecodeError as problem:
         raise YamlError(f"expected YAML in UTF-8: {problem}") from problem
-    return [each.value for each in read_documents(text)]
+    return read_documents(text)
 
 
 def read_documents(text: str) -> list[YamlDocument]:

@@ -28,6 +28,34 @@ YAML_TYPES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """By the type of a pydantic error: what was expected, as people say it who write YAML."""
+SETTING_TYPES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "bool_parsing": "true or false",
+        "bool_type": "true or false",
+        "dict_type": "a mapping of settings",
+        "float_parsing": "a number",
+        "float_type": "a number",
+        "int_from_float": "a whole number",
+        "int_parsing": "a whole number",
+        "int_parsing_size": "a smaller number",
+        "int_type": "a whole number",
+        "ip_any_address": "an IPv4 or IPv6 address",
+        "model_attributes_type": "a mapping of settings",
+        "model_type": "a mapping of settings",
+        "path_type": "a path",
+        "string_type": "a text",
+        "tuple_type": "a list",
+    }
+)
+"""The same for settings, which come as texts from the environment."""
+_BOUNDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "greater_than": ("gt", "more than"),
+        "greater_than_equal": ("ge", "at least"),
+        "less_than": ("lt", "less than"),
+        "less_than_equal": ("le", "at most"),
+    }
+)
 _START: Final = re.compile("^(?:Input|Value|List|Tuple|String) should (?:be|have) ")
 _SHOWN: Final = 60
 
@@ -40,7 +68,7 @@ class FieldProblem(NamedTuple):
     source: str = ""
 
     def __str__(self) -> str:
-        """E.g. `setting server.port (command line): expected greater than or equal to 0, got -1`."""
+        """E.g. `setting server.port (command line): expected at least 0, got -1`."""
         where = f"{self.field} ({self.source})" if self.source else self.field
         return f"{where}: {self.sentence}" if self.sentence else f"{where} does not exist"
 
@@ -99,6 +127,9 @@ def sentence_of(
             wanted = f"at most {_items(context['max_length'])}"
         case "too_short":
             wanted = f"at least {_items(context['min_length'])}"
+        case kind if kind in _BOUNDS:
+            bound, words = _BOUNDS[kind]
+            wanted = f"{words} {context[bound]}"
         case kind:
             if SENTENCE in context:
                 return str(context[SENTENCE])

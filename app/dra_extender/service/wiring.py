@@ -25,7 +25,8 @@ from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 from dra_extender.kube.token_reviewer import TokenReviewer
-from dra_extender.kubescheduler.validate import check, limits_of, read_document, scheduler_names
+from dra_extender.kubescheduler.documents import read_configuration
+from dra_extender.kubescheduler.validate import check, limits_of, scheduler_names
 from dra_extender.runtime import installation
 from dra_extender.service.http_server import listen, listen_at, raise_limit
 from dra_extender.service.leadership import KubeLeadership
@@ -97,7 +98,7 @@ def with_scheduler(settings: Settings) -> Settings:
     file = settings.scheduling.scheduler_config
     if file is None:
         return settings
-    document = read_document(file)
+    document = read_configuration(file).value
     problems = check(document, limits_of(settings))
     if problems:
         raise InvalidSettingsError(f"{file}: {'; '.join(map(str, problems))}")

@@ -10,8 +10,9 @@ import typer
 import yaml
 
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
+from dra_extender.kubescheduler.documents import read_configuration
 from dra_extender.kubescheduler.render import SchedulerSetup, render
-from dra_extender.kubescheduler.validate import check, limits_of, read_document
+from dra_extender.kubescheduler.validate import check, limits_of
 
 EXIT_WRONG: Final = 1
 EXIT_UNREADABLE: Final = 2
@@ -77,6 +78,12 @@ def scheduler(
     0 printed, 2 an option or a setting cannot be used.
     """
     settings = _settings(config)
+    if url is not None and url.startswith("https://") and ca_file is None:
+        sys.stderr.write(
+            f"dra-extender: --url {url} needs --ca-file, the certificate authority that kube-scheduler trusts: without one it "
+            "believes any certificate\n"
+        )
+        raise typer.Exit(EXIT_UNREADABLE)
     setup = SchedulerSetup(
         url=(url or f"http://127.0.0.1:{settings.server.port}").rstrip("/"),
         scheduler_name=scheduler_name,
@@ -99,7 +106,11 @@ def scheduler(
 def check_file(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="A KubeSchedulerConfiguration; - for standard input.", show_default=False),
+        typer.Argument(
+            metavar="FILE",
+            help="A KubeSchedulerConfiguration, or manifests with a ConfigMap that holds one; - for standard input.",
+            show_default=False,
+        ),
     ],
     config: SettingsFile = None,
     output: Annotated[CheckOutput, typer.Option("--output", "-o", help="Format of the findings.")] = CheckOutput.TEXT,
@@ -110,17 +121,26 @@ def check_file(
     """
     settings = _settings(config)
     try:
-        problems = check(read_document(None if file == _STDIN else file), limits_of(settings))
+        found = read_configuration(None if file == _STDIN else file)
     except InvalidSettingsError as unreadable:
         sys.stderr.write(f"dra-extender: {unreadable}\n")
         raise typer.Exit(EXIT_UNREADABLE) from unreadable
+    problems = check(found.value, limits_of(settings))
     if output is CheckOutput.JSON:
         typer.echo(
-            json.dumps({"problems": [{"field": each.field, "sentence": each.sentence} for each in problems]}, indent=2)
+            json.dumps(
+                {
+                    "problems": [
+                        {"field": each.field, "line": found.line_of(each.field), "sentence": each.sentence}
+                        for each in problems
+                    ]
+                },
+                indent=2,
+            )
         )
     else:
         for each in problems:
-            typer.echo(f"{file}: {each}")
+            typer.echo(f"{'standard input' if file == _STDIN else file}:{found.line_of(each.field)}: {each}")
         typer.echo(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}")
     raise typer.Exit(EXIT_WRONG if problems else 0)
 

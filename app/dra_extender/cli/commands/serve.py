@@ -2,6 +2,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import structlog
 import typer
 
 from dra_extender.config.settings import InvalidSettingsError, load_settings
@@ -41,18 +42,26 @@ def command(
     }
     try:
         settings = load_settings(config, flags)
-        configure_logging(settings.log.format, settings.log.level)
+    except InvalidSettingsError as problem:
+        sys.stderr.write(f"dra-extender: {problem}\n")
+        raise typer.Exit(EXIT_USAGE) from problem
+    configure_logging(settings.log.format, settings.log.level)
+    try:
         run(settings)
     except (InvalidSettingsError, ConfigurationError) as problem:
-        raise _failed(problem, EXIT_USAGE) from problem
+        raise _failed(problem, EXIT_USAGE, settings.log.format) from problem
     except (ClusterError, ListenError) as problem:
-        raise _failed(problem, EXIT_FAILED) from problem
+        raise _failed(problem, EXIT_FAILED, settings.log.format) from problem
 
 
 def _given(**flags: Any) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None}
 
 
-def _failed(problem: Exception, status: int) -> typer.Exit:
-    sys.stderr.write(f"dra-extender: {problem}\n")
+def _failed(problem: Exception, status: int, log_format: LogFormat) -> typer.Exit:
+    """The last line of the log is as the others: programs read it."""
+    if log_format is LogFormat.JSON:
+        structlog.get_logger(__name__).critical("stopped", err=str(problem), exit_status=status)
+    else:
+        sys.stderr.write(f"dra-extender: {problem}\n")
     return typer.Exit(status)

@@ -1,17 +1,29 @@
 import json
 import platform
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 
-def command(*, as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False) -> None:
+class VersionOutput(StrEnum):
+    """Text for people, JSON for programs."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def command(
+    *,
+    output: Annotated[VersionOutput, typer.Option("--output", "-o", help="Format.")] = VersionOutput.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.", hidden=True)] = False,
+) -> None:
     """Show what is installed, and what this platform lacks."""
     from dra_extender.runtime.installation import lacking
     from dra_extender.telemetry.metrics import build_version
 
     facts = {"version": build_version(), "python": platform.python_version()}
-    if as_json:
+    if as_json or output is VersionOutput.JSON:
         typer.echo(json.dumps({**facts, "lacking": lacking()}))
         return
     typer.echo(f"dra-extender {facts['version']} (Python {facts['python']})")

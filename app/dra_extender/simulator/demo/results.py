@@ -66,8 +66,12 @@ class ApplyEffect(StrEnum):
 
 
 class StoryStep(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One document and what followed: pods whose state changed, problems on the way, and the expectation if there was one."""
+    """One document and what followed: pods whose state changed, problems on the way, and the expectation if there was one.
 
+    `line` counts in `file`.
+    """
+
+    file: str
     line: int
     subject: str
     effect: ApplyEffect

@@ -128,6 +128,7 @@ class _Story:
         if effect is ApplyEffect.DELETED and any(self._cluster.store.find(key) is not None for key in document.keys):
             effect = ApplyEffect.TERMINATING
         return StoryStep(
+            file=document.file,
             line=document.position.line,
             subject=document.subject,
             effect=effect,
