@@ -128,8 +128,8 @@ def sentence_of(
         case "too_short":
             wanted = f"at least {_items(context['min_length'])}"
         case kind if kind in _BOUNDS:
-            bound, words = _BOUNDS[kind]
-            wanted = f"{words} {context[bound]}"
+            bound, comparison = _BOUNDS[kind]
+            wanted = f"{comparison} {context[bound]}"
         case kind:
             if SENTENCE in context:
                 return str(context[SENTENCE])
