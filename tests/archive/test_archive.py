@@ -1,6 +1,8 @@
 """The archive of this machine needs no Python, and `kubectl dra` finds it where Krew puts it."""
 
+import asyncio
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -9,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.archive.conftest import DIST, HERE
+from tests.controlplane import objects
 from tests.controlplane.build import CONTROL_PLANE, KREW, ensure
+from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.resources import NODES, RESOURCE_SLICES
 from tests.release import licenses
-from tests.release.archive import NAME, PLATFORMS, SNAPSHOT, THIRD_PARTY, asked, file_name, pack, program
+from tests.release.archive import NAME, PLATFORMS, ROOT, SNAPSHOT, THIRD_PARTY, asked, file_name, pack, program
 from tests.release.krew import text
 
 pytestmark = pytest.mark.timeout(1800)
+
+EXAMPLES = ROOT / "deploy" / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +59,27 @@ def test_program_helps_and_completes(unpacked: Path) -> None:
     assert asked(path, "--version", folder=unpacked).split()[-1].count(".") == 2
     assert asked(path, "__complete", "devi", folder=unpacked).startswith("devices\t")
     assert "kubectl-dra __complete" in asked(path, "completion", "bash", folder=unpacked)
+
+
+def test_program_plays_every_story(unpacked: Path) -> None:
+    """Through the real service over real HTTP: next to nothing of the program is left out of that."""
+    told = asked(unpacked / program(HERE), "demo", folder=unpacked)
+    found = re.search(r"(\d+) stories, (\d+) of (\d+) expectations hold", told)
+    assert found is not None, told
+    assert int(found[1]) == len(list(EXAMPLES.glob("*.yaml")))
+    assert found[2] == found[3]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_program_reads_a_real_cluster(unpacked: Path, control_plane: ControlPlaneFactory) -> None:
+    """It brings a client with TLS."""
+    cluster = await control_plane()
+    await cluster.api.create(NODES, objects.node("n1"))
+    await cluster.api.create(
+        RESOURCE_SLICES, objects.resource_slice("s1", node="n1", devices=[objects.device("gpu-0")])
+    )
+    words = ("devices", "--kubeconfig", str(cluster.admin_kubeconfig))
+    assert "gpu-0" in await asyncio.to_thread(asked, unpacked / program(HERE), *words, folder=unpacked)
 
 
 def test_archive_brings_the_licenses_of_all_that_is_in_it(unpacked: Path) -> None:
