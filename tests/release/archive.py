@@ -115,7 +115,7 @@ def _try_out(path: Path) -> None:
 
 def asked(path: Path, *words: str, folder: Path) -> str:
     """What the program answers in a folder, with no variable that leads it to another Python."""
-    kept = {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP", "TMPDIR") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP", "TMPDIR", "USERPROFILE") if name in os.environ}
     done = subprocess.run([path, *words], cwd=folder, env=kept, stdout=subprocess.PIPE, timeout=120, check=True)
     return done.stdout.decode()
 
