@@ -25,8 +25,9 @@ def table(result: Result) -> str:
         ("findings at rest", str(len(result.left))),
         ("pods stuck", str(len(result.stuck))),
         ("complaints in the logs", str(len(result.complaints))),
-        *((f"replayed, equal answers: {name}", str(count)) for name, count in sorted(result.replayed.items())),
-        ("replayed, different answers", str(len(result.different_replays))),
+        ("recordings replayed", str(result.recordings)),
+        *((f"replayed, {name}", str(count)) for name, count in sorted(result.replayed.items())),
+        ("replayed otherwise", str(len(result.different_replays))),
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value:>8}" for name, value in rows]

@@ -82,12 +82,13 @@ class Result:
     left: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     replayed: Counter[str] = field(default_factory=Counter)
+    recordings: int = 0
     different_replays: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.violations or self.stuck or self.left or self.complaints)
+        return not (self.violations or self.stuck or self.left or self.complaints or self.different_replays)
 
 
 async def run(plan: Plan, workdir: Path) -> Result:
@@ -107,9 +108,13 @@ def _replay(workdir: Path, result: Result) -> None:
     """Play again what every process of the service has recorded, also what was cut off when it was killed."""
     for file in sorted(workdir.glob("recording-*.jsonl.gz")):
         report = replay(read_recording(file))
-        result.replayed.update(report.equal)
-        result.replayed.update({f"not compared ({why})": count for why, count in report.excepted.items()})
-        result.different_replays += [f"{file.name}: {each}" for each in report.different]
+        result.recordings += 1
+        result.replayed.update({f"equal answers: {verb}": count for verb, count in report.equal.items()})
+        result.replayed.update({f"not compared: {why}": count for why, count in report.excepted.items()})
+        result.replayed["equal although ended by time"] += report.time_stops
+        result.different_replays += [f"{file.name}: {each}" for each in (*report.different, *report.other_requests)]
+        if report.departure:
+            result.different_replays.insert(0, f"{file.name}: {report.departure}")
 
 
 class _Run:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from dra_extender.config.service_settings import RecordingSettings
-from dra_extender.recording.recorder import Recorder, RecordingFileError
+from dra_extender.recording.recorder import STOPPED, Recorder, RecordingFileError
 from dra_extender.recording.recording_file import read_recording
-from dra_extender.recording.records import FORMAT, Header, PolicyTaken, RecordingEnded, TermBegan, TimeRead
+from dra_extender.recording.records import FORMAT, ClocksRead, Header, PolicyTaken, RecordingEnded, TermBegan
 
 from tests.support.kube.recording import ManualClock
 
@@ -31,10 +31,16 @@ def test_records_are_read_as_they_were_noted(tmp_path: Path) -> None:
     made = recorder(file, clock)
     made.note(lambda at: TermBegan(at=at))
     clock.pass_by(2.0)
-    made.note(lambda at: TimeRead(at=at, now=7.0))
+    made.step = 3
+    made.note(lambda at: ClocksRead(at=at, readings=[0, 7, 1]))
     made.close()
-    header, records = read_recording(file)
-    assert (header, list(records)) == (HEADER, [TermBegan(at=0.0), TimeRead(at=2.0, now=7.0)])
+    path, header, records = read_recording(file)
+    assert (path, header) == (file, HEADER)
+    assert list(records) == [
+        TermBegan(at=0.0),
+        ClocksRead(at=2.0, step=3, readings=[0, 7, 1]),
+        RecordingEnded(at=2.0, step=3, reason=STOPPED),
+    ]
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -87,13 +93,13 @@ def test_recording_that_a_crash_has_cut_off_is_read_as_far_as_it_goes(tmp_path: 
     made = recorder(file, clock)
     for _ in range(1000):
         clock.pass_by(0.001)
-        made.note(lambda at: TimeRead(at=at, now=at * 3))
+        made.note(lambda at: ClocksRead(at=at, readings=[0, int(at * 1e6), 1]))
     made.close()
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2])
     records = list(read_recording(file).records)
     assert 0 < len(records) < 1000
-    assert all(isinstance(each, TimeRead) for each in records)
+    assert all(isinstance(each, ClocksRead) for each in records)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +121,7 @@ def test_file_that_is_no_recording_is_refused_with_the_reason(tmp_path: Path, te
 def test_record_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
     clock, file = ManualClock(), tmp_path / "r.gz"
     recorder(file, clock).close()
-    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()) + b'{"type": "began"}\n'))
+    text = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+    file.write_bytes(gzip.compress(text[0] + b'{"type": "began"}\n'))
     with pytest.raises(RecordingFileError, match="line 2: Object missing required field `at`"):
         list(read_recording(file).records)

@@ -7,7 +7,8 @@ import pytest
 from dra_extender.allocator.rules import compatibility
 from dra_extender.cli.app import app
 from dra_extender.recording.recording_file import read_recording
-from dra_extender.recording.replay import ReplayReport, replay
+from dra_extender.recording.replay import replay
+from dra_extender.recording.replay_report import ReplayReport
 from typer.testing import CliRunner
 
 from tests.support.recording.recorded_story import record_story

@@ -110,7 +110,7 @@ KEPT: Final[Mapping[str, Fields]] = MappingProxyType(
 
 def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
     """The object with the fields that a snapshot keeps, and no others."""
-    found: dict[str, Any] = _cut(item, KEPT[kind])
+    found: dict[str, Any] = cut_to(item, KEPT[kind])
     annotations = found.get("metadata", {}).get("annotations")
     if isinstance(annotations, dict):
         found["metadata"]["annotations"] = {
@@ -121,13 +121,14 @@ def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _cut(value: Any, fields: Fields) -> Any:
+def cut_to(value: Any, fields: Fields) -> Any:
+    """The fields of a value, or of the elements of a list, that are named, and no others."""
     if isinstance(value, list):
-        return [_cut(each, fields) for each in value]
+        return [cut_to(each, fields) for each in value]
     if not isinstance(value, Mapping):
         return value
     found = {}
     for name, nested in fields.items():
         if name in value:
-            found[name] = value[name] if nested is None else _cut(value[name], nested)
+            found[name] = value[name] if nested is None else cut_to(value[name], nested)
     return found

@@ -231,7 +231,7 @@ class HoldBook:
 
     def release_pod(self, pod_uid: str) -> None:
         """Remove the pod from its holds; holds without pods end."""
-        for claim_uid in tuple(self._by_pod.get(pod_uid, ())):
+        for claim_uid in sorted(self._by_pod.get(pod_uid, ())):
             hold = self._holds[claim_uid]
             if hold.pods == {pod_uid}:
                 self.end(claim_uid)
@@ -295,7 +295,7 @@ class HoldBook:
 
     def _report_change(self, holdings: Iterable[DeviceHolding]) -> None:
         self._partial.clear()
-        self._report({(holding.driver, holding.pool) for holding in holdings})
+        self._report(dict.fromkeys((holding.driver, holding.pool) for holding in holdings))
 
 
 class HeldNodes:

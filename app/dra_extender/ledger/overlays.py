@@ -75,7 +75,7 @@ class Overlays:
     def use_policy(self, policy: Overlay | None, prepared: Prepared | None = None) -> Collection[PoolId]:
         """Replace the policy.  `prepared` spares the work for slices that have not changed since it was worked out."""
         self._policy = policy
-        changed: set[PoolId] = set()
+        changed: dict[PoolId, None] = {}
         for name, item in self._published.items():
             known = (prepared or {}).get(name)
             laid = known[1] if known is not None and known[0] is item else self._laid(item)
@@ -89,15 +89,15 @@ class Overlays:
     def _taint_anew(self, rules: Iterable[DeviceTaintRule]) -> Collection[PoolId]:
         self._taints = TaintOverlay(self._rules.values())
         selectors = [rule.selector for rule in rules if rule.selector is not None]
-        changed: set[PoolId] = set()
+        changed: dict[PoolId, None] = {}
         for laid in self._under_policy.values():
             if any(selector.concerns(*laid.effective.pool_id) for selector in selectors):
                 self._take_effect(laid.effective, changed)
         return changed
 
-    def _take_effect(self, under_policy: ResourceSlice, changed: set[PoolId]) -> None:
+    def _take_effect(self, under_policy: ResourceSlice, changed: dict[PoolId, None]) -> None:
         """Put the slice with taints on it, unless that is what is there; an equal slice keeps its identity."""
         effective = self._taints.apply(under_policy).effective
         if effective != self._effective.by_name[effective.name]:
             self._effective.put(effective)
-            changed.add(effective.pool_id)
+            changed[effective.pool_id] = None

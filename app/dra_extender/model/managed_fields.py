@@ -4,6 +4,7 @@ It distinguishes our allocations from those of other schedulers, which set the s
 """
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,19 @@ from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 _ENTRY: Final = "k:"
+READ: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "manager": None,
+        "fieldsV1": {
+            "f:metadata": {
+                "f:finalizers": {f'v:"{FINALIZER}"': None},
+                "f:annotations": {f"f:{SNAPSHOT_ANNOTATION}": None, f"f:{EXTENDED_ANNOTATION}": None},
+            },
+            "f:status": {"f:allocation": {}, "f:reservedFor": None},
+        },
+    }
+)
+"""What `writers_of` reads of an entry, by the names of fields; None stands for a whole value."""
 
 
 class Writers(Value, frozen=True, rename=None):

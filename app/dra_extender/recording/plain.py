@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.inspection.kept_fields import kept
+from dra_extender.inspection.kept_fields import cut_to, kept
+from dra_extender.model import managed_fields
 from dra_extender.model.api_json import decode_any
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.pod import Pod
@@ -29,7 +30,17 @@ def object_of(kind: str, data: bytes) -> Any:
         found = decode_any(_ANYTHING, data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return UNREADABLE
-    return kept(kind, found) if isinstance(found, dict) else UNREADABLE
+    return recorded(kind, found) if isinstance(found, dict) else UNREADABLE
+
+
+def recorded(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with the fields that decisions read: those of a snapshot, and who wrote what of a claim."""
+    found = kept(kind, item)
+    metadata = item.get("metadata")
+    managed = metadata.get("managedFields") if kind == "resourceclaims" and isinstance(metadata, dict) else None
+    if managed is not None:
+        found["metadata"]["managedFields"] = cut_to(managed, managed_fields.READ)
+    return found
 
 
 def argument_of(kind: str, value: Any) -> Any:

@@ -11,11 +11,12 @@ import msgspec
 import structlog
 
 from dra_extender.config.service_settings import RecordingSettings
-from dra_extender.recording.records import MANY_TURNS, Header, Record, RecordingEnded
+from dra_extender.recording.records import Header, Record, RecordingEnded
 from dra_extender.scheduling.ports.cluster import Clock
 
 _MODE: Final = 0o600
 FLUSH_SECONDS: Final = 0.5
+STOPPED: Final = "the process stops"
 _MOST_PENDING: Final = 64 * 2**20
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _LEVEL: Final = 1
@@ -28,7 +29,7 @@ class RecordingFileError(Exception):
 
 
 class Recorder:
-    """One recording.  `note` takes a record at once; `run` writes what was noted, in a thread.
+    """One recording.  `note` takes a record at once, and gives it the present `step`; `run` writes what was noted, in a thread.
 
     The recording ends when the file would exceed its size, when its time is over, or when the file cannot be written: the process
     goes on, and `note` does nothing any more.  What was written by then can be read, also after a crash.
@@ -44,14 +45,14 @@ class Recorder:
         self._clock = clock
         self._most = settings.limit_bytes
         self._seconds = settings.limit_seconds
-        self._began = clock.monotonic()
+        self.began = clock.monotonic()
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._written = 0
         self._encoder = msgspec.json.Encoder()
         self._packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
         self._ended: str | None = None
-        self._turns = _Turns()
+        self.step = 0
         try:
             path.unlink(missing_ok=True)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
@@ -65,17 +66,12 @@ class Recorder:
 
     @property
     def at(self) -> float:
-        """Seconds since the recording began."""
-        return self._clock.monotonic() - self._began
+        """Seconds since the recording began: since the clock that never goes back showed `began`."""
+        return self._clock.monotonic() - self.began
 
     def begin(self, header: Header) -> None:
         """Note the header, before anything else."""
         self._put(header)
-
-    def note_cause(self, make: Callable[[float], Record]) -> None:
-        """As `note`, of something that comes from outside, with the turn of the event loop in which it came."""
-        turn = self._turns.now()
-        self.note(lambda at: msgspec.structs.replace(make(at), turn=turn))
 
     def note(self, make: Callable[[float], Record]) -> None:
         """Note what `make` returns for the present time; it is not called once the recording has ended."""
@@ -87,7 +83,7 @@ class Recorder:
         elif self._pending_bytes > _MOST_PENDING:
             self._end(at, "more is to be recorded than the disk takes")
         else:
-            self._put(make(at))
+            self._put(msgspec.structs.replace(make(at), step=self.step))
 
     async def run(self) -> None:
         """Write what is noted, until the recording has ended or the task is cancelled."""
@@ -96,9 +92,16 @@ class Recorder:
             pending = self._take()
             await asyncio.to_thread(self._write, pending, last=self._ended is not None)
 
+    def end(self, reason: str) -> None:
+        """Record nothing any more."""
+        if self._ended is None:
+            self._end(self.at, reason)
+
     def close(self) -> None:
         """Write what is left, and end the recording."""
-        self._ended = self._ended or "the process stops"
+        if self._ended is None:
+            self._put(RecordingEnded(at=self.at, step=self.step, reason=STOPPED))
+            self._ended = STOPPED
         self._write(self._take(), last=True)
 
     def _put(self, record: Any) -> None:
@@ -107,7 +110,7 @@ class Recorder:
         self._pending_bytes += len(line)
 
     def _end(self, at: float, reason: str) -> None:
-        self._put(RecordingEnded(at=at, reason=reason))
+        self._put(RecordingEnded(at=at, step=self.step, reason=reason))
         self._ended = reason
         _LOG.warning("recording ends", file=str(self._path), reason=reason)
 
@@ -133,29 +136,6 @@ class Recorder:
             os.close(self._file)
             self._file = -1
             _LOG.info("recording ended", file=str(self._path), reason=self._ended, bytes=self._written)
-
-
-class _Turns:
-    """Counts turns of the event loop, for a while after each question."""
-
-    def __init__(self) -> None:
-        self._turn = 0
-        self._asked = 0
-        self._counting = False
-
-    def now(self) -> int:
-        """The present turn; after many turns without a question, the count stands still."""
-        self._asked = self._turn
-        if not self._counting:
-            self._counting = True
-            asyncio.get_running_loop().call_soon(self._count)
-        return self._turn
-
-    def _count(self) -> None:
-        self._turn += 1
-        self._counting = self._turn - self._asked < MANY_TURNS
-        if self._counting:
-            asyncio.get_running_loop().call_soon(self._count)
 
 
 def _write_all(file: int, data: bytes) -> None:

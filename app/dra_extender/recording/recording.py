@@ -1,12 +1,11 @@
 """The recording of one service: what it puts around the cluster and the verbs."""
 
-import asyncio
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4, uuid5
 
 import msgspec
@@ -20,17 +19,16 @@ from dra_extender.recording.recorded_cluster import RecordedCluster, WatchedClus
 from dra_extender.recording.recorder import Recorder
 from dra_extender.recording.records import (
     BACKGROUND,
-    CURRENT_CALL,
     FORMAT,
     Answered,
     Called,
-    Disconnected,
     Header,
     PolicyTaken,
     TermBegan,
     TermEnded,
+    working_for,
 )
-from dra_extender.recording.timers import record_timers
+from dra_extender.recording.steps import StepRecorder
 from dra_extender.scheduling.evaluation.placement_template import new_share_id
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -65,16 +63,17 @@ class NoRecording:
         """See ServiceRecording."""
         return handler
 
-    @contextmanager
-    def term(self) -> Iterator[None]:
+    def term(self) -> AbstractContextManager[None]:
         """See ServiceRecording."""
-        yield
+        return nullcontext()
 
-    def term_ended(self, reason: str) -> None:
+    def term_ended(self, _: str) -> AbstractContextManager[None]:
         """See ServiceRecording."""
+        return nullcontext()
 
-    def policy_taken(self, file: Path) -> None:
+    def policy_taken(self, _: Path) -> AbstractContextManager[None]:
         """See ServiceRecording."""
+        return nullcontext()
 
     async def run(self) -> None:
         """See ServiceRecording."""
@@ -93,11 +92,11 @@ class ServiceRecording:
     def __init__(self, settings: RecordingSettings, path: Path, cluster: WatchedCluster) -> None:
         """Record to this file.  Raises RecordingFileError."""
         self.recorder = Recorder(settings, path, cluster.clock)
-        self.cluster = RecordedCluster(cluster, self.recorder)
+        self._steps = StepRecorder(self.recorder)
+        self.cluster = RecordedCluster(cluster, self._steps, self.recorder.began)
         self._seed = str(uuid4())
         self.share_ids: Callable[[], str] = ShareIds(self._seed)
         self._numbers = count()
-        self._has_terms = False
 
     def begin(self, options: Options, features: Features, claim_bytes: int) -> None:
         """Note how the use cases are set up."""
@@ -113,30 +112,33 @@ class ServiceRecording:
 
     def recorded(self, verb: str, handler: VerbHandler) -> VerbHandler:
         """The handler of a verb, whose calls and answers are noted."""
-        return _RecordedHandler(verb, handler, self.cluster, self.recorder, self._numbers)
+        return _RecordedHandler(verb, handler, self._steps, self._numbers)
 
     @contextmanager
     def term(self) -> Iterator[None]:
         """Inside, the use cases begin to work."""
-        if not self._has_terms:
-            self._has_terms = True
-            record_timers(asyncio.get_running_loop(), self.recorder.note_cause)
-        self.cluster.note_facts()
-        self.recorder.note_cause(lambda at: TermBegan(at=at))
-        before = CURRENT_CALL.set(BACKGROUND)
-        try:
+        self._steps.cause(lambda at: TermBegan(at=at))
+        with working_for(BACKGROUND):
             yield
-        finally:
-            CURRENT_CALL.reset(before)
 
-    def term_ended(self, reason: str) -> None:
-        """Note that the use cases are stopped."""
-        self.recorder.note_cause(lambda at: TermEnded(at=at, reason=reason))
+    @contextmanager
+    def term_ended(self, reason: str) -> Iterator[None]:
+        """Inside, the use cases are stopped, for this reason."""
+        self._steps.cause(lambda at: TermEnded(at=at, reason=reason))
+        with working_for(BACKGROUND):
+            yield
 
-    def policy_taken(self, file: Path) -> None:
-        """Note the policy that is in force from now on."""
-        text = file.read_text(encoding="utf-8")
-        self.recorder.note_cause(lambda at: PolicyTaken(at=at, text=text))
+    @contextmanager
+    def policy_taken(self, file: Path) -> Iterator[None]:
+        """Inside, the policy of this file comes into force."""
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            self.recorder.end("the policy file changed while it was read")
+        else:
+            self._steps.cause(lambda at: PolicyTaken(at=at, text=text))
+        with working_for(BACKGROUND):
+            yield
 
     async def run(self) -> None:
         """Write what is noted, until the recording has ended or the task is cancelled."""
@@ -144,6 +146,7 @@ class ServiceRecording:
 
     def close(self) -> None:
         """Write what is left, and end the recording."""
+        self._steps.release()
         self.recorder.close()
 
 
@@ -155,34 +158,29 @@ def recording_of(settings: RecordingSettings, cluster: WatchedCluster) -> Servic
 
 
 class _RecordedHandler:
-    def __init__(
-        self, verb: str, handler: VerbHandler, cluster: RecordedCluster, recorder: Recorder, numbers: "count[int]"
-    ) -> None:
+    def __init__(self, verb: str, handler: VerbHandler, steps: StepRecorder, numbers: "count[int]") -> None:
         self._verb = verb
         self._handler = handler
-        self._cluster = cluster
-        self._recorder = recorder
+        self._steps = steps
         self._numbers = numbers
 
-    async def handle(self, body: bytes, receive: Callable[[], object]) -> bytes:
+    async def handle(self, body: bytes, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> bytes:
         """See VerbHandler."""
-        given = None if self._recorder.ended is not None else call_body(self._verb, body)
+        given = None if self._steps.ended is not None else call_body(self._verb, body)
         if given is None:
-            return await self._handler.handle(body, receive)  # type: ignore[arg-type]
+            return await self._handler.handle(body, receive)
         number, verb = next(self._numbers), self._verb
-        CURRENT_CALL.set(number)
-        self._cluster.note_facts()
-        self._recorder.note_cause(lambda at: Called(at=at, number=number, verb=verb, body=given))
+        self._steps.cause(lambda at: Called(at=at, number=number, verb=verb, body=given))  # type: ignore[arg-type]
 
-        async def observed() -> object:
-            message = await receive()  # type: ignore[misc]
-            if message["type"] == "http.disconnect":
-                self._recorder.note_cause(lambda at: Disconnected(at=at, number=number))
-            return message
+        async def observed() -> MutableMapping[str, Any]:
+            return await self._steps.outside(
+                receive(), lambda: ("caller", "receive", [number]), lambda got: got["type"]
+            )
 
         outcome, text = "internal", ""
         try:
-            answer = await self._handler.handle(body, observed)  # type: ignore[arg-type]
+            with working_for(number):
+                answer = await self._handler.handle(body, observed)
             outcome, text = "ok", answer_text(verb, answer)
         except RetryableError as reason:
             outcome, text = "again", str(reason)
@@ -191,5 +189,5 @@ class _RecordedHandler:
             outcome = "malformed"
             raise
         finally:
-            self._recorder.note(lambda at: Answered(at=at, number=number, outcome=outcome, answer=text))
+            self._steps.within(lambda at: Answered(at=at, number=number, outcome=outcome, answer=text))
         return answer

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from dra_extender.recording.record_order import DisorderError, RecordOrder
 from dra_extender.recording.recorder import RecordingFileError
 from dra_extender.recording.records import FORMAT, Header, Record
 
@@ -18,8 +19,9 @@ _RECORD: Final = msgspec.json.Decoder(Record)
 
 
 class ReadRecording(NamedTuple):
-    """The header, and the records as they are read."""
+    """The file, its header, and the records as they are read."""
 
+    path: Path
     header: Header
     records: Iterator[Record]
 
@@ -40,25 +42,31 @@ def read_recording(path: Path) -> ReadRecording:
         raise RecordingFileError(f"{path}: expected a recording: line 1: {problem}") from problem
     if header.format != FORMAT:
         raise RecordingFileError(f"{path}: has format {header.format!r}; this version reads {FORMAT}")
-    return ReadRecording(header, _records(path, lines))
+    return ReadRecording(path, header, _records(path, lines))
 
 
 def _records(path: Path, lines: Iterator[bytes]) -> Iterator[Record]:
+    order = RecordOrder()
     for number, line in enumerate(lines, 2):
         try:
-            yield _RECORD.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            record = _RECORD.decode(line)
+            order.check(record)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, DisorderError) as problem:
             raise RecordingFileError(f"{path}: line {number}: {problem}") from problem
+        yield record
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     """The complete lines; what was cut off at the end is left out."""
-    rest = b""
+    parts: list[bytes] = []
     for data in _unpacked(path):
-        *lines, rest = (rest + data).split(b"\n")
-        if len(rest) > _LONGEST_LINE:
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            yield b"".join((*parts, line))
+            parts.clear()
+        parts.append(rest)
+        if sum(map(len, parts)) > _LONGEST_LINE:
             raise RecordingFileError(f"{path}: has a line of more than {_LONGEST_LINE >> 20} MiB")
-        yield from lines
 
 
 def _unpacked(path: Path) -> Iterator[bytes]:

@@ -3,8 +3,10 @@
 Objects have the fields that decisions read, as in a snapshot.
 """
 
-from contextvars import ContextVar
-from typing import Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -12,10 +14,31 @@ NO_CALL: Final = -1
 BACKGROUND: Final = -2
 """Stands for the work of the use cases between calls."""
 CURRENT_CALL: Final[ContextVar[int]] = ContextVar("dra_extender_recorded_call", default=NO_CALL)
-"""The number of the call for which the present task works; tasks that it begins inherit it."""
-MANY_TURNS: Final = 100
-"""Turns between two records that stand for any number: everything was done that could be done."""
+"""The number of the call for which the present task works; tasks that it begins inherit it, and what it awaits outside has none."""
 FORMAT: Final = "dra-extender.io/recording/v1"
+CANCELLED: Final = "CancelledError"
+"""Stands in `Given` for the class of the error when the task that asked was cancelled."""
+
+
+def is_use_case(context: Context | None = None) -> bool:
+    """Whether what runs in this context, or in the present one, is work of the use cases."""
+    return (CURRENT_CALL.get() if context is None else context.get(CURRENT_CALL, NO_CALL)) != NO_CALL
+
+
+@contextmanager
+def working_for(call: int) -> Iterator[None]:
+    """Inside, the present task works for this call, BACKGROUND, or NO_CALL."""
+    before = CURRENT_CALL.get()
+    CURRENT_CALL.set(call)
+    try:
+        yield
+    except GeneratorExit:
+        # A task that never goes on is closed in some other context.
+        raise
+    except BaseException:
+        CURRENT_CALL.set(before)
+        raise
+    CURRENT_CALL.set(before)
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel"):
@@ -35,18 +58,18 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
 class _Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """`at`: seconds since the recording began, by a clock that never goes back.
 
-    `turn` counts turns of the event loop: two things that came from outside have the same one if nothing else ran in between.
+    `step` counts the steps of the use cases that had begun: callbacks that they had put into the event loop.
     """
 
     at: float
-    turn: int = 0
+    step: int = 0
 
 
 class Delivered(_Record, frozen=True, tag="delivered"):
     """A watch delivered something to the sink of a plural kind: `change` names the method of EventSink."""
 
     kind: str
-    change: str
+    change: Literal["changed", "deleted", "synced", "absent"]
     object: Any = None
     key: tuple[str, str, str] | None = None
 
@@ -55,14 +78,8 @@ class Called(_Record, frozen=True, tag="called"):
     """kube-scheduler called a verb."""
 
     number: int
-    verb: str
+    verb: Literal["filter", "prioritize", "bind", "preempt"]
     body: Any
-
-
-class Disconnected(_Record, frozen=True, tag="disconnected"):
-    """The caller of a verb closed its connection."""
-
-    number: int
 
 
 class Answered(_Record, frozen=True, tag="answered"):
@@ -74,20 +91,25 @@ class Answered(_Record, frozen=True, tag="answered"):
 
 
 class Asked(_Record, frozen=True, tag="asked"):
-    """The use cases asked the cluster for something: a method of one of its ports."""
+    """The use cases asked for something outside: a method of a port of the cluster, or whether the caller is still there."""
 
     number: int
-    port: str
+    port: Literal["claims", "pods", "claim_templates", "pod_groups", "waker", "caller"]
     method: str
     arguments: list[Any]
+    call: int = NO_CALL
 
 
 class Given(_Record, frozen=True, tag="given"):
-    """What came of it: a value, or the class and message of an error."""
+    """What came of it: a value, or the class and message of an error.
+
+    `at_once`: within the step that asked.  Otherwise the step ended, and what asked goes on from here.
+    """
 
     number: int
     value: Any = None
     error: tuple[str, str] | None = None
+    at_once: bool = False
 
 
 class FactsLearned(_Record, frozen=True, tag="facts"):
@@ -99,11 +121,10 @@ class FactsLearned(_Record, frozen=True, tag="facts"):
     has_devices_beside_counters: bool
 
 
-class TimeRead(_Record, frozen=True, tag="time"):
-    """The wall clock was read, seconds since the epoch, by what a call has begun; below 0: by other work."""
+class ClocksRead(_Record, frozen=True, tag="clocks"):
+    """What clocks showed in one step, or in what a cause set off: see `ReadingsNoted`."""
 
-    now: float
-    call: int = NO_CALL
+    readings: list[int]
 
 
 class TimerFired(_Record, frozen=True, tag="timer"):
@@ -139,12 +160,11 @@ class RecordingEnded(_Record, frozen=True, tag="end"):
 Record = (
     Delivered
     | Called
-    | Disconnected
     | Answered
     | Asked
     | Given
     | FactsLearned
-    | TimeRead
+    | ClocksRead
     | TimerFired
     | TermBegan
     | TermEnded

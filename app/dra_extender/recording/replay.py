@@ -1,20 +1,20 @@
 """Plays a recording again: the real ledger and the real use cases, with the time and the cluster of the recording."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code
 from dra_extender.api.decoding import MalformedRequestError
 from dra_extender.api.handlers import verb_handlers
-from dra_extender.config.policy_file import parse_policy
+from dra_extender.config.policy_file import InvalidPolicyError, parse_policy
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.model.api_json import ModelError
+from dra_extender.recording.clock_readings import ClockKind, ReadingsPlayed, ReplayedTime
+from dra_extender.recording.observed_loop import TimerId
 from dra_extender.recording.plain import answer_text
 from dra_extender.recording.recorder import RecordingFileError
 from dra_extender.recording.recording import ShareIds
@@ -22,222 +22,225 @@ from dra_extender.recording.recording_file import ReadRecording
 from dra_extender.recording.records import (
     BACKGROUND,
     CURRENT_CALL,
-    MANY_TURNS,
     Answered,
-    Asked,
     Called,
     Delivered,
-    Disconnected,
-    FactsLearned,
     Given,
     PolicyTaken,
-    Record,
-    RecordingEnded,
     TermBegan,
     TermEnded,
     TimerFired,
+    working_for,
 )
-from dra_extender.recording.replayed_cluster import ReplayedCluster, WriteDifference
-from dra_extender.recording.tape import RecordedTime, Tape
-from dra_extender.recording.timers import TimerId
+from dra_extender.recording.replay_report import AnswerComparison, AnsweredCall, ReplayReport
+from dra_extender.recording.replayed_cluster import ReplayedCluster
+from dra_extender.recording.tape import Cause, Stretch, Tape
 from dra_extender.recording.virtual_time import VirtualTimeLoop
 from dra_extender.scheduling.extender import Extender
-from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
-_TIME_STOPS: Final = (SHARE_USED_UP, Code.SEARCH_LIMIT.value)
-_COMPARED: Final = ("ok", "again")
-
-
-class AnswerDifference(NamedTuple):
-    """An answer that was another one; the texts of outcome and answer, at seconds since the recording began."""
-
-    at: float
-    number: int
-    verb: str
-    recorded: str
-    replayed: str
-
-
-class ReplayReport(NamedTuple):
-    """What a replay found.
-
-    `excepted` counts the answers that are not compared, by why: a search was ended by its time, the request was malformed, ...
-    `ended` is why the recording ended before the process, empty if it did not.
-    """
-
-    records: int
-    equal: Counter[str]
-    different: tuple[AnswerDifference, ...]
-    excepted: Counter[str]
-    requests: int
-    other_requests: tuple[WriteDifference, ...]
-    seconds: float
-    ended: str
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether every compared answer is the recorded one, byte by byte."""
-        return not self.different
+_LATE_SECONDS: Final = 2.0
+"""How long after its time a timer runs that the recording does not have."""
+_MOST_STEPS: Final = 100_000
+"""How many steps may run that the recording does not have."""
+_STOP_SECONDS: Final = 1e6
 
 
 def replay(recording: ReadRecording) -> ReplayReport:
     """Play a recording to its end.
 
     Raises:
-        RecordingFileError: the file cannot be read any further.
+        RecordingFileError: the file cannot be read any further, or is none that a service has written.
     """
     played = _Replay(recording)
-    with asyncio.Runner(loop_factory=lambda: played.loop) as runner:
-        return runner.run(played.run())
+    try:
+        return played.loop.run_until_complete(played.run())
+    finally:
+        played.loop.close()
 
 
 class _Call(NamedTuple):
     verb: str
+    at: float
     task: "asyncio.Task[tuple[str, str]]"
-    disconnected: asyncio.Event
 
 
 class _Replay:
-    """Feeds the loop with what came from outside: each thing in the turn in which it came."""
+    """Feeds the loop: each cause after as many steps as in the recording.
+
+    Once the replay has departed from the recording, their number means nothing: a cause comes when all steps before it have run.
+    Timers that the recording does not have then run late.
+    """
 
     def __init__(self, recording: ReadRecording) -> None:
-        self._recording = recording
+        self._path, self._header, records = recording
+        readings = ReadingsPlayed()
         self.loop = VirtualTimeLoop(self)
-        self._causes: Iterator[Record] = iter(())
-        self._next: Record | None = None
-        self._last_turn = self._fed_turn = 0
-        self._over: asyncio.Future[None] | None = None
-        self._failure: Exception | None = None
-
-    async def run(self) -> ReplayReport:
-        self._set_up()
-        self._causes = self._from_outside()
-        self._over = self.loop.create_future()
-        self._next = next(self._causes, None)
-        await self._over
-        if self._failure is not None:
-            raise self._failure
-        return self._report(self._tape.passed, self._tape.at)
-
-    def before_turn(self, *, idle: bool, timer: float | None) -> None:
-        """See Feed."""
-        while self._over is not None and not self._over.done():
-            cause = self._next
-            if cause is None:
-                if idle:
-                    self._over.set_result(None)
-                return
-            turns = cause.turn - self._last_turn
-            if not idle and (turns >= MANY_TURNS or self.loop.turns - self._fed_turn < turns):
-                return
-            if idle and timer is not None and timer <= cause.at:
-                break
-            self._feed(cause)
-            idle = False
-        if timer is not None:
-            self.loop.pass_to(timer)
-
-    def _feed(self, cause: Record) -> None:
-        self.loop.pass_to(cause.at)
-        self._last_turn, self._fed_turn = cause.turn, self.loop.turns
-        self._take(cause)
-        try:
-            self._next = next(self._causes, None)
-        except RecordingFileError as problem:
-            self._next, self._failure = None, problem
-
-    def _from_outside(self) -> Iterator[Record]:
-        """The records that are causes; what followed from them is kept for comparison."""
-        for record in self._tape:
-            if isinstance(record, Answered):
-                self._answers[record.number] = record
-            elif isinstance(record, Asked):
-                self._cluster.take(record)
-            else:
-                yield record
-
-    def _set_up(self) -> None:
-        header = self._recording.header
-        self._tape = Tape(self._recording.records)
-        self._clock = RecordedTime(self._tape, self.loop.time)
-        self._cluster = ReplayedCluster(self._clock)
-        self._ledger = Ledger(header.claim_bytes)
-        self._features = msgspec.convert(header.features, Features)
-        self._extender = Extender(
-            self._ledger,
-            self._cluster,
-            Metrics(),
-            msgspec.convert(header.options, Options),
-            self._features,
-            share_ids=ShareIds(header.share_seed),
-        )
-        self._sinks = sinks_of(self._ledger)
-        self._handlers = verb_handlers(self._extender)
+        self._tape = Tape(records, readings)
+        self._clock = ReplayedTime(readings, lambda: self.loop.now, self._departs)
+        self._cluster = ReplayedCluster(self._clock, self._departs)
+        self._stretch: Stretch | None = None
+        self._begun = 0
         self._calls: dict[int, _Call] = {}
         self._answers: dict[int, Answered] = {}
-        self._called_at: dict[int, float] = {}
-        self._stops: list[asyncio.Task[None]] = []
-        self._ended = ""
+        self._over: asyncio.Future[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending = False
+        self._departure = ""
 
-    def _take(self, record: Record) -> None:
-        match record:
+    async def run(self) -> ReplayReport:
+        self.loop.set_exception_handler(lambda *_: None)
+        self._set_up()
+        self._over = self.loop.create_future()
+        try:
+            self._advance()
+            await self._over
+            return self._report()
+        finally:
+            await self._end_tasks()
+
+    def turn(self) -> None:
+        """See Feed."""
+        over = self._over
+        if over is None or over.done():
+            return
+        try:
+            if self._ending:
+                self._begun += 1
+                if self._begun > _MOST_STEPS or not self.loop.run_step():
+                    over.set_result(None)
+            elif not self._is_upcoming_due():
+                self.loop.run_step()
+            elif self._tape.upcoming is None:
+                over.set_result(None)
+            else:
+                self._feed(self._tape.upcoming)
+        except Exception as problem:  # noqa: BLE001 - it is raised where the replay was started
+            over.set_exception(problem)
+
+    def step_begins(self) -> None:
+        """See Feed."""
+        self._begun += 1
+        self._enter(self._begun)
+
+    def loop_time(self) -> float:
+        """See Feed."""
+        return self._clock.read(ClockKind.LOOP)
+
+    def _is_upcoming_due(self) -> bool:
+        """Whether it is the turn of the next cause, or of the end."""
+        steps = 0 if self._stretch is None else self._stretch.steps
+        if not self.loop.has_steps:
+            if self._begun < steps:
+                self._departs(f"{steps - self._begun} steps are missing")
+            return True
+        return self._begun >= (steps + _MOST_STEPS if self._departure else steps)
+
+    def _feed(self, cause: Cause) -> None:
+        self.loop.pass_to(cause.at)
+        if self._departure:
+            late = self.loop.overdue(_LATE_SECONDS)
+            for timer in late:
+                self.loop.fire(timer)
+            if late:
+                return
+        self._advance()
+        self.loop.call_soon(self._take, cause)
+
+    def _advance(self) -> None:
+        """Go on to the next stretch."""
+        try:
+            self._stretch = stretch = self._tape.advance()
+        except ValueError as problem:
+            raise RecordingFileError(f"{self._path}: record {self._tape.passed + 1}: {problem}") from problem
+        for asked in stretch.asked:
+            self._cluster.expect(asked)
+        for given in stretch.given:
+            self._cluster.give(given)
+        self._answers.update((each.number, each) for each in stretch.answered)
+        self._begun = 0
+        self._enter(0)
+
+    def _enter(self, step: int) -> None:
+        """A step begins, or what a cause sets off."""
+        if self._stretch is None:
+            return
+        facts = self._stretch.facts.get(step)
+        if facts is not None:
+            self._cluster.learn(facts)
+        self._clock.use(self._stretch.readings.get(step))
+
+    def _departs(self, how: str) -> None:
+        if not self._departure and not self._ending:
+            self._departure = f"at {self.loop.now:.3f} s: {how}"
+            self._cluster.gives_up = True
+
+    def _set_up(self) -> None:
+        header = self._header
+        self._ledger = Ledger(header.claim_bytes)
+        try:
+            self._features = msgspec.convert(header.features, Features)
+            options = msgspec.convert(header.options, Options)
+            share_ids = ShareIds(header.share_seed)
+        except (msgspec.ValidationError, ValueError) as problem:
+            raise RecordingFileError(f"{self._path}: line 1: {problem}") from problem
+        self._extender = Extender(self._ledger, self._cluster, Metrics(), options, self._features, share_ids)
+        self._sinks = sinks_of(self._ledger)
+        self._handlers = verb_handlers(self._extender)
+
+    def _take(self, cause: Cause) -> None:
+        match cause:
             case Delivered():
-                self.loop.call_soon(self._deliver, record)
+                self._deliver(cause)
             case Called():
-                self._call(record)
-            case Disconnected():
-                if record.number in self._calls:
-                    self._calls[record.number].disconnected.set()
+                body = msgspec.json.encode(cause.body)
+                task = asyncio.ensure_future(self._answer(cause.number, cause.verb, body))
+                self._calls[cause.number] = _Call(cause.verb, cause.at, task)
             case Given():
-                self._cluster.take(record)
-            case FactsLearned():
-                self._cluster.learn(record)
+                self._cluster.give(cause)
             case TimerFired():
-                self.loop.fire(TimerId(record.call, record.task, record.number))
+                if not self.loop.fire(TimerId(cause.call, cause.task, cause.number)):
+                    self._departs(f"timer {cause.number} of {cause.task or f'call {cause.call}'} is not set")
             case TermBegan():
-                self._stops.append(asyncio.ensure_future(self._begin_term()))
+                self._tasks.append(asyncio.ensure_future(self._term(self._extender.start())))
             case TermEnded():
-                self._stops.append(asyncio.ensure_future(self._extender.stop(record.reason)))
+                self._tasks.append(asyncio.ensure_future(self._term(self._stop(cause.reason))))
             case PolicyTaken():
-                self.loop.call_soon(self._take_policy, record.text)
-            case RecordingEnded():
-                self._ended = record.reason
+                self._take_policy(cause.text)
 
-    async def _begin_term(self) -> None:
-        CURRENT_CALL.set(BACKGROUND)
-        await self._extender.start()
+    async def _term(self, work: Coroutine[Any, Any, None]) -> None:
+        with working_for(BACKGROUND):
+            await work
+
+    async def _stop(self, reason: str) -> None:
+        # Its timer runs when it did.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._extender.stop(reason)
 
     def _deliver(self, record: Delivered) -> None:
-        sink = self._sinks[record.kind]
-        if record.change == "changed":
-            try:
+        sink = self._sinks.get(record.kind)
+        if sink is None:
+            self._fail(f"expected a kind that is watched, found {record.kind!r}")
+            return
+        # What cannot be taken in could not be taken in then, either.
+        with working_for(BACKGROUND), suppress(Exception):
+            if record.change == "changed":
                 sink.changed(msgspec.json.encode(record.object))
-            except ModelError:
-                # It could not be read then, either.
-                return
-        elif record.change == "deleted":
-            sink.deleted(*(record.key or ("", "", "")))
-        elif record.change == "synced":
-            sink.synced()
-        else:
-            sink.absent()
+            elif record.change == "deleted":
+                sink.deleted(*(record.key or ("", "", "")))
+            elif record.change == "synced":
+                sink.synced()
+            else:
+                sink.absent()
 
-    def _call(self, record: Called) -> None:
-        disconnected = asyncio.Event()
-        task = asyncio.ensure_future(
-            self._answer(record.number, record.verb, msgspec.json.encode(record.body), disconnected)
-        )
-        self._calls[record.number] = _Call(record.verb, task, disconnected)
-        self._called_at[record.number] = record.at
-
-    async def _answer(self, number: int, verb: str, body: bytes, disconnected: asyncio.Event) -> tuple[str, str]:
+    async def _answer(self, number: int, verb: str, body: bytes) -> tuple[str, str]:
         CURRENT_CALL.set(number)
 
         async def receive() -> dict[str, Any]:
-            await disconnected.wait()
-            return {"type": "http.disconnect"}
+            return {"type": await self._cluster.ask("caller", "receive", [number])}
 
         try:
             return "ok", answer_text(verb, await self._handlers[verb].handle(body, receive))
@@ -250,46 +253,42 @@ class _Replay:
 
     def _take_policy(self, text: str) -> None:
         groups = self._features.compatibility_groups
-        policy = parse_policy(text.encode(), "the policy in the recording", compatibility_groups=groups)
-        self._ledger.overlays_changed(self._ledger.overlays.use_policy(policy, {}))
+        try:
+            policy = parse_policy(text.encode(), "the policy in the recording", compatibility_groups=groups)
+        except InvalidPolicyError as problem:
+            self._fail(f"a policy that this version refuses: {problem}")
+            return
+        with working_for(BACKGROUND):
+            self._ledger.overlays_changed(self._ledger.overlays.use_policy(policy, {}))
 
-    def _report(self, records: int, at: float) -> ReplayReport:
-        equal: Counter[str] = Counter()
-        excepted: Counter[str] = Counter()
-        different = []
+    def _fail(self, why: str) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_exception(RecordingFileError(f"{self._path}: at {self.loop.now:.3f} s: {why}"))
+
+    def _report(self) -> ReplayReport:
+        found = AnswerComparison()
         for number, recorded in sorted(self._answers.items()):
-            call = self._calls.get(number)
-            if call is None:
-                excepted["its call is not in the recording"] += 1
-                continue
+            call = self._calls[number]
             replayed = call.task.result() if call.task.done() else ("none", "no answer by the end of the recording")
-            why = _excepted(recorded, replayed)
-            if why:
-                excepted[why] += 1
-            elif (recorded.outcome, recorded.answer) == replayed:
-                equal[call.verb] += 1
-            else:
-                texts = (f"{recorded.outcome}: {recorded.answer}", ": ".join(replayed))
-                different.append(AnswerDifference(self._called_at[number], number, call.verb, *texts))
-        self._cluster.close(at)
-        for task in (*(each.task for each in self._calls.values()), *self._stops):
-            task.cancel()
+            found.compare(AnsweredCall(call.at, number, call.verb), recorded, replayed)
+        self._cluster.close(self._tape.at)
         return ReplayReport(
-            records=records,
-            equal=equal,
-            different=tuple(different),
-            excepted=excepted,
+            records=self._tape.passed,
+            equal=found.equal,
+            time_stops=found.time_stops,
+            different=tuple(found.different),
+            excepted=found.excepted,
             requests=self._cluster.requests,
             other_requests=tuple(self._cluster.differences),
-            seconds=at,
-            ended=self._ended,
+            departure=self._departure,
+            seconds=self._tape.at,
+            ended=self._tape.ended,
         )
 
-
-def _excepted(recorded: Answered, replayed: tuple[str, str]) -> str:
-    """Why two answers are not compared; empty if they are."""
-    if recorded.outcome not in _COMPARED:
-        return recorded.outcome
-    if any(text in answer for text in _TIME_STOPS for answer in (recorded.answer, replayed[1])):
-        return "ended by time"
-    return ""
+    async def _end_tasks(self) -> None:
+        """Cancel what still works, as far as it lets itself be cancelled."""
+        self._over, self._begun, self._ending = self.loop.create_future(), 0, True
+        self._cluster.gives_up = True
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await self._over

@@ -1,73 +1,93 @@
-"""The records of a recording in order, and the wall clock that it shows."""
+"""The records of a recording in order: what comes from outside, and between two such causes what the steps of the use cases did."""
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from dra_extender.recording.records import CURRENT_CALL, Record, TimeRead
+from dra_extender.recording.clock_readings import ReadingsPlayed
+from dra_extender.recording.records import (
+    Answered,
+    Asked,
+    Called,
+    ClocksRead,
+    Delivered,
+    FactsLearned,
+    Given,
+    PolicyTaken,
+    Record,
+    RecordingEnded,
+    TermBegan,
+    TermEnded,
+    TimerFired,
+)
 
-_AHEAD_SECONDS: Final = 1.0
-"""How much earlier than in the recording something may ask for the time in a replay."""
+Cause = Called | Delivered | Given | PolicyTaken | TermBegan | TermEnded | TimerFired
+
+
+class Stretch(NamedTuple):
+    """What followed from a cause, until the next one.
+
+    `steps` began in it; number 0 stands for what the cause itself set off.  `readings` and `facts` are by the number of the step.
+    """
+
+    steps: int
+    asked: list[Asked]
+    given: list[Given]
+    answered: list[Answered]
+    readings: dict[int, deque[tuple[int, float, int]]]
+    facts: dict[int, FactsLearned]
 
 
 class Tape:
-    """Records as they come, without the readings of the wall clock: `readings` has those that were passed, by call."""
+    """Causes as they came, each with what followed from it.
 
-    def __init__(self, records: Iterator[Record]) -> None:
-        self._records = records
-        self._ahead: deque[Record] = deque()
-        self.readings: dict[int, deque[TimeRead]] = defaultdict(deque)
-        self.passed = 0
-        self.at = 0.0
-        self.latest = TimeRead(at=0.0, now=0.0)
-
-    def __iter__(self) -> Iterator[Record]:
-        """The records, once."""
-        while self._ahead or self._read():
-            record = self._ahead.popleft()
-            self.passed += 1
-            self.at = record.at
-            yield record
-
-    def read_ahead(self, call: int, until: float) -> None:
-        """Read on to the next reading of the clock by a call, if there is one by that time."""
-        while not self.readings[call] and (self._ahead[-1].at if self._ahead else self.at) <= until:
-            if not self._read_one():
-                return
-
-    def _read(self) -> bool:
-        """Read on to the next record that is no reading; whether there is one."""
-        while not self._ahead:
-            if not self._read_one():
-                return False
-        return True
-
-    def _read_one(self) -> bool:
-        record = next(self._records, None)
-        if isinstance(record, TimeRead):
-            self.latest = record
-            if record.call >= 0:
-                self.readings[record.call].append(record)
-        elif record is not None:
-            self._ahead.append(record)
-        return record is not None
-
-
-class RecordedTime:
-    """The clocks of a replay: the one that never goes back is virtual, the wall clock shows what it showed.
-
-    What works for a call reads what it read in the recording, in order.  Other work reads what follows from the latest reading.
+    `upcoming` is the cause after that of the stretch, None at the end; `passed` counts records, `at` is the time of the last one.
     """
 
-    def __init__(self, tape: Tape, monotonic: Callable[[], float]) -> None:
-        self.monotonic = monotonic
-        self._tape = tape
+    def __init__(self, records: Iterator[Record], readings: ReadingsPlayed) -> None:
+        self._records = records
+        self._readings = readings
+        self._base = 0
+        self.upcoming: Cause | None = None
+        self.passed = 0
+        self.at = 0.0
+        self.ended: str | None = None
 
-    def now(self) -> float:
-        """See Clock."""
-        tape, call, at = self._tape, CURRENT_CALL.get(), self.monotonic()
-        if call >= 0:
-            tape.read_ahead(call, at + _AHEAD_SECONDS)
-            if tape.readings[call]:
-                return tape.readings[call].popleft().now
-        return tape.latest.now + at - tape.latest.at
+    def advance(self) -> Stretch:
+        """Read on to the cause after the upcoming one; what follows from the latter.
+
+        Raises:
+            RecordingFileError: the file cannot be read any further.
+        """
+        if self.upcoming is not None:
+            self._base = self.upcoming.step
+        self.upcoming = None
+        stretch = Stretch(0, [], [], [], {}, {})
+        last = self._base
+        for record in self._records:
+            self.passed += 1
+            self.at, last = record.at, record.step
+            if self._is_cause(record, stretch):
+                break
+        return stretch._replace(steps=last - self._base)
+
+    def _is_cause(self, record: Record, stretch: Stretch) -> bool:
+        """Whether the next stretch begins; otherwise the record is put into this one."""
+        number = record.step - self._base
+        match record:
+            case Asked():
+                stretch.asked.append(record)
+            case Answered():
+                stretch.answered.append(record)
+            case ClocksRead():
+                stretch.readings[number] = self._readings.decoded(record.readings)
+            case FactsLearned():
+                stretch.facts[number] = record
+            case RecordingEnded():
+                self.ended = record.reason
+            case Given(at_once=True):
+                stretch.given.append(record)
+            case _:
+                self.upcoming = record
+                return True
+        return False

@@ -212,8 +212,9 @@ class Filter:
             return self._evaluate_pod(pod, nodes, budget)
         candidates = _without(nodes, in_backoff)
         result = self._evaluate_pod(pod, candidates, budget) if candidates else FilterResult()
-        for name in in_backoff.intersection(nodes):
-            result.reject(name, NODE_IN_BACKOFF)
+        for name in nodes:
+            if name in in_backoff:
+                result.reject(name, NODE_IN_BACKOFF)
         return result
 
     def _evaluate_pod(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
@@ -260,7 +261,7 @@ class Filter:
         adopted = self._evaluate_query(pod, adopting, nodes, budget)
         if adopted.fits:
             return adopted
-        usable = {name for name in nodes if self._can_adopt(adoption, name)}
+        usable = dict.fromkeys(name for name in nodes if self._can_adopt(adoption, name))
         anew = self._evaluate_query(pod, query, [name for name in nodes if name not in usable], budget)
         anew.narrowing |= adopted.narrowing
         if not (anew.fits or anew.narrowing):

@@ -102,7 +102,7 @@ class HoldService:
 
     def revoke(self, hold: Hold) -> None:
         """End all holds of the pods of this hold."""
-        self.release_pods(*hold.pods)
+        self.release_pods(*sorted(hold.pods))
 
     def expire(self) -> None:
         """End the holds whose time is over."""

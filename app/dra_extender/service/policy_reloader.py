@@ -6,6 +6,7 @@ When the file becomes invalid or vanishes, the last valid policy stays in force,
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -38,9 +39,9 @@ class PolicyReloader:
         *,
         seconds: float,
         compatibility_groups: bool,
-        taken: Callable[[Path], None] = lambda _: None,
+        taken: Callable[[Path], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
-        """Watch this file, or none, every so many seconds; `taken` is called when what is in it comes into force."""
+        """Watch this file, or none, every so many seconds; inside `taken`, what is in it comes into force."""
         self._taken = taken
         self._path = path
         self._ledger = ledger
@@ -162,10 +163,9 @@ class PolicyReloader:
         return prepared
 
     def _apply(self, policy: PolicyOverlay, prepared: Prepared) -> None:
-        if self._path is not None:
-            self._taken(self._path)
-        changed = self._ledger.overlays.use_policy(policy, prepared)
-        self._ledger.overlays_changed(changed)
+        with self._taken(self._path) if self._path is not None else nullcontext():
+            changed = self._ledger.overlays.use_policy(policy, prepared)
+            self._ledger.overlays_changed(changed)
         self._policy, self._problem = policy, None
         self._metrics.policy("taken")
         _LOG.info("policy applied", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))

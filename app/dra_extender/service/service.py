@@ -278,9 +278,9 @@ class Service:
 
     async def _drain(self, reason: str) -> None:
         try:
-            async with asyncio.timeout(self._settings.stop_seconds):
-                self._recording.term_ended(reason)
-                await self.extender.stop(reason)
+            with self._recording.term_ended(reason):
+                async with asyncio.timeout(self._settings.stop_seconds):
+                    await self.extender.stop(reason)
         except TimeoutError:
             _LOG.warning("drain timed out", seconds=self._settings.stop_seconds)
 

@@ -37,3 +37,18 @@ async def test_several_waiters_of_one_signal_all_wake() -> None:
     await asyncio.sleep(0)
     signal.fire()
     assert await asyncio.gather(*waits) == [True, True, True]
+
+
+async def test_who_waits_longest_goes_on_first() -> None:
+    """In whatever order a set would have them: a recording replays equal in another process."""
+    signal, order = Notifier(), list[int]()
+
+    async def wait(number: int) -> None:
+        await signal.wait(10.0)
+        order.append(number)
+
+    waits = [asyncio.create_task(wait(number)) for number in range(50)]
+    await asyncio.sleep(0)
+    signal.fire()
+    await asyncio.gather(*waits)
+    assert order == list(range(50))

@@ -14,7 +14,7 @@ def test_a_plan_goes_from_new_to_planned_to_announced() -> None:
     plan.announce("a")
     phases.append(plan.phase)
     assert phases == [GangPhase.NEW, GangPhase.PLANNED, GangPhase.ANNOUNCED]
-    assert plan.unannounced == {"b"}
+    assert plan.unannounced == ["b"]
 
 
 def test_revoking_the_announced_assignment_makes_the_plan_changeable_again() -> None:

@@ -8,7 +8,7 @@ import typer
 from dra_extender.cli.answers import ExitStatus, ended
 
 if TYPE_CHECKING:
-    from dra_extender.recording.replay import ReplayReport
+    from dra_extender.recording.replay_report import ReplayReport
 
 _MOST_SHOWN: Final = 20
 
@@ -16,7 +16,8 @@ _MOST_SHOWN: Final = 20
 def command(file: Annotated[Path, typer.Argument(help="The recording, from the setting recording.file.")]) -> None:
     """Play a recording again through the ledger and the use cases, and compare the answers byte by byte.
 
-    Answers that a clock has decided are not compared; they are counted.
+    Two kinds of answers are counted and not compared: those to a call that was malformed or failed, and those that differ because a
+    search was ended by its time.
 
     Exit status: 0 all answers are equal; 1 some differ; 2 the file is no recording.
     """
@@ -37,10 +38,10 @@ def command(file: Annotated[Path, typer.Argument(help="The recording, from the s
 
 
 def _lines(report: "ReplayReport") -> Iterator[str]:
-    end = f", and ends early: {report.ended}" if report.ended else ""
-    yield f"the recording has {report.records} records of {report.seconds:.1f} s{end}"
+    yield f"the recording has {report.records} records of {report.seconds:.1f} s; {_end(report.ended)}"
     equal = ", ".join(f"{count} {verb}" for verb, count in sorted(report.equal.items())) or "none"
-    yield f"equal answers: {equal}"
+    stops = f"; searches of {report.time_stops} were ended by their time" if report.time_stops else ""
+    yield f"equal answers: {equal}{stops}"
     for why, count in sorted(report.excepted.items()):
         yield f"not compared: {count} ({why})"
     yield f"requests to the cluster: {report.requests}, {len(report.other_requests)} others than recorded"
@@ -48,8 +49,16 @@ def _lines(report: "ReplayReport") -> Iterator[str]:
         yield f"  {request.at:.3f} s  {request.method} {request.of}"
         yield f"    recorded {request.recorded}"
         yield f"    replayed {request.replayed}"
+    if report.departure:
+        yield f"the replay first does something else than the recording {report.departure}"
     yield f"different answers: {len(report.different)}"
     for each in report.different[:_MOST_SHOWN]:
         yield f"  {each.at:.3f} s  call {each.number}, {each.verb}"
         yield f"    recorded {each.recorded}"
         yield f"    replayed {each.replayed}"
+
+
+def _end(ended: str | None) -> str:
+    return (
+        f"it ends because {ended}" if ended else "it is cut off: the process was killed, or part of the file is missing"
+    )

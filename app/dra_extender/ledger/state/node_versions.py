@@ -32,9 +32,11 @@ class NodeVersions:
             self._journal.clear()
             return
         local = self._local
-        for node in nodes:
+        # What is searched first goes by the journal, and a set has another order in each process.
+        ordered = sorted(nodes) if len(nodes) > 1 else nodes
+        for node in ordered:
             local[node] = local.get(node, 0) + 1
-        self._journal.extend(nodes)
+        self._journal.extend(ordered)
         if len(self._journal) > _LONGEST_JOURNAL:
             gone = len(self._journal) // 2
             del self._journal[:gone]

@@ -5,16 +5,16 @@ from collections.abc import Collection
 
 
 class Notifier:
-    """Lets coroutines wait until something happens next; what happened is read elsewhere."""
+    """Lets coroutines wait until something happens next; what happened is read elsewhere.  Who waits longest goes on first."""
 
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     def fire(self) -> None:
         """Wake all coroutines that wait now."""
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -25,11 +25,11 @@ class Notifier:
 
     def join(self, waiter: asyncio.Future[None]) -> None:
         """Let the next `fire` complete this future, too."""
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
 
     def leave(self, waiter: asyncio.Future[None]) -> None:
         """The future is not waited for any more."""
-        self._waiters.discard(waiter)
+        self._waiters.pop(waiter, None)
 
 
 async def wait_for_any(signals: Collection[Notifier], seconds: float | None = None) -> bool:

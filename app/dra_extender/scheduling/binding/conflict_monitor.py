@@ -62,7 +62,7 @@ class ConflictMonitor:
         found = find_conflicting_claims(record, self._ledger.claims, self._ledger.slices)
         if found is None:
             return
-        self._recheck({pod.uid for other in found[1] for pod in self._users(other)})
+        self._recheck(dict.fromkeys(pod.uid for other in found[1] for pod in self._users(other)))
         self._suspects[record.claim.metadata.uid] = record.allocated_version
         self._seen.set()
 

@@ -54,7 +54,7 @@ class GuardClaims:
 
     def ended(self, devices: Iterable[DeviceId]) -> None:
         """An allocation of each of these devices has ended."""
-        for device in devices:
+        for device in sorted(devices):
             driver, pool, name = device
             held = self._ledger.claims.usage.pool((driver, pool)).get(name)
             if held or self._ledger.guards.of(device) is not None:
@@ -63,7 +63,7 @@ class GuardClaims:
 
     async def prepare(self, devices: Iterable[DeviceId]) -> None:
         """Create the guard claims of these devices, as far as other schedulers' claims have them, before they are needed."""
-        for device in devices:
+        for device in sorted(devices):
             guards = self._ledger.guards
             if guards.of(device) is None and len(guards) < MOST_GUARDS and self._is_needed(device):
                 with suppress(ClusterError, ModelError):

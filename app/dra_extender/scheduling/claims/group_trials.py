@@ -98,7 +98,7 @@ class GroupTrials:
 
     def _claims_of(self, trial: GroupEntryTrial) -> Sequence[ClaimRecord]:
         """The claims of the trial that still exist."""
-        return [record for uid in trial.claims if (record := self._ledger.claims.by_uid(uid)) is not None]
+        return [record for uid in sorted(trial.claims) if (record := self._ledger.claims.by_uid(uid)) is not None]
 
     async def _verify(self, trial: GroupEntryTrial) -> None:
         """Read from the live claims whether the pod started with no entry but its group's."""

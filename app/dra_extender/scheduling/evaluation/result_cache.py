@@ -84,7 +84,7 @@ class ResultTable:
             self._drop(name)
         if touched:
             free, (versions, moved_all) = self.free, state.parts()
-            for name in set(touched):
+            for name in dict.fromkeys(touched):
                 result = None if name in under_holds else free.get(name)
                 if result is not None and result.state == versions.get(name, 0) + moved_all:
                     self.keep(name, result)

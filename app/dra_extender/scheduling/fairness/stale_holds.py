@@ -119,7 +119,7 @@ class StaleHolds:
         """Revoke the stale holds that stand in the way of these placements."""
         holds = self._ledger.holds
         wanted_holdings = [holding for each in wanted for holding in each.holdings]
-        for claim_uid in self.views().stale:
+        for claim_uid in sorted(self.views().stale):
             hold = holds.get(claim_uid)
             if hold is not None and _conflict(wanted_holdings, holds.kept(claim_uid), scope):
                 self._revoke(hold)

@@ -303,8 +303,9 @@ class GangCoordinator:
         """Hold these assignments, and report them: earlier calls for the other members may have ended with a rejection."""
         plan.assign(assignments)
         self._holds.place(request.group, assignments, candidates)
-        for uid in assignments.keys() - {request.pod.uid}:
-            self._on_assigned(uid)
+        for uid in assignments:
+            if uid != request.pod.uid:
+                self._on_assigned(uid)
 
     def _announce(self, plan: GangPlan, request: _Request, assignment: Assignment) -> FilterResult:
         """Answer the call with the member's node."""

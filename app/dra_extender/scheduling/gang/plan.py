@@ -1,6 +1,6 @@
 """The plan of one gang and its phases: NEW, PLANNED, ANNOUNCED, and BOUND once a member is bound."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -40,9 +40,9 @@ class GangPlan:
         return GangPhase.PLANNED if self.assignments else GangPhase.NEW
 
     @property
-    def unannounced(self) -> frozenset[str]:
+    def unannounced(self) -> Sequence[str]:
         """UIDs of the members whose assignments may change."""
-        return frozenset(self.assignments.keys() - self.announced)
+        return [uid for uid in self.assignments if uid not in self.announced]
 
     def assign(self, assignments: Mapping[str, Assignment]) -> None:
         """Add these assignments: NEW becomes PLANNED.  `revoke` undoes it."""

@@ -93,7 +93,7 @@ class ReclaimController:
         blocking = self.facts.blocking_claims()
         for uid in [uid for uid in self._suspects if self._ledger.claims.by_uid(uid) is None]:
             del self._suspects[uid]
-        suspects = [self._ledger.claims.by_uid(uid) for uid in {*self._suspects, *blocking}]
+        suspects = [self._ledger.claims.by_uid(uid) for uid in dict.fromkeys((*self._suspects, *blocking))]
         await self._check((each for each in suspects if each is not None), blocking)
 
     def _expire_holds(self) -> None:

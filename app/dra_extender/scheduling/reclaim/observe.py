@@ -86,15 +86,15 @@ class ReclaimFacts:
         return None if found is None else _reclaimable(claim, found, consumer_states)
 
     def blocking_claims(self) -> AbstractSet[str]:
-        """UIDs of allocated claims that left a pending pod no node: filter rejected it on every one."""
-        blocking: set[str] = set()
+        """UIDs of allocated claims that left a pending pod no node: filter rejected it on every one; in order of their pods."""
+        blocking: dict[str, None] = {}
         for rejected in self._unschedulable.blocked_by_allocation():
             pod = self._ledger.pods.newest(rejected)
             if self._ledger.pods.was_deleted(pod.uid) or pod.node_name or pod.uid in self._binding:
                 continue
             claims = [each.claim for each in self._claims_of(pod)]
-            blocking.update(claim.metadata.uid for claim in claims if self._blocks(claim, pod))
-        return blocking
+            blocking.update((claim.metadata.uid, None) for claim in claims if self._blocks(claim, pod))
+        return blocking.keys()
 
     def busy(self, claim_uid: str) -> bool:
         """Whether a bind in progress uses this claim."""

@@ -152,7 +152,7 @@ class Waker:
         return seconds
 
     async def _first_hint(
-        self, changed: frozenset[str] | None, reconsidered: Mapping[str, str]
+        self, changed: Sequence[str] | None, reconsidered: Mapping[str, str]
     ) -> tuple[float, str | None]:
         """The seconds spent, and the first kind of change that makes a rejected pod schedulable.
 
@@ -178,7 +178,7 @@ class Waker:
         return turn.seconds, None
 
     async def _try(
-        self, rejected: UnschedulablePod, changed: frozenset[str] | None, own: str | None, turn: "_Turn"
+        self, rejected: UnschedulablePod, changed: Sequence[str] | None, own: str | None, turn: "_Turn"
     ) -> bool:
         """Whether the pod fits now on one of the `changed` nodes (None: on any); it is deferred if that is not known yet."""
         uid = rejected.pod.uid
@@ -228,7 +228,7 @@ class Waker:
         return sorted(rejected, key=lambda each: keys[each.pod.uid])
 
     def _fits(
-        self, rejected: UnschedulablePod, changed: frozenset[str] | None, budget: CallBudget
+        self, rejected: UnschedulablePod, changed: Sequence[str] | None, budget: CallBudget
     ) -> bool | SpecNotKeptError | None:
         """Whether the pod may fit now; None if the search is not finished, an error if claims must be read first."""
         # A pod whose trial fails is tried again at the next change for it.
@@ -243,14 +243,14 @@ class Waker:
                 found.append(missing)
         return found[-1]
 
-    def _changed_nodes(self) -> frozenset[str] | None:
-        """Nodes whose devices, allocations or holds have changed since the last call; None: possibly any."""
+    def _changed_nodes(self) -> Sequence[str] | None:
+        """Nodes whose devices, allocations or holds have changed since the last call, in order of names; None: possibly any."""
         seen = self._seen
         self._seen = state, held = self._ledger.state.copy(), self._ledger.held.copy()
         if seen is None:
             return None
         by_state, by_held = state.changed_since(seen[0]), held.changed_since(seen[1])
-        return None if by_state is None or by_held is None else by_state | by_held
+        return None if by_state is None or by_held is None else sorted(by_state | by_held)
 
     async def _wake(self, reason: str) -> bool:
         """Wake kube-scheduler; returns whether that succeeded."""
