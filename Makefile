@@ -58,7 +58,9 @@ chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, valida
 .PHONY: e2e
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(BIN)/python tests/controlplane/build.py
+	$(BIN)/python -m tests.support.granted_rights --forget
 	$(PYTEST) tests -m e2e --ignore tests/bench --ignore tests/ui --ignore tests/image --ignore tests/archive -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+	$(if $(K),,$(BIN)/python -m tests.support.granted_rights)
 
 .PHONY: ui-test
 ui-test: ui-needs $(READY) $(UI_READY) ## The page in a real Chromium, with axe-core and a real control plane (SCREENSHOTS=1 renews docs/images); no part of `test`

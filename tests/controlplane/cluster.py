@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from tests.controlplane import build, commands
 from tests.controlplane.apiclient import ApiClient
+from tests.controlplane.audit import write_audit_policy
 from tests.controlplane.credentials import write_signing_key, write_tokens
 from tests.controlplane.kubeconfig import Access, write_kubeconfig
 from tests.controlplane.options import ControlPlaneOptions
@@ -152,6 +153,11 @@ class ControlPlane:
         await self._components["kube-controller-manager"].stop()
         await self._start_controller_manager()
 
+    @property
+    def audit_log(self) -> Path:
+        """What the account of the service has asked the API server; it goes when the control plane stops."""
+        return self.layout.audit_log
+
     def logs(self, name: str) -> Path:
         """Log of a component: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, or a scheduler's own name."""
         return self.layout.log(name)
@@ -167,6 +173,7 @@ class ControlPlane:
             folder.mkdir()
         self._teardown.callback(shutil.rmtree, layout.data, ignore_errors=True)
         write_signing_key(layout.signing_key)
+        write_audit_policy(layout.audit_policy)
         self._tokens = write_tokens(layout.tokens, {**USERS, **self.options.users})
         await self._run("etcd", commands.etcd(layout), f"{layout.etcd_url}/health")
         await self.start_apiserver()

@@ -47,6 +47,16 @@ class Layout:
         return self.data / "tokens.csv"
 
     @property
+    def audit_policy(self) -> Path:
+        """What the API server writes into its audit log."""
+        return self.data / "audit-policy.json"
+
+    @property
+    def audit_log(self) -> Path:
+        """The audit log: requests of the service's account."""
+        return self.data / "audit.log"
+
+    @property
     def etcd_url(self) -> str:
         """Client URL of etcd."""
         return f"http://127.0.0.1:{self.etcd_port}"
@@ -103,6 +113,8 @@ def apiserver(layout: Layout, options: ControlPlaneOptions) -> list[str]:
         f"--disable-admission-plugins={WITHOUT_ADMISSION}",
         # Without it, a stop waits a minute for the watches of those that are still connected.
         "--shutdown-watch-termination-grace-period=1s",
+        f"--audit-policy-file={layout.audit_policy}",
+        f"--audit-log-path={layout.audit_log}",
         *_switches("--runtime-config", options.apis),
         *_switches("--feature-gates", options.gates),
         *_emulation(options),

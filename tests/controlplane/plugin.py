@@ -18,9 +18,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.controlplane.audit import asked_in
 from tests.controlplane.build import CONTROL_PLANE, BuildError, ensure
 from tests.controlplane.cluster import DEFAULT_OPTIONS, ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
+from tests.support.granted_rights import keep
 
 BUILT = pytest.StashKey[Path | BuildError]()
 
@@ -88,10 +90,15 @@ def binaries(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def control_plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlaneFactory]:
+async def control_plane(
+    binaries: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ControlPlaneFactory]:
     """Starts control planes for the tests of one module; see ControlPlaneFactory."""
     async with AsyncExitStack() as stack:
-        yield ControlPlaneFactory(tmp_path_factory.mktemp("e2e"), stack)
+        factory = ControlPlaneFactory(tmp_path_factory.mktemp("e2e"), stack)
+        yield factory
+        for cluster in factory.started:
+            keep(request.config.rootpath, request.module.__name__, asked_in(cluster.audit_log))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

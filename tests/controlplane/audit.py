@@ -1,0 +1,51 @@
+"""What the account of the service asks API servers in tests, from their audit logs."""
+
+import json
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ACCOUNT: Final = "system:serviceaccount:dra-extender:dra-extender"
+_FORBIDDEN: Final = 403
+
+
+class Asked(NamedTuple):
+    """A request by its right: verb, API group, resource with subresource, and the object's name where there is one."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str
+    denied: bool
+
+
+def write_audit_policy(path: Path) -> None:
+    """A policy that logs who asks for what, without bodies, for the account of the service alone."""
+    rules = [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}]
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
+    path.write_text(json.dumps(policy))
+
+
+def asked_in(log: Path) -> frozenset[Asked]:
+    """The requests in an audit log, each kind once; a path such as /metrics stands for the resource of a request without one."""
+    if not log.exists():
+        return frozenset()
+    return frozenset(_asked(json.loads(line)) for line in log.read_text().splitlines() if line.strip())
+
+
+def _asked(event: dict[str, object]) -> Asked:
+    reference = event.get("objectRef")
+    denied = _code(event) == _FORBIDDEN and _decision(event) == "forbid"
+    if not isinstance(reference, dict):
+        return Asked(str(event["verb"]), "", str(event["requestURI"]).partition("?")[0], "", denied)
+    resource = "/".join(part for part in (reference.get("resource"), reference.get("subresource")) if part)
+    return Asked(str(event["verb"]), reference.get("apiGroup", ""), resource, reference.get("name", ""), denied)
+
+
+def _code(event: dict[str, object]) -> object:
+    status = event.get("responseStatus")
+    return status.get("code") if isinstance(status, dict) else None
+
+
+def _decision(event: dict[str, object]) -> object:
+    annotations = event.get("annotations")
+    return annotations.get("authorization.k8s.io/decision") if isinstance(annotations, dict) else None
