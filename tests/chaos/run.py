@@ -20,13 +20,12 @@ from tests.chaos.load import Life, Load
 from tests.chaos.patience import patiently, unless
 from tests.chaos.troubles import Troubles
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
 from tests.controlplane.waiting import wait_for
 from tests.support.e2e.api_relay import ApiRelay
 from tests.support.e2e.checker import findings_at_rest, forbidden_findings
 from tests.support.e2e.driver import driving
-from tests.support.e2e.replicas import Pair, audit_flags
+from tests.support.e2e.replicas import Pair
 from tests.support.e2e.scene import Scene
 
 CALM_SECONDS: Final = 120.0
@@ -93,12 +92,10 @@ class Result:
 
 async def run(plan: Plan, workdir: Path) -> Result:
     """A run on a control plane of its own, whose logs stay in `workdir`."""
-    options = ControlPlaneOptions(apiserver_flags=audit_flags(workdir))
-    async with ControlPlane.start(workdir, options) as cluster, ApiRelay(cluster.api.access) as relay:
+    async with ControlPlane.start(workdir) as cluster, ApiRelay(cluster.api.access) as relay:
         environment = {f"DRA_EXTENDER_{name}": value for name, value in SETTINGS.items()}
         environment["DRA_EXTENDER_RECORDING__FILE"] = str(workdir / "recording-%p.jsonl.gz")
-        audit_log = workdir / "audit.log"
-        async with Pair.start_pair(cluster, workdir, audit_log, server=relay.url, environment=environment) as pair:
+        async with Pair.start_pair(cluster, workdir, server=relay.url, environment=environment) as pair:
             result = await _Run(plan, pair, relay).run()
     await asyncio.to_thread(_replay, workdir, result)
     return result

@@ -113,12 +113,15 @@ class ControlPlane:
             )
         return done.stdout
 
-    async def start_scheduler(self, config: Path | Mapping[str, Any], name: str = "kube-scheduler") -> str:
+    async def start_scheduler(
+        self, config: Path | Mapping[str, Any], name: str = "kube-scheduler", *, kubeconfig: Path | None = None
+    ) -> str:
         """Starts a scheduler with a configuration (see schedulers.completed_config), and waits until it is ready.
 
-        Returns the URL of its own pages. Several may run beside each other under different names.
+        `kubeconfig`: who it is; by default the user that Kubernetes keeps for it.  Returns the URL of its own pages.  Several may
+        run beside each other under different names.
         """
-        kubeconfig = self.kubeconfig_for(SCHEDULER_USER)
+        kubeconfig = kubeconfig or self.kubeconfig_for(SCHEDULER_USER)
         path = self.layout.home / f"{name}-config.json"
         path.write_text(json.dumps(completed_config(config, kubeconfig), indent=2))
         self._scheduler_configs[name] = path

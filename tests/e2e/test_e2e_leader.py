@@ -15,7 +15,7 @@ from tests.controlplane.objects import Object, device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import LEASES, RESOURCE_CLAIMS
-from tests.support.e2e.replicas import DURATION, LEASE, Pair, Replica, audit_flags, grant, replica
+from tests.support.e2e.replicas import DURATION, LEASE, Pair, Replica, grant, replica
 from tests.support.e2e.scene import SECONDS, Scene, devices_of
 from tests.support.e2e.world import ACCOUNT, NAMESPACE, shipped_configuration
 
@@ -31,8 +31,8 @@ PASSING = {"Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, "N
 async def world(control_plane: ControlPlaneFactory, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     """Two replicas that were started at the same moment."""
     folder = tmp_path_factory.mktemp("replicas")
-    cluster = await control_plane(ControlPlaneOptions(apiserver_flags=audit_flags(folder)))
-    async with Pair.start_pair(cluster, folder, folder / "audit.log") as pair:
+    cluster = await control_plane(ControlPlaneOptions())
+    async with Pair.start_pair(cluster, folder) as pair:
         yield pair
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
-import yaml
 
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
@@ -30,26 +29,7 @@ DURATION: Final = 3
 _UNAVAILABLE: Final = 503
 _STANDBY_SECONDS: Final = 60.0
 TIMES: Final = {"DURATION_SECONDS": str(DURATION), "RENEW_SECONDS": "2", "RETRY_SECONDS": "0.25"}
-AUDIT: Final = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [
-        {
-            "level": "Metadata",
-            "verbs": ["create", "update", "patch", "delete"],
-            "userGroups": [f"system:serviceaccounts:{NAMESPACE}"],
-        },
-        {"level": "None"},
-    ],
-}
-
-
-def audit_flags(folder: Path) -> tuple[str, ...]:
-    """Flags of an API server that notes every write of the service's account in `folder`/audit.log."""
-    policy = folder / "audit-policy.yaml"
-    policy.write_text(yaml.safe_dump(AUDIT))
-    return (f"--audit-policy-file={policy}", f"--audit-log-path={folder / 'audit.log'}", "--audit-log-mode=blocking")
+_WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 
 @dataclass(slots=True)
@@ -106,7 +86,6 @@ class Pair(World):
     """A world with two replicas; `extender` is the first of them."""
 
     replicas: list[Replica] = field(default_factory=list)
-    audit_log: Path = Path()
 
     @classmethod
     @asynccontextmanager
@@ -114,7 +93,6 @@ class Pair(World):
         cls,
         cluster: ControlPlane,
         workdir: Path,
-        audit_log: Path,
         *,
         server: str = "",
         environment: Mapping[str, str] | None = None,
@@ -132,7 +110,7 @@ class Pair(World):
                 stack.push_async_callback(each.process.terminate)
             relay = await stack.enter_async_context(Routed(cluster.api, replicas))
             kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)
-            pair = cls(cluster, replicas[0].process, kubeconfig, relay, replicas=replicas, audit_log=audit_log)
+            pair = cls(cluster, replicas[0].process, kubeconfig, relay, replicas=replicas)
             await pair.leader()
             await pair.start_scheduler()
             stack.push_async_callback(cluster.stop_scheduler)
@@ -200,8 +178,8 @@ class Pair(World):
         return "\n".join([World.tails(self), *(each.process.report("says") for each in self.replicas[1:])])
 
     def _audited(self) -> Iterator[Object]:
-        for line in self.audit_log.read_text().splitlines():
-            yield json.loads(line)
+        events = map(json.loads, self.cluster.audit_log.read_text().splitlines())
+        return (each for each in events if each["verb"] in _WRITES)
 
     async def _routed_to(self, replica: Replica) -> bool:
         assert isinstance(self.relay, Routed)

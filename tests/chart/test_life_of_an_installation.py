@@ -1,0 +1,148 @@
+"""From the README to a bound pod, through an upgrade while a pod waits in bind, to the removal: helm, API server, processes.
+
+The rights are those that the chart renders, for the extender and for the kube-scheduler beside it.
+"""
+
+import asyncio
+import json
+import re
+import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from tests.chart.programs import CHART, NAMESPACE, RELEASE, REPOSITORY, Helm, Object, run
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import device
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.resources import LEASES
+from tests.controlplane.schedulers import in_tree_config
+from tests.support.chart.installed_pod import installed_pod
+from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabric
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.world import World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+PREVIOUS = Path(__file__).parent / "previous" / "dra-extender-0.0.9.tgz"
+IN_TREE = "default-scheduler"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def empty(control_plane: ControlPlaneFactory) -> ControlPlane:
+    """A cluster without anything of ours."""
+    return await control_plane(ControlPlaneOptions())
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def scene(empty: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """A namespace of a user."""
+    name = f"user-{len(request.node.name)}"
+    scene = Scene(World(empty, None, empty.admin_kubeconfig), name)  # type: ignore[arg-type]
+    await scene.open()
+    yield scene
+    await scene.clear()
+
+
+def helm_on(cluster: ControlPlane, helm: Helm, *arguments: str) -> str:
+    """A call of helm on the cluster; returns what it prints."""
+    home = {f"HELM_{kind}_HOME": str(helm.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
+    done = run(helm.program, *arguments, environment={**home, "KUBECONFIG": str(cluster.admin_kubeconfig)})
+    assert done.code == 0, done.words
+    return done.output
+
+
+def ours(cluster: ControlPlane) -> list[str]:
+    """All objects of the release, as kubectl names them."""
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
+    label = f"app.kubernetes.io/instance={RELEASE}"
+    return cluster.kubectl(
+        "get", ",".join(kinds), "--all-namespaces", f"--selector={label}", "--output=name", "--ignore-not-found"
+    ).split()
+
+
+def shown_in_readme() -> tuple[list[str], str]:
+    """The arguments of helm in the README's section about installing, and the line that a pod gets."""
+    section = (REPOSITORY / "README.md").read_text().partition("\n## Install\n")[2].partition("\n## ")[0]
+    (command,) = re.findall(r"^\$ helm (install .+)$", section, re.MULTILINE)
+    (line,) = re.findall(r"^\+ +(\S.*)$", section, re.MULTILINE)
+    return shlex.split(command, comments=True), line
+
+
+async def test_what_the_readme_shows_leads_to_a_bound_pod(
+    empty: ControlPlane, helm: Helm, scene: Scene, tmp_path: Path
+) -> None:
+    arguments, line = shown_in_readme()
+    assert Path(REPOSITORY / arguments[2]) == CHART
+    arguments[2] = str(CHART)
+    notes = await asyncio.to_thread(helm_on, empty, helm, *arguments)
+    assert line in notes
+    async with installed_pod(empty, tmp_path, NAMESPACE, RELEASE, "first"):
+        node = await scene.node_with_devices("a", device("gpu-0"))
+        await scene.template("gpu")
+        await scene.pod("newcomer", template="gpu", scheduler=yaml.safe_load(line)["schedulerName"])
+        assert await scene.wait_until_bound("newcomer") == node
+    await asyncio.to_thread(helm_on, empty, helm, "uninstall", RELEASE, "--namespace", NAMESPACE)
+
+
+async def test_an_upgrade_loses_nothing_while_a_pod_waits_in_bind_and_a_removal_leaves_allocations(
+    empty: ControlPlane, helm: Helm, scene: Scene, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(
+        helm_on, empty, helm, "install", RELEASE, str(PREVIOUS), "--namespace", NAMESPACE, "--create-namespace"
+    )
+    await _give_up_leases(empty)
+    await fabric(scene, "gpu-0", "gpu-1")
+    await scene.claim("one")
+    async with installed_pod(empty, tmp_path, NAMESPACE, RELEASE, "before") as before:
+        await scene.pod("waiting", claim="one")
+        claim = await allocated_claim(scene)
+        await scene.wait_for_event("waiting", "waits for", ATTACHED)
+        await asyncio.to_thread(
+            helm_on, empty, helm, "upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, "--wait=false"
+        )
+    assert "forbidden" not in before.log.read_text().lower()
+    assert await scene.node_of("waiting") == ""
+    await _give_up_leases(empty)
+    async with installed_pod(empty, tmp_path, NAMESPACE, RELEASE, "after") as after:
+        await FakeDriver(scene).report(await scene.stored_claim("one"), ATTACHED)
+        await scene.wait_until_bound("waiting", 2 * SECONDS)
+        kept = await scene.stored_claim("one")
+        assert _allocated(kept) == _allocated(claim)
+    assert "forbidden" not in after.log.read_text().lower()
+    await asyncio.to_thread(helm_on, empty, helm, "uninstall", RELEASE, "--namespace", NAMESPACE)
+    assert await asyncio.to_thread(ours, empty) == []
+    assert _allocated(await scene.stored_claim("one")) == _allocated(claim)
+    await _the_in_tree_scheduler_goes_on(empty, scene)
+
+
+async def _the_in_tree_scheduler_goes_on(cluster: ControlPlane, scene: Scene) -> None:
+    """It leaves the allocated device alone and gives the other one to a pod without conditions to wait for."""
+    await scene.claim("two")
+    await cluster.start_scheduler(in_tree_config(IN_TREE), "in-tree")
+    try:
+        await scene.pod("next", claim="two", scheduler=IN_TREE)
+        found = await allocated_claim(scene, "two")
+        first = await scene.stored_claim("one")
+        assert {each["device"] for each in (*_results(found), *_results(first))} == {"gpu-0", "gpu-1"}
+    finally:
+        await cluster.stop_scheduler("in-tree")
+
+
+async def _give_up_leases(cluster: ControlPlane) -> None:
+    """What a cluster waits for: the Leases of the pod that is gone run out."""
+    for lease in await cluster.api.list(LEASES, NAMESPACE):
+        await cluster.api.patch(LEASES, lease["metadata"]["name"], {"spec": {"holderIdentity": ""}}, NAMESPACE)
+
+
+def _results(claim: Object) -> list[Object]:
+    results: list[Object] = claim["status"]["allocation"]["devices"]["results"]
+    return results
+
+
+def _allocated(claim: Object) -> str:
+    return json.dumps(_results(claim), sort_keys=True)
