@@ -54,9 +54,10 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def image(builder: Builder, base_name: str, elsewhere: Path) -> Image:
-    """The image of this checkout, which is also kept as a file."""
+    """The image of this checkout, which is also kept as a file, with the digest of its manifest beside it."""
     built = builder.build(ROOT, base_name, "first", epoch=EPOCH)
     builder.keep(built, KEPT)
+    KEPT.with_suffix(".digest").write_text(f"{built.digest}\n")
     return built
 
 
