@@ -24,6 +24,7 @@ from tests.bench import (
     see_area,
     tenants_area,
     throughput_area,
+    tls_area,
     workloads_area,
 )
 from tests.bench.report import show
@@ -46,6 +47,7 @@ AREAS: Final[dict[str, Area]] = {
     "see": see_area.measure,
     "tenants": tenants_area.measure,
     "throughput": throughput_area.measure,
+    "tls": tls_area.measure,
     "workloads": workloads_area.measure,
 }
 ON_REQUEST: Final[dict[str, Area]] = {"offered-nodes": offered_nodes_area.measure}

@@ -15,6 +15,7 @@ from tests.controlplane import objects
 from tests.controlplane.anonymous import GROUP, USER, command_as_anonymous, is_possible, user_and_group_of
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import SERVE, ExtenderProcess
+from tests.controlplane.ports import free_ports
 from tests.controlplane.resources import (
     DEVICE_CLASSES,
     EVENTS,
@@ -53,7 +54,10 @@ def environment(manifests: list[Object]) -> dict[str, str]:
     """What its container gets; but it leads on its own, for the kube-scheduler of these tests holds no Lease."""
     given: dict[str, str] = {each["name"]: each["value"] for each in containers(manifests)["extender"]["env"]}
     del given["DRA_EXTENDER_LEADER_ELECTION__FOLLOW_LEASE"]
+    (probes,) = free_ports(1)
     return given | {
+        "DRA_EXTENDER_PROBES__HOST": "127.0.0.1",
+        "DRA_EXTENDER_PROBES__PORT": str(probes),
         "DRA_EXTENDER_LEADER_ELECTION__NAMESPACE": NAMESPACE,
         "DRA_EXTENDER_SCHEDULING__SCHEDULER_CONFIG": str(SCHEDULER_CONFIGURATION),
     }

@@ -14,8 +14,8 @@ SERVE = (sys.executable, "-m", "dra_extender.cli.app", "serve")
 class ExtenderProcess:
     """The product as a real process, on a loopback port that it keeps over restarts.
 
-    `extra` are further arguments of `serve`, `environment` is added to ours, `command` is what comes before the arguments, and
-    `name` names the log.  Without a kubeconfig it looks for the account of a pod.
+    `pages` is where probes and metrics are. `extra` are further arguments of `serve`, `environment` is added to ours, `command` is
+    what comes before the arguments, and `name` names the log. Without a kubeconfig it looks for the account of a pod.
     As an async context manager it is ready on entry and gone on exit.
     """
 
@@ -31,6 +31,9 @@ class ExtenderProcess:
     ) -> None:
         (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
+        given = environment or {}
+        scheme = "https" if given.get("DRA_EXTENDER_PROBES__METRICS") == "authorized" else "http"
+        self.pages = f"{scheme}://127.0.0.1:{given.get('DRA_EXTENDER_PROBES__PORT', self.port)}"
         self.log = workdir / f"{name}.log"
         access = () if kubeconfig is None else ("--kubeconfig", str(kubeconfig))
         self._component = Component(
@@ -70,7 +73,7 @@ class ExtenderProcess:
 
     async def wait_ready(self, path: str = "/readyz", *, seconds: float = START_SECONDS) -> None:
         """Waits until GET `path` answers 200; ComponentError as in `start`."""
-        await self._component.serving(f"{self.url}{path}", seconds=seconds)
+        await self._component.serving(f"{self.pages}{path}", seconds=seconds)
 
     def kill(self) -> int | None:
         """SIGKILL: a crash. Returns the exit code, None if it was not running."""

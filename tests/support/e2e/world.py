@@ -40,6 +40,7 @@ class Setup:
 
     `applied`: manifests below deploy/base beside those that everybody needs.
     `command`: given a kubeconfig, what starts the extender for it, in place of `serve --kubeconfig`.
+    `scheduler_tls`: the tlsConfig with which kube-scheduler calls; empty for plain HTTP.
     `relayed`: between kube-scheduler and the extender.  `api_relayed`: between the extender and the API server.  The kubelets, if
     there were any, are what the extender is told of them.
     """
@@ -50,6 +51,7 @@ class Setup:
     relayed: bool = False
     api_relayed: bool = False
     applied: tuple[str, ...] = ()
+    scheduler_tls: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kubelets(self) -> GroupReservation:
@@ -70,6 +72,7 @@ class World:
     scheduler_pages: str = ""
     tolerated: list[str] = field(default_factory=list)
     kubelets: GroupReservation = GroupReservation.AUTO
+    scheduler_tls: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     @asynccontextmanager
@@ -87,7 +90,15 @@ class World:
             extender = ExtenderProcess(workdir, given, environment=setup.environment, command=command)
             await stack.enter_async_context(extender)
             relay = await stack.enter_async_context(Relay(extender.url)) if setup.relayed else None
-            world = cls(cluster, extender, kubeconfig, relay, api_relay, kubelets=setup.kubelets)
+            world = cls(
+                cluster,
+                extender,
+                kubeconfig,
+                relay,
+                api_relay,
+                kubelets=setup.kubelets,
+                scheduler_tls=setup.scheduler_tls,
+            )
             await world.start_scheduler()
             stack.push_async_callback(cluster.stop_scheduler)
             yield world
@@ -100,11 +111,16 @@ class World:
     async def start_scheduler(self) -> None:
         """Starts kube-scheduler with the shipped configuration."""
         url = self.relay.url if self.relay else self.extender.url
-        self.scheduler_pages = await self.cluster.start_scheduler(shipped_configuration(url), SCHEDULER)
+        configuration = shipped_configuration(url)
+        if self.scheduler_tls:
+            for stanza in configuration["extenders"]:
+                stanza["urlPrefix"] = f"https://localhost:{self.extender.port}"
+                stanza |= {"enableHTTPS": True, "tlsConfig": dict(self.scheduler_tls)}
+        self.scheduler_pages = await self.cluster.start_scheduler(configuration, SCHEDULER)
 
     async def page(self, path: str) -> str:
         """A page of the extender, such as /metrics."""
-        return await page(f"{self.extender.url}{path}")
+        return await page(f"{self.extender.pages}{path}")
 
     async def metric(self, name: str, **labels: str) -> float:
         """A metric of the extender (without its prefix), summed over all series with these labels; 0 if there is none."""

@@ -1,0 +1,212 @@
+"""The verbs over TLS with client certificates, called by the real kube-scheduler: calls, and every renewal under load."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Self
+
+import pytest
+import pytest_asyncio
+from dra_extender.certificates.issue import KeyPair, new_authority, new_client_certificate, new_server_certificate
+
+from tests.controlplane.objects import device
+from tests.controlplane.ports import free_ports
+from tests.support.e2e.mounted import MountedFolder
+from tests.support.e2e.scene import Scene
+from tests.support.e2e.world import SCHEDULER, Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+YEAR: Final = timedelta(days=365)
+CALLER: Final = "system:kube-scheduler"
+FAILED: Final = ("tls:", "x509", "EOF", "connection reset", "broken pipe", "status code", "remote error")
+"""What kube-scheduler says of a call over TLS that failed."""
+
+
+@dataclass
+class Sides:
+    """The files of both sides, and the authority that issued what is in them."""
+
+    service: MountedFolder
+    scheduler: MountedFolder
+    authority: KeyPair
+
+
+def files(issuer: KeyPair, trusted: KeyPair, *others: KeyPair) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:
+    """The files of the service and of kube-scheduler, issued by one authority; both trust the others."""
+    now = datetime.now(UTC)
+    server = new_server_certificate(issuer, ("localhost",), now, YEAR)
+    client = new_client_certificate(issuer, CALLER, now, YEAR)
+    bundle = b"".join(each.certificate for each in (trusted, *others))
+    return (
+        {"tls.crt": server.certificate, "tls.key": server.key, "ca.crt": bundle},
+        {"tls.crt": client.certificate, "tls.key": client.key, "ca.crt": bundle},
+    )
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Sides:
+    folder = tmp_path_factory.mktemp("tls")
+    authority = new_authority("first", datetime.now(UTC), YEAR)
+    service, scheduler = files(authority, authority)
+    return Sides(MountedFolder(folder / "service", service), MountedFolder(folder / "scheduler", scheduler), authority)
+
+
+@pytest.fixture(scope="module")
+def setup(sides: Sides) -> Setup:
+    (probes,) = free_ports(1)
+    environment = {
+        "DRA_EXTENDER_PROBES__HOST": "127.0.0.1",
+        "DRA_EXTENDER_PROBES__PORT": str(probes),
+        "DRA_EXTENDER_TLS__CERT_FILE": str(sides.service / "tls.crt"),
+        "DRA_EXTENDER_TLS__PRIVATE_KEY_FILE": str(sides.service / "tls.key"),
+        "DRA_EXTENDER_TLS__CLIENT_CA_FILE": str(sides.service / "ca.crt"),
+        "DRA_EXTENDER_TLS__CHECK_SECONDS": "0.2",
+    }
+    trust = {
+        "serverName": "localhost",
+        "caFile": str(sides.scheduler / "ca.crt"),
+        "certFile": str(sides.scheduler / "tls.crt"),
+        "keyFile": str(sides.scheduler / "tls.key"),
+    }
+    return Setup(environment=environment, scheduler_tls=trust)
+
+
+class Load:
+    """Pods that come one after the other while something else happens; each has a device of its own."""
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        self._scene = scene
+        self._name = name
+        self._made: list[str] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for each in self._made:
+            await self._scene.wait_until_bound(each)
+
+    async def more(self, number: int = 6) -> None:
+        """Returns when so many further pods are bound."""
+        goal = len(self._made) + number
+
+        async def made() -> bool:
+            return len(self._made) >= goal
+
+        await self._scene.api.wait_for(made, 60.0, f"{number} pods more")
+        for each in self._made[:goal]:
+            await self._scene.wait_until_bound(each)
+
+    async def _run(self) -> None:
+        while True:
+            name = f"{self._name}-{len(self._made)}"
+            await self._scene.pod(name, template="gpu")
+            self._made.append(name)
+            await asyncio.sleep(0.05)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def devices(scene: Scene) -> Scene:
+    """Room for all pods of a test."""
+    for suffix in "abcdef":
+        await scene.node_with_devices(suffix, *(device(f"gpu-{number}") for number in range(100)))
+    await scene.template("gpu")
+    return scene
+
+
+async def taken(world: World, number: float) -> None:
+    """Returns when certificates were taken up so many times."""
+
+    async def is_taken() -> bool:
+        return await world.metric("certificate_reads_total", outcome="taken") >= number
+
+    await world.api.wait_for(is_taken, 30.0, f"certificates are taken up {number} times")
+
+
+def failed_calls(world: World, since: int) -> list[str]:
+    """What kube-scheduler's log says of calls that failed, from this line on."""
+    lines = world.cluster.logs(SCHEDULER).read_text(errors="replace").splitlines()[since:]
+    return [line for line in lines if "localhost" in line and any(word in line for word in FAILED)]
+
+
+def logged(world: World) -> int:
+    return len(world.cluster.logs(SCHEDULER).read_text(errors="replace").splitlines())
+
+
+async def test_kube_scheduler_calls_over_tls_with_its_certificate(devices: Scene) -> None:
+    await devices.pod("one", template="gpu")
+    await devices.wait_until_bound("one")
+    assert await devices.world.metric("closed_connections_total", reason="handshake") == 0
+    assert await devices.world.metric("certificate_expiration_timestamp_seconds", certificate="server") > 0
+
+
+async def test_every_certificate_is_renewed_under_load_without_a_failed_call(devices: Scene, sides: Sides) -> None:
+    """Leaves first, then the authority: both bundles overlap, and kube-scheduler is restarted for its bundle alone."""
+    world = devices.world
+    begun, reads = logged(world), await world.metric("certificate_reads_total", outcome="taken")
+    async with Load(devices, "renewed") as load:
+        await load.more()
+        service, scheduler = files(sides.authority, sides.authority)
+        sides.service.exchange(service)
+        sides.scheduler.exchange(scheduler)
+        await taken(world, reads + 1)
+        await load.more()
+        assert failed_calls(world, begun) == []
+
+        successor = new_authority("second", datetime.now(UTC), YEAR)
+        service, scheduler = files(sides.authority, sides.authority, successor)
+        sides.service.exchange(service)
+        sides.scheduler.exchange(scheduler)
+        await taken(world, reads + 2)
+        await world.cluster.restart_scheduler(SCHEDULER)
+        begun = logged(world)
+        await load.more()
+
+        service, scheduler = files(successor, sides.authority, successor)
+        sides.service.exchange(service)
+        sides.scheduler.exchange(scheduler)
+        await taken(world, reads + 3)
+        await load.more()
+
+        service, scheduler = files(successor, successor)
+        sides.service.exchange(service)
+        sides.scheduler.exchange(scheduler)
+        await taken(world, reads + 4)
+        sides.authority = successor
+        await load.more()
+    assert failed_calls(world, begun) == []
+    assert await world.metric("certificate_reads_total", outcome="refused") == 0
+    assert await world.metric("closed_connections_total", reason="handshake") == 0
+
+
+async def test_kube_scheduler_takes_up_its_certificate_but_its_authority_at_a_restart_alone(
+    devices: Scene, sides: Sides
+) -> None:
+    """Why bundles have to overlap."""
+    world = devices.world
+    reads = await world.metric("certificate_reads_total", outcome="taken")
+    stranger = new_authority("third", datetime.now(UTC), YEAR)
+    service, scheduler = files(stranger, stranger)
+    begun = logged(world)
+    sides.service.exchange(service)
+    sides.scheduler.exchange(scheduler)
+    await taken(world, reads + 1)
+    # Connections of before answer one more call each.
+    for number in range(12):
+        await devices.pod(f"late-{number}", template="gpu")
+
+    async def refuses() -> bool:
+        return any("x509" in line or "unknown authority" in line for line in failed_calls(world, begun))
+
+    await world.api.wait_for(refuses, 60.0, "kube-scheduler does not trust the new authority")
+    await world.cluster.restart_scheduler(SCHEDULER)
+    for number in range(12):
+        await devices.wait_until_bound(f"late-{number}")
+    sides.authority = stranger
