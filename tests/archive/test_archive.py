@@ -16,7 +16,18 @@ from tests.controlplane.build import CONTROL_PLANE, KREW, ensure
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import NODES, RESOURCE_SLICES
 from tests.release import licenses
-from tests.release.archive import NAME, PLATFORMS, ROOT, SNAPSHOT, THIRD_PARTY, asked, file_name, pack, program
+from tests.release.archive import (
+    COMPLETION,
+    NAME,
+    PLATFORMS,
+    ROOT,
+    SNAPSHOT,
+    THIRD_PARTY,
+    asked,
+    file_name,
+    pack,
+    program,
+)
 from tests.release.krew import text
 
 pytestmark = pytest.mark.timeout(1800)
@@ -118,7 +129,10 @@ def test_kubectl_finds_the_program_that_krew_installed(built: Path, unpacked: Pa
     archive = folder / built.name
     call(ensure(KREW) / "kubectl-krew", "install", "--manifest", manifest, "--archive", archive, given=given)
     asks = ("dra", "why", "infer-1", "-n", "ml", "--snapshot", unpacked / SNAPSHOT.name)
-    assert call(ensure(CONTROL_PLANE) / "kubectl", *asks, given=given).startswith("ml/infer-1  Pending")
+    kubectl = ensure(CONTROL_PLANE) / "kubectl"
+    assert call(kubectl, *asks, given=given).startswith("ml/infer-1  Pending")
+    (home / "bin" / COMPLETION).symlink_to(home / "store" / "dra" / "v0.0.1" / NAME / COMPLETION)
+    assert call(kubectl, "__complete", "dra", "devi", given=given).startswith("devices\t")
 
 
 def call(*command: str | Path, given: dict[str, str]) -> str:

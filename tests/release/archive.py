@@ -35,6 +35,9 @@ PLATFORMS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The platforms that have an archive (as Go and Krew name them), and its form."""
 SNAPSHOT: Final = ROOT / "deploy" / "examples" / "snapshots" / "fragmented.tar.gz"
+COMPLETION: Final = "kubectl_complete-dra"
+"""What kubectl asks for completions where it is on the PATH; Windows has none."""
+_ASK_THE_PROGRAM: Final = f'#!/bin/sh\nexec {NAME} __complete "$@"\n'
 _ENTRY: Final = "from dra_extender.cli.app import plugin_main\n\nplugin_main()\n"
 
 
@@ -54,6 +57,9 @@ def build(platform: str, folder: Path) -> Path:
         made = _frozen(Path(work))
         shutil.copy(ROOT / "LICENSE", made / "LICENSE")
         (made / THIRD_PARTY).write_text(licenses.text(), encoding="utf-8")
+        if not platform.startswith("windows"):
+            (made / COMPLETION).write_text(_ASK_THE_PROGRAM)
+            (made / COMPLETION).chmod(0o755)
         _try_out(made.parent / program(platform))
         folder.mkdir(parents=True, exist_ok=True)
         return pack(made, folder / file_name(platform))
