@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from dra_extender.cli.app import app
-from dra_extender.cli.demo_stories import Playing
+from dra_extender.cli.demo_stories import Playing, StoryFile, example_files, read_story
 from dra_extender.config.settings import Settings
 from dra_extender.simulator.demo.results import StoryResult
 from typer.testing import CliRunner
@@ -206,8 +206,11 @@ def test_answer_gives_a_line_for_each_line_and_survives_bad_ones() -> None:
     assert "not JSON" in answers[1]["error"]
 
 
-@pytest.mark.parametrize("story", sorted((ROOT / "deploy" / "examples").glob("*.yaml")), ids=lambda path: path.stem)
-def test_each_example_holds_by_itself(story: Path) -> None:
-    """With the policy file of its name beside it, where there is one."""
-    done = program("demo", "-f", str(story))
-    assert (done.returncode, done.stderr) == (0, "")
+@pytest.mark.parametrize("file", example_files(), ids=lambda file: file.name)
+def test_an_example_named_as_a_file_is_the_story_that_comes_with_the_project(file: StoryFile) -> None:
+    """With the policy file of its name beside it, where there is one; tests of the simulator play each story."""
+    named, shipped = read_story([FIRST.parent / file.title]), file.story()
+    assert named.policy == shipped.policy
+    assert [(each.key, each.thing) for each in named.manifests.documents] == [
+        (each.key, each.thing) for each in shipped.manifests.documents
+    ]

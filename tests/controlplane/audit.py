@@ -25,11 +25,14 @@ def write_audit_policy(path: Path) -> None:
     path.write_text(json.dumps(policy))
 
 
-def asked_in(log: Path) -> frozenset[Asked]:
-    """The requests in an audit log, each kind once; a path such as /metrics stands for the resource of a request without one."""
+def asked_in(log: Path, begin: int = 0) -> frozenset[Asked]:
+    """The requests in an audit log from this byte on, each kind once.
+
+    A path such as /metrics stands for the resource of a request without one.
+    """
     if not log.exists():
         return frozenset()
-    return frozenset(_asked(json.loads(line)) for line in log.read_text().splitlines() if line.strip())
+    return frozenset(_asked(json.loads(line)) for line in log.read_bytes()[begin:].splitlines() if line.strip())
 
 
 def _asked(event: dict[str, object]) -> Asked:

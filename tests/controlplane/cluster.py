@@ -25,6 +25,7 @@ EXTENDER_USER = "dra-extender"
 # The scheduler's name brings its built-in roles; the extender's user has no rights until a test binds a role to it.
 USERS: Mapping[str, tuple[str, ...]] = {ADMIN: ("system:masters",), SCHEDULER_USER: (), EXTENDER_USER: ()}
 KUBECTL_SECONDS = 60.0
+BASIC = ("etcd", "kube-apiserver", "kube-controller-manager")
 DEFAULT_OPTIONS = ControlPlaneOptions()
 
 
@@ -46,6 +47,7 @@ class ControlPlane:
         self.server = layout.server
         self._components: dict[str, Component] = {}
         self._scheduler_configs: dict[str, Path] = {}
+        self.audit_begin = 0
         self._tokens: dict[str, str] = {}
         self._teardown = AsyncExitStack()
 
@@ -57,12 +59,45 @@ class ControlPlane:
         Builds the programs unless they are in the cache. Raises BuildError, or ComponentError naming the component that did not
         start. Every process has ended when the context is left, by an error or a cancellation too.
         """
+        cluster = await cls.open(workdir, options)
+        try:
+            yield cluster
+        finally:
+            await cluster.close()
+
+    @classmethod
+    async def open(cls, workdir: Path, options: ControlPlaneOptions = DEFAULT_OPTIONS) -> Self:
+        """As `start`, until `close`."""
         programs = build.ensure(build.CONTROL_PLANE)
         home = Path(tempfile.mkdtemp(prefix="control-plane-", dir=workdir))
         cluster = cls(commands.Layout(programs, home, *free_ports(4)), options)
-        async with cluster._teardown:
+        try:
             await cluster._start_all()
-            yield cluster
+        except BaseException:
+            await cluster.close()
+            raise
+        return cluster
+
+    async def close(self) -> None:
+        """Ends every process and removes the data; from any event loop."""
+        await self._teardown.aclose()
+
+    def connect(self) -> None:
+        """Makes the administrator's client for this event loop; what others have asked before lies before `audit_begin`."""
+        self.audit_begin = self.audit_log.stat().st_size if self.audit_log.exists() else 0
+        self.api = ApiClient(self._access(self._tokens[ADMIN]))
+
+    async def disconnect(self) -> None:
+        """Leaves this event loop: stops the schedulers and closes the client; `connect` in another loop goes on."""
+        for name, component in self._components.items():
+            if name not in BASIC:
+                await component.stop()
+        await self.api.close()
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything runs that was started at first."""
+        return set(BASIC) <= self.pids.keys()
 
     @property
     def admin_kubeconfig(self) -> Path:
@@ -180,7 +215,8 @@ class ControlPlane:
         self._tokens = write_tokens(layout.tokens, {**USERS, **self.options.users})
         await self._run("etcd", commands.etcd(layout), f"{layout.etcd_url}/health")
         await self.start_apiserver()
-        self.api = await self._teardown.enter_async_context(ApiClient(self._access(self._tokens[ADMIN])))
+        self.connect()
+        self._teardown.push_async_callback(self.disconnect)
         await self._start_controller_manager()
         if self.options.with_scheduler:
             await self.start_scheduler(in_tree_config())

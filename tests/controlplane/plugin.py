@@ -11,6 +11,8 @@ A module's own async fixtures are declared with `@pytest_asyncio.fixture(scope="
 test with `@pytest_asyncio.fixture(loop_scope="module")`.
 """
 
+import asyncio
+import os
 from collections.abc import AsyncIterator, Generator
 from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
@@ -18,35 +20,82 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.controlplane.apierror import ApiError
 from tests.controlplane.audit import asked_in
 from tests.controlplane.build import CONTROL_PLANE, BuildError, ensure
 from tests.controlplane.cluster import DEFAULT_OPTIONS, ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.sweeping import sweep
 from tests.support.granted_rights import keep
 
 BUILT = pytest.StashKey[Path | BuildError]()
+USED = pytest.StashKey[list[ControlPlane]]()
+GARBAGE_PERCENT = "400"
+"""The programs live for seconds: they may use some more memory, and less time for collecting garbage."""
 
 
 class ControlPlaneFactory:
-    """Control planes of one test module: `await control_plane(options)`. They stop when the module ends."""
+    """Control planes of one test module: `await control_plane(options)`. They stop when the module ends, or are `used` on."""
 
-    def __init__(self, workdir: Path, stack: AsyncExitStack) -> None:
+    def __init__(self, workdir: Path, stack: AsyncExitStack, used: list[ControlPlane]) -> None:
         self.started: list[ControlPlane] = []
+        self.failed = False
         self._workdir = workdir
         self._stack = stack
+        self._used = used
 
-    async def __call__(self, options: ControlPlaneOptions = DEFAULT_OPTIONS, *, fresh: bool = False) -> ControlPlane:
+    async def __call__(
+        self, options: ControlPlaneOptions = DEFAULT_OPTIONS, *, fresh: bool = False, used: bool = False
+    ) -> ControlPlane:
         """The module's control plane with these options, started by the first who asks; with `fresh`, always a new one.
 
-        Tests that share one keep apart by namespaces. A fresh one costs some seconds, which is less than emptying a used one.
+        Tests that share one keep apart by namespaces. `used`: one that another module has used will do, and the next module gets
+        it, swept, if no test fails here; namespaces and Events stay. Default options alone are used on.
         """
         if not fresh:
             for cluster in self.started:
                 if cluster.options == options:
                     return cluster
-        cluster = await self._stack.enter_async_context(ControlPlane.start(self._workdir, options))
+        if used and options == DEFAULT_OPTIONS:
+            cluster = await self._used_on()
+        else:
+            cluster = await self._stack.enter_async_context(ControlPlane.start(self._workdir, options))
         self.started.append(cluster)
         return cluster
+
+    async def _used_on(self) -> ControlPlane:
+        if self._used:
+            cluster = self._used.pop()
+            cluster.connect()
+        else:
+            cluster = await ControlPlane.open(self._workdir)
+        self._stack.push_async_callback(self._give_on, cluster)
+        return cluster
+
+    async def _give_on(self, cluster: ControlPlane) -> None:
+        """Leave the control plane to the next module if it is as it was at first."""
+        if not self.failed and cluster.whole and cluster.options == DEFAULT_OPTIONS:
+            try:
+                await sweep(cluster.api)
+            except (ApiError, TimeoutError):
+                pass
+            else:
+                await cluster.disconnect()
+                self._used.append(cluster)
+                return
+        await cluster.close()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Programs in Go, which tests start, collect garbage more rarely."""
+    os.environ.setdefault("GOGC", GARBAGE_PERCENT)
+    config.stash[USED] = []
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Ends the control planes that no module used on."""
+    for cluster in session.config.stash[USED]:
+        asyncio.run(cluster.close())
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -75,6 +124,7 @@ def pytest_runtest_makereport(
     report = yield
     factory = getattr(item, "funcargs", {}).get("control_plane")
     if report.failed and isinstance(factory, ControlPlaneFactory):
+        factory.failed = True
         folders = "\n".join(str(cluster.logs("kube-apiserver").parent) for cluster in factory.started)
         report.sections.append(("control plane logs", folders))
     return report
@@ -95,10 +145,10 @@ async def control_plane(
 ) -> AsyncIterator[ControlPlaneFactory]:
     """Starts control planes for the tests of one module; see ControlPlaneFactory."""
     async with AsyncExitStack() as stack:
-        factory = ControlPlaneFactory(tmp_path_factory.mktemp("e2e"), stack)
+        factory = ControlPlaneFactory(tmp_path_factory.mktemp("e2e"), stack, request.config.stash[USED])
         yield factory
         for cluster in factory.started:
-            keep(request.config.rootpath, request.module.__name__, asked_in(cluster.audit_log))
+            keep(request.config.rootpath, request.module.__name__, asked_in(cluster.audit_log, cluster.audit_begin))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -31,6 +31,8 @@ from tests.controlplane.resources import (
     SERVICE_ACCOUNTS,
 )
 from tests.controlplane.schedulers import in_tree_config
+from tests.controlplane.sweeping import SWEPT, sweep
+from tests.support.e2e.world import APPLIED, DEPLOY
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -249,6 +251,36 @@ async def test_kubectl_applies_what_it_is_given(cluster: ControlPlane) -> None:
 
 async def test_a_factory_shares_equal_control_planes(control_plane: ControlPlaneFactory, cluster: ControlPlane) -> None:
     assert await control_plane() is cluster
+
+
+async def test_a_control_plane_that_the_next_module_gets_is_as_it_was_at_first(cluster: ControlPlane) -> None:
+    """Claims that are protected, in use and being deleted are gone too; what the API server made itself stays."""
+
+    async def everything() -> dict[str, list[str]]:
+        return {each.plural: [thing["metadata"]["name"] for thing in await cluster.api.list(each)] for each in SWEPT}
+
+    await sweep(cluster.api)
+    before = await everything()
+    cluster.kubectl("apply", *(f"--filename={DEPLOY / name}.yaml" for name in APPLIED))
+    for resource, body in (
+        (NAMESPACES, objects.namespace("left")),
+        (NODES, objects.node("n0")),
+        (DEVICE_CLASSES, objects.device_class("gpu")),
+        (RESOURCE_CLAIM_TEMPLATES, objects.resource_claim_template("one", "left", objects.request("gpu", "gpu"))),
+        (POD_GROUPS, objects.pod_group("group", "left", templates={"gpu": "one"})),
+        (PODS, objects.pod("p", "left", templates={"gpu": "one"})),
+        *((RESOURCE_SLICES, each) for each in partition()),
+    ):
+        await cluster.api.create(resource, body)
+
+    async def generated() -> list[objects.Object]:
+        return await cluster.api.list(RESOURCE_CLAIMS, "left")
+
+    await cluster.api.wait_for(generated, 30, "the claim is made")
+    await sweep(cluster.api)
+    assert await everything() == before
+    assert before["clusterroles"]
+    await cluster.api.delete(NAMESPACES, "left")
 
 
 async def test_the_controller_manager_may_lack_a_gate_of_the_api_server_until_it_is_restarted_with_it(

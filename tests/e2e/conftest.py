@@ -24,7 +24,7 @@ async def world(
     control_plane: ControlPlaneFactory, setup: Setup, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[World]:
     """The module's world."""
-    cluster = await control_plane(setup.options)
+    cluster = await control_plane(setup.options, used=True)
     async with World.start(cluster, tmp_path_factory.mktemp("extender"), setup) as world:
         yield world
 
@@ -44,7 +44,7 @@ async def scene(world: World, request: pytest.FixtureRequest) -> AsyncIterator[S
 
 def _name(request: pytest.FixtureRequest) -> str:
     words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:NAME_LENGTH].strip("-")
-    return f"{words}-{zlib.crc32(request.node.name.encode()):08x}"
+    return f"{words}-{zlib.crc32(request.node.nodeid.encode()):08x}"
 
 
 @pytest.hookimpl(wrapper=True)

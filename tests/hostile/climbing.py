@@ -62,26 +62,29 @@ class Search(Generic[Input]):
         self._seen = ""
 
     def run(self, subjects: Sequence[Subject[Input]], seconds: float) -> None:
-        """Search until the time is up: each subject once in a random order, then most often those nearest to a limit."""
+        """Search each subject once in a random order, then until the time is up, most often those nearest to a limit.
+
+        When the time is up before, a subject has one input instead of a turn.
+        """
         end = monotonic() + seconds
         subjects = [each for each in subjects if self._about in each.name]
         first = sorted(subjects, key=lambda each: self._random.random() ** (1.0 / each.weight))
-        while monotonic() < end and len(self._settled) < len(subjects):
+        while first or (monotonic() < end and len(self._settled) < len(subjects)):
             subject = first.pop() if first else self._promising(subjects)
             if subject.name not in self._settled:
-                self._turn(subject)
+                self._turn(subject, end)
 
     def _promising(self, subjects: Sequence[Subject[Input]]) -> Subject[Input]:
         candidates = self._random.choices(subjects, [each.weight for each in subjects], k=_CANDIDATES)
         return max(candidates, key=lambda each: self._best[each.name][0] if each.name in self._best else 0.0)
 
-    def _turn(self, subject: Subject[Input]) -> None:
+    def _turn(self, subject: Subject[Input], end: float) -> None:
         for _ in range(_FRESH):
             if self._try(subject, subject.make(self._random)):
                 return
         for _ in range(_CHANGES):
             known = self._best.get(subject.name)
-            if known is None:
+            if known is None or monotonic() > end:
                 return
             candidate = subject.change(self._random, known[1])
             if self._random.random() < _TWICE:

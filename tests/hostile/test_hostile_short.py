@@ -7,16 +7,17 @@ from tests.hostile.report import table
 from tests.hostile.worker import HERE
 
 SECONDS = {
-    "cel": 18.0,
-    "natives": 10.0,
-    "compile": 10.0,
-    "policy": 4.0,
-    "informer": 10.0,
-    "lives": 10.0,
-    "objects": 12.0,
-    "http": 12.0,
-    "search": 10.0,
+    "cel": 9.0,
+    "natives": 5.0,
+    "compile": 5.0,
+    "policy": 2.0,
+    "informer": 5.0,
+    "lives": 5.0,
+    "objects": 6.0,
+    "http": 6.0,
+    "search": 5.0,
 }
+"""Beside one input for each subject, which has no limit of time."""
 ABOUT = {"objects": "loops"}
 """Subjects that the short run is about, where it is not about all of a part; tests of the ledger hold what is kept."""
 SLACK = 1.5

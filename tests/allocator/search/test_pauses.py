@@ -31,6 +31,7 @@ POLL = "dra_extender.allocator.search.search._POLL"
 THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 ALONE = "dra_extender.allocator.search.pruner._MAX_STEPS_PER_CLAIM"
 POLL_DEVICES = "dra_extender.allocator.rules.node_view._POLL_DEVICES"
+NOGOODS = "dra_extender.allocator.search.frames._MAX_NOGOODS"
 POLL_MASK = "dra_extender.allocator.rules.eligibility._POLL_MASK"
 
 
@@ -107,10 +108,10 @@ def test_a_search_that_reaches_its_limit_keeps_few_states() -> None:
     # With the second constraint the order of the picks is no matter, but which devices they are.
     distinct = [{"distinctAttribute": f"gpu.example.com/{name}"} for name in ("k", "own")]
     wanted = [claim_of(*(exactly(name=f"r{i}", expression=f"{i} == {i}") for i in range(12)), constraints=distinct)]
-    asked = Allocation(demand_of(*wanted), NODE, pools_of(slices), Held())
-    assert reasons(asked.run(Budget())).counted
-    # 1.4 KB each: 16 MiB.
-    assert asked.nogood_count <= 12_000
+    asked = Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(), max_steps=20_000)
+    with patch(NOGOODS, 1_200):
+        assert reasons(asked.run(Budget())).counted
+    assert asked.nogood_count == 1_200
 
 
 def test_picks_in_another_order_are_the_same_state_of_a_constraint_for_different_values() -> None:

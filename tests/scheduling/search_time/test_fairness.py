@@ -3,9 +3,11 @@
 import asyncio
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
+from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.explain.survey import RequestSurvey
 from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -214,8 +216,11 @@ async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
     assert await world.time_of((world.attacker(0),), "hard") < 0.01
 
 
-async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limit_is_cached() -> None:
-    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1.0))
+async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limit_is_cached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{NodeAllocator.__module__}.Allocation", partial(Allocation, max_steps=40_000))
+    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.25))
     attacker = world.attacker(0)
     calls = 1
     while isinstance(answer := await world.ask(attacker, "hard"), RetryableError):
@@ -223,7 +228,7 @@ async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limi
         assert calls < 20
     assert "stopped at its limit" in answer.unresolvable["hard"]
     assert calls > 2
-    # 200,000 steps at 16 steps for each look at the clock.
+    # The search looks at the clock once in 16 steps.
     assert await world.time_of((attacker,), "hard") < 20 * TICK
 
 

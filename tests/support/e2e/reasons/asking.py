@@ -1,11 +1,12 @@
 """Asks `why` about a pod that waits, through a kubeconfig as the command does, and compares the answer with what is expected."""
 
 import asyncio
-import sys
 from typing import Any, Final
 
 import msgspec
 from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.cli.app import app
+from typer.testing import CliRunner
 
 from tests.support.e2e.reasons.case import WAITING, Reason
 from tests.support.e2e.scene import SECONDS, Scene
@@ -15,19 +16,10 @@ _OF_SERVICE: Final = frozenset({"DEVICES", "CLAIMS", "POD_GROUP"})
 
 
 async def run(*arguments: str) -> tuple[int, str, str]:
-    """Exit status and output of the command line in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "dra_extender",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    """Exit status and output of the command line, here: a process for each question would mostly be starting."""
     async with asyncio.timeout(SECONDS):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+        done = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+    return done.exit_code, done.stdout, done.stderr
 
 
 async def ask_why(scene: Scene, pod: str = WAITING) -> Json:

@@ -1,0 +1,79 @@
+"""Removes from a control plane what a test module left there, so that the next module finds it as it was at first."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from tests.controlplane.apiclient import ApiClient
+from tests.controlplane.objects import Object
+from tests.controlplane.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    ENDPOINT_SLICES,
+    LEASES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    ROLE_BINDINGS,
+    ROLES,
+    WORKLOADS,
+    Resource,
+)
+
+_FIRST: Final = (ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES, PODS)
+"""The policies of the product protect claims, and claims stay until their pods are gone."""
+_NEXT: Final = (
+    *(RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, POD_GROUPS, WORKLOADS, RESOURCE_SLICES, DEVICE_CLASSES),
+    *(DEVICE_TAINT_RULES, NODES, PRIORITY_CLASSES, LEASES, ENDPOINT_SLICES),
+    *(CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES),
+)
+SWEPT: Final = (*_FIRST, *_NEXT)
+"""What is swept."""
+_OF_THE_SYSTEM: Final = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
+_BOOTSTRAPPED: Final = "kubernetes.io/bootstrapping"
+_SECONDS: Final = 15.0
+
+
+async def sweep(api: ApiClient) -> None:
+    """Delete what is not the system's, except for namespaces, their accounts and Events, which would take longer than a start.
+
+    Raises:
+        TimeoutError: something stays.
+    """
+    for resources in (_FIRST, _NEXT):
+        await asyncio.gather(*(_delete_all(api, each) for each in resources))
+
+
+async def _delete_all(api: ApiClient, resource: Resource) -> None:
+    async def gone() -> bool:
+        found = await _own(api, resource)
+        await asyncio.gather(*(_delete(api, resource, each) for each in found))
+        return not found
+
+    await api.wait_for(gone, _SECONDS, f"all {resource.plural} of the module are gone")
+
+
+async def _delete(api: ApiClient, resource: Resource, thing: Object) -> None:
+    metadata = thing["metadata"]
+    grace = 0 if resource is PODS else None
+    if not metadata.get("deletionTimestamp"):
+        await api.delete(resource, metadata["name"], metadata.get("namespace"), grace_seconds=grace)
+
+
+async def _own(api: ApiClient, resource: Resource) -> Sequence[Object]:
+    return [each for each in await api.list(resource) if not _is_of_the_system(resource, each)]
+
+
+def _is_of_the_system(resource: Resource, thing: Object) -> bool:
+    metadata = thing["metadata"]
+    if metadata.get("namespace") in _OF_THE_SYSTEM or _BOOTSTRAPPED in metadata.get("labels", {}):
+        return True
+    return resource is PRIORITY_CLASSES and str(metadata["name"]).startswith("system-")
