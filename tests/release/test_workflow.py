@@ -50,10 +50,12 @@ def test_workflows_agree_on_the_commit_of_an_action() -> None:
     assert len({use.partition("@")[0] for use in found}) == len(found)
 
 
-def test_image_is_published_where_the_chart_looks_for_it(release: dict[str, Any]) -> None:
+def test_image_is_published_where_chart_and_manifests_look_for_it(release: dict[str, Any]) -> None:
     """In a repository of another name the workflow stops before anything is published."""
     chart = ROOT / "helm" / "dra-extender"
     assert yaml.safe_load((chart / "values.yaml").read_text())["image"]["repository"] == release["env"]["IMAGE"]
+    manifests = yaml.safe_load((ROOT / "deploy" / "base" / "kustomization.yaml").read_text())
+    assert [each["name"] for each in manifests["images"]] == [release["env"]["IMAGE"]]
     assert 'printf "v%s" $.Chart.AppVersion' in (chart / "templates" / "_extender-container.tpl").read_text()
     (built,) = those_of(release, "docker/build-push-action")
     assert built["tags"] == "${{ env.IMAGE }}:${{ github.ref_name }}"
