@@ -62,7 +62,8 @@ def invalid(answers: list[Answer]) -> list[Answer]:
 
 def rendered(helm: Helm, folder: Path, release: str) -> str:
     home = {f"HELM_{kind}_HOME": str(helm.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
-    command = ("template", "all", folder, "--namespace", "dra-extender", "--kube-version", release, *KINDS)
+    # A release and a namespace that YAML takes for numbers where a template forgets to quote them.
+    command = ("template", "1", folder, "--namespace", "456", "--kube-version", release, *KINDS)
     done = run(helm.program, *command, environment={**home, "KUBECONFIG": os.devnull})
     assert done.code == 0, done.words
     return done.output

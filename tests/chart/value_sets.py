@@ -51,6 +51,37 @@ VALUE_SETS: Final[dict[str, Object]] = {
             },
         }
     },
+    "outside-own-certificates": OUTSIDE
+    | {
+        "certificates": {
+            "source": "secret",
+            "secretName": "extender-tls",
+            "allowedNames": ["kube-scheduler.example.com"],
+        }
+    },
+    "outside-cert-manager": OUTSIDE
+    | {
+        "certificates": {
+            "source": "certManager",
+            "certManager": {"issuerRef": {"name": "ca", "kind": "ClusterIssuer", "group": "cert-manager.io"}},
+        }
+    },
+    "outside-plain": OUTSIDE | {"certificates": {"source": "none"}},
+    "outside-never-renewed": OUTSIDE | {"certificates": {"job": {"schedule": ""}, "allowedNames": []}},
+    "outside-authorized-metrics": OUTSIDE
+    | {
+        "scraping": {"access": "authorized", "tokenSecret": {"name": "scraper", "key": "jwt"}},
+        "serviceMonitor": {"enabled": True},
+    },
+    "authorized-metrics": {
+        "scraping": {"access": "authorized", "tokenSecret": {"name": "scraper", "key": "jwt"}},
+        "certificates": {"job": {"schedule": "0 0 1 * *"}},
+        "podMonitor": {"enabled": True},
+    },
+    "dashboard": {
+        "grafanaDashboard": {"enabled": True, "labels": {"a": "b"}, "annotations": {"grafana_folder": "GPU"}}
+    },
+    "no-metrics": {"scraping": {"access": "off"}},
     "one-replica": {"replicas": 1},
     "many-replicas": {"replicas": 5, "podLabels": {"team": "gpu"}, "podAnnotations": {"note": "true"}},
     "short-binding": {"bindingTimeoutSeconds": 1},

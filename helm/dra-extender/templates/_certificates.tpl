@@ -32,12 +32,12 @@ template:
         imagePullPolicy: {{ $.Values.image.pullPolicy }}
         args:
           - certificates
-          - --namespace={{ $.Release.Namespace }}
+          - {{ printf "--namespace=%s" $.Release.Namespace | quote }}
           - --prefix={{ include "dra-extender.fullname" $ }}
           {{- range include "dra-extender.tlsNames" $ | fromJsonArray }}
-          - --name={{ . }}
+          - {{ printf "--name=%s" . | quote }}
           {{- end }}
-          - --client-name={{ first $.Values.certificates.allowedNames | default "system:kube-scheduler" }}
+          - {{ printf "--client-name=%s" (first $.Values.certificates.allowedNames | default "system:kube-scheduler") | quote }}
         securityContext:
           {{- toYaml $.Values.extender.securityContext | nindent 10 }}
         resources:

@@ -27,6 +27,7 @@ KINDS: Final = frozenset(
         "ClusterRole",
         "ClusterRoleBinding",
         "ConfigMap",
+        "CronJob",
         "Deployment",
         "DeviceClass",
         "Job",
@@ -60,6 +61,18 @@ _CUSTOM_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
         "deploy/crds/cert-manager.io_issuers.yaml",
     ),
 }
+_TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
+_METADATA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string"},
+        "namespace": {"type": "string"},
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
+    },
+}
+"""What definitions of custom resources leave to the API server."""
 _PREFERRED: Final = ("io.k8s.api.core.v1", "io.k8s.api.apps.v1", "io.k8s.api.networking.v1")
 _DROPPED: Final = ("description", "format", "default")
 _PARTS: Final = ("anyOf", "oneOf", "allOf", "not")
@@ -155,6 +168,7 @@ def collect_custom(documents: Iterable[Mapping[str, Any]]) -> KubernetesTypes:
             name = f"{spec['group']}.{version['name']}.{spec['names']['kind']}"
             kinds[f"{spec['group']}/{version['name']} {spec['names']['kind']}"] = name
             definitions[name] = closed(version["schema"]["openAPIV3Schema"])
+            definitions[name]["properties"]["metadata"] = _METADATA
     return KubernetesTypes(CUSTOM, kinds, definitions)
 
 
