@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from dra_extender.config.listener_settings import TlsSettings
 from dra_extender.service.http_connections import PROBES
-from dra_extender.service.tls_listener import FAILURES_BURST
+from dra_extender.service.tls_listener import FAILURES_BURST, HANDSHAKE_BYTES
 
 from tests.support.api.serving import HEAD, PROBE
 from tests.support.api.tls import SCHEDULER, Issuer, TlsServer, caller, issuer, serve_tls
@@ -178,6 +178,22 @@ async def test_a_caller_whose_handshakes_fail_again_and_again_waits_and_others_d
         assert (await called(server, caller(ours.bundle(), ours.client())))[0] == 200
         await asyncio.gather(*tasks)
         assert await server.metric("closed_connections_total", reason="handshake") == len(tasks)
+
+
+@on_both_loops
+async def test_handshakes_take_no_more_memory_than_there_is_for_requests(ours: Issuer) -> None:
+    """The address with most of them loses some; a caller from another address is answered."""
+    room = 20 * HANDSHAKE_BYTES
+    async with serve_tls(settings(ours), in_flight_bytes=room, body_limit_bytes=room // 2) as server:
+        for _ in range(60):
+            await server.raw("127.0.0.2")
+
+        async def bounded() -> bool:
+            assert await server.metric("in_flight_bytes") <= room
+            return len(server.connections) <= 20
+
+        await until_async(bounded)
+        assert (await called(server, caller(ours.bundle(), ours.client())))[0] == 200
 
 
 @on_both_loops

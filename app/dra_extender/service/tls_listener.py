@@ -20,6 +20,8 @@ FAILURES_RATE: Final = 20.0
 """Handshakes that fail, per second and address; after more of them, a handshake of that address waits for its turn."""
 FAILURES_BURST: Final = 500.0
 """As many may fail, or be under way, before that."""
+HANDSHAKE_BYTES: Final = 64 * 1024
+"""What a handshake counts among the bytes of unanswered requests; by measurement it takes 70 KB."""
 _ADDRESSES: Final = 1024
 _SHUTDOWN_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.1
@@ -30,7 +32,7 @@ _LOG = structlog.get_logger(__name__)
 class Handshake:
     """A connection before its first request; see `Connection`."""
 
-    def __init__(self, connection: socket.socket, host: str, now: float) -> None:
+    def __init__(self, connection: socket.socket, host: str, now: float, connections: Connections) -> None:
         self.host = host
         self.held = 0
         self.served = self.busy = self.probes_only = False
@@ -39,6 +41,7 @@ class Handshake:
         self.suspect: float | None = None
         self.task: asyncio.Task[None] | None = None
         self._connection = connection
+        self._connections = connections
 
     def refuse(self, status: int, reason: str, sentence: str) -> None:  # noqa: ARG002 - nobody could read them yet
         """See Connection."""
@@ -50,6 +53,7 @@ class Handshake:
 
     def abort(self) -> None:
         """See Connection."""
+        self._connections.closed(self)
         if self.task is None:
             self._connection.close()
         else:
@@ -90,8 +94,10 @@ class TlsListener:
                 each.cancel()
 
     def _begin(self, accepted: socket.socket, host: str) -> None:
-        handshake = Handshake(accepted, host, self._loop.time())
+        handshake = Handshake(accepted, host, self._loop.time(), self._connections)
         self._connections.opened(handshake)
+        if accepted.fileno() >= 0:
+            self._connections.record_held(handshake, HANDSHAKE_BYTES)
         if accepted.fileno() < 0:
             return
         task = handshake.task = asyncio.create_task(self._shake(accepted, handshake))
