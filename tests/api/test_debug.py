@@ -11,25 +11,19 @@ from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
 from fastapi import FastAPI
 
+from tests.support.settable_time import SettableTime
+
 REPORT = HoldReport(format=FORMAT, taken_at=5.0)
 DECIDED = DecisionReport(format=DECISIONS_FORMAT, taken_at=6.0)
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def time() -> SettableTime:
+    return SettableTime()
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def app(time: Time) -> FastAPI:
+def app(time: SettableTime) -> FastAPI:
     made = FastAPI()
     add_debug(made, lambda: REPORT, lambda: DECIDED, time)
     return made
@@ -77,7 +71,7 @@ async def test_refusals_take_nothing_from_the_rate(app: FastAPI) -> None:
     assert (await get(app)).status_code == 200
 
 
-async def test_more_than_one_answer_a_second_is_refused_after_a_burst(app: FastAPI, time: Time) -> None:
+async def test_more_than_one_answer_a_second_is_refused_after_a_burst(app: FastAPI, time: SettableTime) -> None:
     answers = [(await get(app)).status_code for _ in range(int(BURST) + 1)]
     assert answers == [200] * int(BURST) + [429]
     assert (await get(app)).headers["retry-after"] == "1"

@@ -11,17 +11,12 @@ from dra_extender.inspection.snapshot_file import write_snapshot
 from typer.testing import CliRunner
 
 from tests.controlplane.objects import device, device_class, request
-from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
 
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> str:
-    made = MadeCluster()
-    made.nodes("n1")
-    made.add(device_class("gpu"))
-    made.gpus("n1", device("gpu-0"))
-    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
-    made.pod("train", request("gpu", "gpu"))
+    made = one_gpu_held()
     file = tmp_path / "cluster.tar.gz"
     write_snapshot(made.cluster(), file)
     return str(file)

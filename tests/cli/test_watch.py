@@ -16,8 +16,7 @@ from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.why.report import Cause, WhyReport
 from typer.testing import CliRunner
 
-from tests.controlplane.objects import device, device_class, request
-from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
 from tests.support.inspection.served_cluster import PATHS, put, serve
 from tests.support.kube.fake_api_server import FakeApiServer
 
@@ -26,13 +25,7 @@ SECONDS: Final = 60.0
 
 @pytest.fixture
 def made() -> MadeCluster:
-    made = MadeCluster()
-    made.nodes("n1")
-    made.add(device_class("gpu"))
-    made.gpus("n1", device("gpu-0"))
-    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
-    made.pod("train", request("gpu", "gpu"))
-    return made
+    return one_gpu_held()
 
 
 @asynccontextmanager

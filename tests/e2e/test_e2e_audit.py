@@ -3,7 +3,6 @@
 import asyncio
 import csv
 import io
-import sys
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from tests.controlplane import objects
 from tests.controlplane.objects import SCHEDULER_NAME, device
 from tests.controlplane.resources import RESOURCE_CLAIMS
 from tests.controlplane.schedulers import in_tree_config
+from tests.support.e2e import command
 from tests.support.e2e.scene import SECONDS, Scene
 from tests.support.e2e.world import Setup, World
 
@@ -35,17 +35,11 @@ async def audit(world: World) -> tuple[int, dict[str, Any]]:
     return status, msgspec.json.decode(out)
 
 
-async def run(world: World, *command: str) -> tuple[int, bytes]:
-    """Status and output of a command in a process of its own."""
-    arguments = (*command, "--kubeconfig", str(world.cluster.admin_kubeconfig))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "dra_extender", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(SECONDS):
-        out, err = await process.communicate()
-    assert err == b""
-    assert process.returncode is not None
-    return process.returncode, out
+async def run(world: World, *arguments: str) -> tuple[int, str]:
+    """Status and output of a command that has nothing to complain of."""
+    status, out, err = await command.run(*arguments, "--kubeconfig", str(world.cluster.admin_kubeconfig))
+    assert err == ""
+    return status, out
 
 
 async def wait_for_findings(world: World, check: str, number: int) -> None:
@@ -138,11 +132,11 @@ async def test_devices_and_usage_have_what_kubernetes_has_stored(scene: Scene, w
 
     status, out = await run(world, "devices", node)
     assert status == 0
-    assert "    card  sm [####      ] 42/98" in out.decode()
-    assert f"      mig-0  {scene.name}/worker (claim part) " in out.decode()
+    assert "    card  sm [####      ] 42/98" in out
+    assert f"      mig-0  {scene.name}/worker (claim part) " in out
 
     status, out = await run(world, "devices", node, "-o", "csv")
-    rows = list(csv.DictReader(io.StringIO(out.decode())))
+    rows = list(csv.DictReader(io.StringIO(out)))
     assert [(row["device"], row["state"], row["claim"]) for row in rows] == [
         ("mig-0", "allocated", f"{scene.name}/part"),
         ("mig-1", "free", ""),

@@ -1,8 +1,6 @@
 """What the running extender holds, read through the API server and a kubelet's port-forward, and where that is not allowed."""
 
-import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +15,7 @@ from tests.controlplane import objects
 from tests.controlplane.kubeconfig import Access, read_kubeconfig, write_kubeconfig
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, NODES, PODS
+from tests.support.e2e.command import kubectl_dra
 from tests.support.e2e.forwarding_kubelet import ForwardingKubelet, node_status
 from tests.support.e2e.scene import PROMPT_SECONDS, Scene
 from tests.support.e2e.world import Setup, World
@@ -77,17 +76,9 @@ async def asked(*arguments: str) -> tuple[str, dict[str, Any]]:
     """The answer as a tree and as JSON."""
     answers = []
     for form in ("tree", "json"):
-        process = await asyncio.create_subprocess_exec(
-            Path(sys.executable).parent / "kubectl-dra",
-            *arguments,
-            "-o",
-            form,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(process.communicate(), SECONDS)
-        assert (process.returncode, err) == (0, b"")
-        answers.append(out.decode())
+        status, out, err = await kubectl_dra(*arguments, "-o", form)
+        assert (status, err) == (0, "")
+        answers.append(out)
     return answers[0], json.loads(answers[1])
 
 
@@ -152,13 +143,7 @@ async def test_server_that_is_no_api_server_is_said_in_a_sentence(scene: Scene, 
     access = read_kubeconfig(scene.world.cluster.admin_kubeconfig)
     wrong = Access(server=scene.world.extender.url, authority=access.authority, token=access.token)
     file = write_kubeconfig(tmp_path / "wrong", wrong)
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).parent / "kubectl-dra",
-        *("devices", "--kubeconfig", str(file)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), SECONDS)
-    assert (process.returncode, out) == (2, b"")
-    assert b"is this an API server?" in err or b"serves" in err
-    assert b"Traceback" not in err
+    status, out, err = await kubectl_dra("devices", "--kubeconfig", str(file))
+    assert (status, out) == (2, "")
+    assert "is this an API server?" in err or "serves" in err
+    assert "Traceback" not in err

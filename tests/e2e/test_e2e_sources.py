@@ -35,6 +35,7 @@ from tests.controlplane.resources import (
     RESOURCE_SLICES,
     ROLE_BINDINGS,
 )
+from tests.support.e2e.command import kubectl_dra
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -114,21 +115,7 @@ async def asked(*options: str, environment: dict[str, str] | None = None) -> tup
     inherited = {
         key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
     }
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).parent / "kubectl-dra",
-        "why",
-        "train",
-        "-o",
-        "json",
-        *options,
-        env={**inherited, **(environment or {})},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(SECONDS):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    return await kubectl_dra("why", "train", "-o", "json", *options, environment={**inherited, **(environment or {})})
 
 
 async def answered(*options: str, environment: dict[str, str] | None = None) -> Json:

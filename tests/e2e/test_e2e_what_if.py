@@ -3,8 +3,6 @@
 Compared are verdicts (bound or waiting, and why), and nodes where one node alone is possible or preferred.
 """
 
-import asyncio
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ import yaml
 from tests.controlplane import objects
 from tests.controlplane.objects import device
 from tests.controlplane.resources import NODES, PODS
+from tests.support.e2e import command
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
 from tests.support.e2e.scene import PROMPT_SECONDS, Scene
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
@@ -29,15 +28,9 @@ SECONDS = 60.0
 
 async def what_if(scene: Scene, *arguments: str) -> dict[str, Any]:
     """The answer of the command line, in a process of its own, as JSON."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "dra_extender", "what-if", "-n", scene.name, "-o", "json"),
-        *("--kubeconfig", str(scene.world.cluster.admin_kubeconfig), *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(SECONDS):
-        out, err = await process.communicate()
-    assert (process.returncode, err.decode()) == (0, "")
+    source = ("--kubeconfig", str(scene.world.cluster.admin_kubeconfig))
+    status, out, err = await command.run("what-if", "-n", scene.name, "-o", "json", *source, *arguments)
+    assert (status, err) == (0, "")
     found: dict[str, Any] = msgspec.json.decode(out)
     return found
 

@@ -1,35 +1,18 @@
 """`why` on a real cluster: what it says of waiting pods is so, and its next step works."""
 
-import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.support.e2e.command import run
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
 from tests.support.e2e.scene import PROMPT_SECONDS, Scene
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 SECONDS = 60.0
-
-
-async def run(*arguments: str) -> tuple[int, str, str]:
-    """The command line in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "dra_extender",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(SECONDS):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
 
 
 def kubeconfig(scene: Scene) -> str:

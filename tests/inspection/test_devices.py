@@ -12,8 +12,8 @@ from dra_extender.inspection.devices_table import device_rows, devices_csv, devi
 from dra_extender.inspection.devices_tree import devices_tree
 from dra_extender.model.quantity import NANO
 
-from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_slice
-from tests.support.inspection.made_cluster import NOW, MadeCluster
+from tests.controlplane.objects import consumption, device, request, resource_slice
+from tests.support.inspection.made_cluster import NOW, MadeCluster, partitions_and_a_taint
 
 CSV_HEADER = (
     *("node", "driver", "pool", "device", "state", "claim", "pods", "since"),
@@ -23,17 +23,7 @@ CSV_HEADER = (
 
 @pytest.fixture
 def made() -> MadeCluster:
-    made = MadeCluster()
-    made.nodes("n1", "n2")
-    made.add(device_class("gpu"))
-    made.partitions(
-        "n1",
-        [counter_set("gpu-0", sm="98")],
-        [device(f"mig-{index}", consumes=[consumption("gpu-0", groups=["mig"], sm="42")]) for index in range(2)],
-    )
-    made.gpus("n2", device("gpu-0", taints=[{"key": "example.com/broken", "effect": "NoSchedule"}]))
-    made.running("train", "n1", "mig-0", request("gpu", "gpu"))
-    return made
+    return partitions_and_a_taint()
 
 
 def by_name(report: DevicesReport) -> dict[str, DeviceUse]:

@@ -14,21 +14,14 @@ from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.model.api_json import ModelError
 
-from tests.controlplane.objects import device, device_class, request
-from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
 from tests.support.inspection.served_cluster import PATHS, put, serve
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
 
 
 @pytest.fixture
 def made() -> MadeCluster:
-    made = MadeCluster()
-    made.nodes("n1")
-    made.add(device_class("gpu"))
-    made.gpus("n1", device("gpu-0"))
-    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
-    made.pod("train", request("gpu", "gpu"))
-    return made
+    return one_gpu_held()
 
 
 @pytest.fixture

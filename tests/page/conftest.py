@@ -8,8 +8,8 @@ from dra_extender.page.application import PageApplication
 from dra_extender.page.sources import FixedState
 from dra_extender.page.views import CommandLines
 
-from tests.controlplane.objects import consumption, counter_set, device, device_class, request
-from tests.support.inspection.made_cluster import MadeCluster
+from tests.controlplane.objects import request
+from tests.support.inspection.made_cluster import MadeCluster, partitions_and_a_taint
 
 TOKEN = "token-of-a-test"  # noqa: S105 - opens nothing but this page
 
@@ -19,16 +19,7 @@ Open = Callable[[MadeCluster], httpx.AsyncClient]
 @pytest.fixture
 def made() -> MadeCluster:
     """Two nodes: partitions of one GPU, one of them allocated, and a tainted GPU; a pod that waits."""
-    made = MadeCluster()
-    made.nodes("n1", "n2")
-    made.add(device_class("gpu"))
-    made.partitions(
-        "n1",
-        [counter_set("gpu-0", sm="98")],
-        [device(f"mig-{index}", consumes=[consumption("gpu-0", groups=["mig"], sm="42")]) for index in range(2)],
-    )
-    made.gpus("n2", device("gpu-0", taints=[{"key": "example.com/broken", "effect": "NoSchedule"}]))
-    made.running("train", "n1", "mig-0", request("gpu", "gpu"))
+    made = partitions_and_a_taint()
     made.pod("late", request("gpu", "gpu", 'device.attributes["gpu.example.com"].model == "b"'))
     return made
 

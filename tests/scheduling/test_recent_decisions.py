@@ -13,22 +13,16 @@ from dra_extender.scheduling.recent_decisions import (
     RecentDecisions,
 )
 
-
-class Time:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.settable_time import SettableTime
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> SettableTime:
+    return SettableTime()
 
 
 @pytest.fixture
-def recent(time: Time) -> RecentDecisions:
+def recent(time: SettableTime) -> RecentDecisions:
     return RecentDecisions(time)
 
 
@@ -36,7 +30,7 @@ def report(recent: RecentDecisions, **notes: str) -> DecisionReport:
     return recent.report(leads=True, replica="r-0", watches={"pods": 1.5, "nodes": float("inf")}, notes=notes)
 
 
-def test_equal_decisions_are_one_with_the_first_and_the_last_time(recent: RecentDecisions, time: Time) -> None:
+def test_equal_decisions_are_one_with_the_first_and_the_last_time(recent: RecentDecisions, time: SettableTime) -> None:
     recent.note("filter", "ml", "a", Outcome.REJECTED, nodes=3, reason="no devices")
     recent.note("filter", "ml", "b", Outcome.FITS, node="n1", nodes=2)
     time.now = 130.0

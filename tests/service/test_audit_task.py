@@ -1,6 +1,5 @@
 """The audit of the running service: when it pauses, what it counts, and what it says."""
 
-from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -15,31 +14,13 @@ from structlog.testing import capture_logs
 from tests.support.audit.mutations import class_of_nothing, whole_device_twice
 from tests.support.audit.sound_cluster import SoundCluster
 from tests.support.inspection.made_cluster import NOW
+from tests.support.service.stepped_clock import SteppedClock
 
 TIMEOUT: Final = 600.0
 FOUND: Final = 'dra_extender_audit_findings{check="double_allocation",severity="error"} '
 
 
-class Clock:
-    """Time passes by a step at each look at it, and by as much as is slept."""
-
-    def __init__(self, step: float = 0.0) -> None:
-        self.time = 0.0
-        self.step = step
-        self.slept: list[float] = []
-        self.on_sleep: Callable[[], None] = lambda: None
-
-    def monotonic(self) -> float:
-        self.time += self.step
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.time += seconds
-        self.on_sleep()
-
-
-def task(cluster: SoundCluster, clock: Clock, *, enabled: bool = True) -> tuple[AuditTask, Metrics]:
+def task(cluster: SoundCluster, clock: SteppedClock, *, enabled: bool = True) -> tuple[AuditTask, Metrics]:
     metrics = Metrics()
     audited = AuditedCluster(cluster.made.view().ledger, lambda: NOW, TIMEOUT)
     settings = AuditSettings(enabled=enabled, interval_seconds=7)
@@ -49,7 +30,7 @@ def task(cluster: SoundCluster, clock: Clock, *, enabled: bool = True) -> tuple[
 async def test_finding_counts_once_two_audits_in_a_row_have_it_and_is_logged_once() -> None:
     cluster = SoundCluster(3)
     _, device = whole_device_twice(cluster)
-    audit, metrics = task(cluster, Clock())
+    audit, metrics = task(cluster, SteppedClock())
 
     with capture_logs() as logs:
         assert await audit.look() == ()
@@ -77,7 +58,7 @@ async def test_finding_that_is_over_counts_no_more() -> None:
 
 
 async def test_it_pauses_before_it_has_worked_for_long() -> None:
-    clock = Clock(step=TURN_SECONDS / 4)
+    clock = SteppedClock(step=TURN_SECONDS / 4)
     audit, metrics = task(SoundCluster(3), clock)
     await audit.look()
     assert len(clock.slept) > 5
@@ -92,7 +73,7 @@ async def test_what_changes_during_a_pause_is_looked_at_as_it_is_then() -> None:
     """Claims, pods and slices that are gone by the time their turn comes are no finding and no failure."""
     cluster = SoundCluster(3)
     view = cluster.made.view()
-    clock = Clock(step=TURN_SECONDS)
+    clock = SteppedClock(step=TURN_SECONDS)
     audit = AuditTask(
         AuditedCluster(view.ledger, lambda: NOW, TIMEOUT),
         Metrics(),
@@ -118,10 +99,10 @@ async def test_what_changes_during_a_pause_is_looked_at_as_it_is_then() -> None:
 
 
 async def test_it_audits_at_its_interval_and_not_at_all_if_it_is_switched_off() -> None:
-    off, _ = task(SoundCluster(3), Clock(), enabled=False)
+    off, _ = task(SoundCluster(3), SteppedClock(), enabled=False)
     await off.run()
 
-    clock = Clock()
+    clock = SteppedClock()
     audit, metrics = task(SoundCluster(3), clock)
 
     def stop() -> None:
@@ -140,7 +121,7 @@ async def test_log_of_one_audit_is_bounded() -> None:
     for index in range(30):
         class_of_nothing(cluster)
         cluster.made.objects["deviceclasses"][-1]["metadata"]["name"] = f"misspelt-{index}"
-    audit, _ = task(cluster, Clock())
+    audit, _ = task(cluster, SteppedClock())
     await audit.look()
     with capture_logs() as logs:
         assert len(await audit.look()) == 30

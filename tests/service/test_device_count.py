@@ -1,6 +1,7 @@
 """The gauges of devices: what is counted, how often, and that other work runs meanwhile."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from dra_extender.allocator.state.features import Features
@@ -11,26 +12,7 @@ from dra_extender.telemetry.metrics import Metrics
 
 from tests.controlplane.objects import device, request
 from tests.support.inspection.made_cluster import MadeCluster
-
-
-class Clock:
-    """Time passes by a step at each look at it, and by as much as is slept."""
-
-    def __init__(self, step: float = 0.0, sleeps: int = 1000) -> None:
-        self.time = 0.0
-        self.step = step
-        self.slept: list[float] = []
-        self._sleeps = sleeps
-
-    def monotonic(self) -> float:
-        self.time += self.step
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.time += seconds
-        if len(self.slept) >= self._sleeps:
-            raise asyncio.CancelledError
+from tests.support.service.stepped_clock import SteppedClock
 
 
 def made() -> MadeCluster:
@@ -43,7 +25,7 @@ def made() -> MadeCluster:
     return cluster
 
 
-def counting(clock: Clock, **settings: float) -> tuple[DeviceCountTask, Metrics]:
+def counting(clock: SteppedClock, **settings: float) -> tuple[DeviceCountTask, Metrics]:
     metrics = Metrics()
     count = DeviceCountTask(
         made().view().ledger,
@@ -62,7 +44,7 @@ def gauge(metrics: Metrics, driver: str, state: str) -> float | None:
 
 
 async def test_each_device_counts_in_one_state_and_a_state_without_devices_is_shown() -> None:
-    count, metrics = counting(Clock())
+    count, metrics = counting(SteppedClock())
     await count.count()
     found = {state: gauge(metrics, "gpu.example.com", state) for state in ("allocated", "held", "stranded", "free")}
     assert found == {"allocated": 1, "held": 0, "stranded": 0, "free": 3}
@@ -71,7 +53,7 @@ async def test_each_device_counts_in_one_state_and_a_state_without_devices_is_sh
 
 
 async def test_count_pauses_after_each_turn_and_pauses_are_no_work() -> None:
-    clock = Clock(step=TURN_SECONDS)
+    clock = SteppedClock(step=TURN_SECONDS)
     count, metrics = counting(clock)
     await count.count()
     assert len(clock.slept) >= 5
@@ -81,8 +63,19 @@ async def test_count_pauses_after_each_turn_and_pauses_are_no_work() -> None:
     assert work <= clock.time - sum(clock.slept)
 
 
+def ended_after(clock: SteppedClock, sleeps: int) -> Callable[[], None]:
+    """Cancels the task at its so many-th sleep."""
+
+    def ended() -> None:
+        if len(clock.slept) >= sleeps:
+            raise asyncio.CancelledError
+
+    return ended
+
+
 async def test_devices_are_counted_at_the_start_and_after_each_interval() -> None:
-    clock = Clock(sleeps=3)
+    clock = SteppedClock()
+    clock.on_sleep = ended_after(clock, 3)
     count, metrics = counting(clock, devices_interval_seconds=7)
     with suppress(asyncio.CancelledError):
         await count.run()
@@ -91,6 +84,6 @@ async def test_devices_are_counted_at_the_start_and_after_each_interval() -> Non
 
 
 async def test_nothing_is_counted_where_the_setting_is_off() -> None:
-    count, metrics = counting(Clock(), devices_enabled=False)
+    count, metrics = counting(SteppedClock(), devices_enabled=False)
     await count.run()
     assert metrics.registry.get_sample_value("dra_extender_device_counts_total") == 0

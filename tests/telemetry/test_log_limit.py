@@ -11,22 +11,16 @@ import structlog
 from dra_extender.telemetry.log_limit import BURST, MOST_KINDS, PER_SECOND, REPORT_SECONDS, LogLimit
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
-
-class Time:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from tests.support.settable_time import SettableTime
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> SettableTime:
+    return SettableTime(0.0)
 
 
 @pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch, time: Time) -> Iterator[io.StringIO]:
+def stream(monkeypatch: pytest.MonkeyPatch, time: SettableTime) -> Iterator[io.StringIO]:
     """What is written, by a limit with a clock of its own."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
@@ -44,10 +38,12 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_lines_of_one_kind_are_bounded_whatever_they_are_about(stream: io.StringIO, time: Time, ours: bool) -> None:
+def test_lines_of_one_kind_are_bounded_whatever_they_are_about(
+    stream: io.StringIO, time: SettableTime, ours: bool
+) -> None:
     seconds, per_second = 60, 1000
     for number in range(seconds * per_second):
-        time.seconds = number / per_second
+        time.now = number / per_second
         if ours:
             structlog.get_logger("dra_extender.x").warning("malformed request", problem=f"{number}")
         else:
@@ -55,23 +51,23 @@ def test_lines_of_one_kind_are_bounded_whatever_they_are_about(stream: io.String
     assert len(lines(stream)) <= BURST + PER_SECOND * seconds + 1
 
 
-def test_what_was_left_out_is_counted_in_a_later_line(stream: io.StringIO, time: Time) -> None:
+def test_what_was_left_out_is_counted_in_a_later_line(stream: io.StringIO, time: SettableTime) -> None:
     log = structlog.get_logger("dra_extender.x")
     for number in range(BURST + 50):
         log.warning("malformed request", problem=str(number))
     assert len(lines(stream)) == BURST
-    time.seconds += REPORT_SECONDS
+    time.now += REPORT_SECONDS
     log.warning("malformed request", problem="last")
     assert (lines(stream)[-1]["problem"], lines(stream)[-1]["left_out"]) == ("last", 50)
     log.warning("malformed request", problem="after")
     assert "left_out" not in lines(stream)[-1]
 
 
-def test_lines_of_libraries_tell_what_was_left_out_too(stream: io.StringIO, time: Time) -> None:
+def test_lines_of_libraries_tell_what_was_left_out_too(stream: io.StringIO, time: SettableTime) -> None:
     log = logging.getLogger("uvicorn.error")
     for _ in range(BURST + 7):
         log.warning("Invalid HTTP request received.")
-    time.seconds += REPORT_SECONDS
+    time.now += REPORT_SECONDS
     log.warning("Invalid HTTP request received.")
     assert lines(stream)[-1]["msg"] == "Invalid HTTP request received. (left_out=7)"
 

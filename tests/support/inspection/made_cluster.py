@@ -95,6 +95,31 @@ class MadeCluster:
         return ClusterView(self.cluster(), cluster=cluster)
 
 
+def one_gpu_held() -> MadeCluster:
+    """A GPU on a node, which pod `old` has and pod `train` waits for."""
+    made = MadeCluster()
+    made.nodes("n1")
+    made.add(objects.device_class("gpu"))
+    made.gpus("n1", objects.device("gpu-0"))
+    made.running("old", "n1", "gpu-0", objects.request("gpu", "gpu"))
+    made.pod("train", objects.request("gpu", "gpu"))
+    return made
+
+
+def partitions_and_a_taint() -> MadeCluster:
+    """Two nodes: two partitions of one GPU, of which pod `train` has one, and a tainted GPU."""
+    made = MadeCluster()
+    made.nodes("n1", "n2")
+    made.add(objects.device_class("gpu"))
+    draws = [objects.consumption("gpu-0", groups=["mig"], sm="42")]
+    partitions = [objects.device(f"mig-{index}", consumes=draws) for index in range(2)]
+    made.partitions("n1", [objects.counter_set("gpu-0", sm="98")], partitions)
+    broken = {"key": "example.com/broken", "effect": "NoSchedule"}
+    made.gpus("n2", objects.device("gpu-0", taints=[broken]))
+    made.running("train", "n1", "mig-0", objects.request("gpu", "gpu"))
+    return made
+
+
 def objects_on(node: str) -> Json:
     """A node selector that means one node."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
