@@ -5,6 +5,7 @@ the pod is bound.
 """
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -13,10 +14,31 @@ from tests.support.e2e.reasons.asking import ask_why, check_report, expected_tex
 from tests.support.e2e.reasons.case import WAITING, Reason
 from tests.support.e2e.reasons.claims import release_kept_claims
 from tests.support.e2e.reasons.every import REASONS
+from tests.support.e2e.reasons.shares import POLICY
 from tests.support.e2e.scene import SECONDS, Scene
 from tests.support.e2e.workloads import clear_groups
+from tests.support.e2e.world import Setup
 
 pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The policy file of the service, which `why` reads as well."""
+    file = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    file.write_text(POLICY)
+    return file
+
+
+@pytest.fixture(scope="module")
+def setup(policy: Path) -> Setup:
+    """A device that has failed is left alone for as long as it takes to ask about it."""
+    return Setup(
+        environment={
+            "DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "15",
+            "DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy),
+        }
+    )
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -29,7 +51,9 @@ async def place(scene: Scene) -> AsyncIterator[Scene]:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.name.replace(" ", "-"))
-async def test_why_says_what_the_service_says_and_what_ends_the_wait(place: Scene, reason: Reason) -> None:
+async def test_why_says_what_the_service_says_and_what_ends_the_wait(
+    place: Scene, reason: Reason, policy: Path
+) -> None:
     await reason.build(place)
     if reason.said != "":
         await place.wait_until_unschedulable(WAITING, expected_text(place, reason.said or "nodes are available"))
@@ -37,7 +61,7 @@ async def test_why_says_what_the_service_says_and_what_ends_the_wait(place: Scen
         note = await place.wait_for_event(WAITING, *(expected_text(place, each) for each in reason.event))
         assert reason.said == "" or note.endswith(f". More: kubectl dra why {WAITING} -n {place.name}")
 
-    report = await ask_why(place)
+    report = await ask_why(place, "--policy", str(policy))
 
     check_report(place, reason, report)
     if reason.said is None:

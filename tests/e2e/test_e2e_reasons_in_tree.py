@@ -74,6 +74,10 @@ async def test_why_says_the_same_where_the_in_tree_scheduler_decides(place: Scen
 
 def test_what_the_in_tree_scheduler_cannot_have_is_named_with_the_reason() -> None:
     assert {each.name for each in REASONS if each.only_here} == {
+        "device that has failed",
+        "gang with devices held on two nodes",
         "gang with too few devices",
         "gang with too few members",
+        "neighbour of another mode",
+        "no PodGroup",
     }

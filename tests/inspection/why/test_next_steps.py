@@ -6,11 +6,21 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.why import compound_steps, trials
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, NextStep
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
 from dra_extender.inspection.why.why import why
 
-from tests.controlplane.objects import consumption, counter_set, device, device_class, pod, pod_group, request
+from tests.controlplane.objects import (
+    consumption,
+    counter_set,
+    device,
+    device_class,
+    pod,
+    pod_group,
+    request,
+    resource_claim,
+)
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
 NIC = "nic.example.com"
@@ -236,3 +246,34 @@ def fits_without(made: MadeCluster, ended: Sequence[str]) -> bool:
         each for each in made.objects["resourceclaims"] if each["metadata"]["name"].removeprefix("claim-") not in ended
     ]
     return why(left.view(), NAMESPACE, "train").fitting > 0
+
+
+# What no trial can tell.
+
+
+def test_missing_pod_group_is_the_cause_and_is_to_be_created(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.pod("train", request("gpu", "gpu"), schedulingGroup={"podGroupName": "absent"})
+    report = why(made.view(), NAMESPACE, "train")
+    assert (report.cause, [each.text for each in report.next]) == (Cause.POD_GROUP, ["create PodGroup ml/absent"])
+
+
+def test_claim_of_another_object_is_said_and_the_pod_is_to_be_created_again(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"))
+    made.add(
+        resource_claim("theirs", NAMESPACE, request("gpu", "gpu")), pod("train", NAMESPACE, templates={"gpu": "one"})
+    )
+    made.objects["pods"][-1]["status"] = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "theirs"}]}
+    (step,) = found(made)
+    assert step.text.startswith("create the pod again")
+
+
+def test_devices_that_the_extender_leaves_alone_for_a_while_are_waited_for(made: MadeCluster) -> None:
+    """The extender alone knows that; kube-scheduler reports it."""
+    made.gpus("n1", device("gpu-0"))
+    made.pod("train", request("gpu", "gpu"))
+    message = f"0/1 nodes are available: 1 node(s): {Code.COOLING_DOWN.value}."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    made.objects["pods"][-1]["status"] = {"phase": "Pending", "conditions": [condition]}
+    (step,) = found(made)
+    assert step.text.startswith("wait until the extender tries again")

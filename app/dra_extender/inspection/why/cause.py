@@ -19,7 +19,7 @@ from dra_extender.scheduling.extended_resources.need import existing_claim, subj
 
 EXAMPLES: Final = 3
 """How many nodes of a reason are named."""
-_OF_GANGS: Final = frozenset({Code.GANG, Code.GANG_INCOMPLETE, Code.GANG_ELSEWHERE})
+_OF_GANGS: Final = frozenset({Code.GANG, Code.GANG_INCOMPLETE, Code.GANG_ELSEWHERE, Code.POD_GROUP_MISSING})
 SELECTED_DEVICES: Final = frozenset(NEAREST_MISS_FIRST) - {Code.SELECTOR_FAILED, Code.SELECTOR_INVALID}
 """Codes about devices that the selectors select."""
 OF_DEVICES: Final = SELECTED_DEVICES | {

@@ -22,10 +22,10 @@ async def run(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-async def ask_why(scene: Scene, pod: str = WAITING) -> Json:
-    """The answer to `why POD` as JSON."""
+async def ask_why(scene: Scene, *options: str) -> Json:
+    """The answer to `why` about the pod WAITING as JSON, with these further options."""
     kubeconfig = str(scene.world.cluster.admin_kubeconfig)
-    status, out, err = await run("why", pod, "-n", scene.name, "-o", "json", "--kubeconfig", kubeconfig)
+    status, out, err = await run("why", WAITING, "-n", scene.name, "-o", "json", "--kubeconfig", kubeconfig, *options)
     assert (status, err) == (0, "")
     found: Json = msgspec.json.decode(out)
     return found

@@ -152,6 +152,7 @@ REASONS: Final = (
         without_devices,
         ends("large"),
         cause=Cause.NO_DEVICES,
+        next="end {ns}/large",
         said="1 Insufficient cpu",
         tells=("Insufficient cpu",),
         said_in_tree="1 Insufficient cpu",

@@ -6,9 +6,9 @@ from typing import Any, Final
 from dra_extender.inspection.why.report import Cause
 
 from tests.controlplane.objects import device
-from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
-from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, attachable
-from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, ends, hold, pod_anew
+from tests.controlplane.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, attachable
+from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, ends, forget, hold, pod_anew
 from tests.support.e2e.scene import SECONDS, Scene
 from tests.support.e2e.workloads import create_group, member
 
@@ -102,6 +102,48 @@ async def claim_on_a_full_node(scene: Scene) -> None:
     await scene.pod(WAITING, claim=WANTED, cpu="1")
 
 
+async def claim_of_another_object(scene: Scene) -> None:
+    """The status of the pod names a claim that somebody else made, as the one from its template."""
+    await scene.node_with_devices("a", device("gpu-0"))
+    await scene.claim("theirs")
+    await scene.pod(WAITING, template=WANTED)
+    named = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "theirs"}]}}
+    await scene.api.patch(PODS, WAITING, named, scene.name, subresource="status")
+
+
+async def pod_with_a_claim_of_its_own(scene: Scene) -> None:
+    await scene.template(WANTED)
+    await forget(scene)
+    await scene.pod(WAITING, template=WANTED)
+
+
+async def allocated_by_another_program(scene: Scene) -> None:
+    """A claim that some program allocated by itself, for no pod."""
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.claim("theirs")
+    result = {"request": "gpu", "driver": scene.driver, "pool": node, "device": "gpu-0"}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    await scene.api.patch(
+        RESOURCE_CLAIMS, "theirs", {"status": {"allocation": allocation}}, scene.name, subresource="status"
+    )
+    await scene.claim(WANTED)
+    await scene.pod(WAITING, claim=WANTED)
+
+
+async def delete_their_claim(scene: Scene) -> None:
+    await scene.api.delete(RESOURCE_CLAIMS, "theirs", scene.name)
+
+
+async def device_that_has_failed(scene: Scene) -> None:
+    await attached_later(scene)
+    await FakeDriver(scene).report(await allocated_claim(scene), FAILED)
+
+
+async def attach_at_the_next_attempt(scene: Scene) -> None:
+    await FakeDriver(scene).report(await allocated_claim(scene), ATTACHED)
+
+
 async def attached_later(scene: Scene) -> None:
     await scene.node("a")
     await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[attachable("gpu-0")]))
@@ -117,6 +159,15 @@ async def attach(scene: Scene) -> None:
 async def gang_with_too_few_devices(scene: Scene) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await hold(scene)
+    await _gang_of_two(scene)
+    for name in (WAITING, "other"):
+        await member(scene, "gang", name, template=WANTED)
+
+
+async def gang_over_two_nodes(scene: Scene) -> None:
+    for suffix, name in (("a", "first"), ("b", "second")):
+        await scene.node_with_devices(suffix, device("gpu-0"))
+        await hold(scene, name)
     await _gang_of_two(scene)
     for name in (WAITING, "other"):
         await member(scene, "gang", name, template=WANTED)
@@ -215,6 +266,53 @@ REASONS: Final = (
         said_in_tree="Insufficient cpu",
     ),
     Reason(
+        "claim of another object",
+        claim_of_another_object,
+        pod_with_a_claim_of_its_own,
+        cause=Cause.CLAIMS,
+        reasons=(("CLAIM_FOREIGN", 1),),
+        tells=("{ns}/theirs",),
+        next="create the pod again: the claim that its status names belongs to another object",
+        said_in_tree=None,
+    ),
+    Reason(
+        "device of a claim that another program allocated",
+        allocated_by_another_program,
+        delete_their_claim,
+        reasons=(("IN_USE", 1),),
+        tells=("{ns}/theirs",),
+        next="delete claim {ns}/theirs, which no pod uses",
+    ),
+    Reason(
+        "device that has failed",
+        device_that_has_failed,
+        attach_at_the_next_attempt,
+        cause=Cause.NOT_DEVICES,
+        said="devices have just failed for this pod",
+        next="wait until the extender tries again; check why the driver did not make the devices ready",
+        only_here="kube-scheduler's own plugin leaves no device alone after a failure",
+    ),
+    Reason(
+        "no PodGroup",
+        member_without_group,
+        make_group,
+        cause=Cause.POD_GROUP,
+        reasons=(("POD_GROUP_MISSING", 1),),
+        tells=("{ns}/gang",),
+        next="create PodGroup {ns}/gang",
+        only_here=_GANGS_ONLY,
+    ),
+    Reason(
+        "gang with devices held on two nodes",
+        gang_over_two_nodes,
+        ends("first", "second"),
+        cause=Cause.POD_GROUP,
+        said="2 node(s): ",
+        reasons=(("IN_USE", 2),),
+        next="end {ns}/first, {ns}/second",
+        only_here=_GANGS_ONLY,
+    ),
+    Reason(
         "attached later",
         attached_later,
         attach,
@@ -251,6 +349,8 @@ REASONS: Final = (
         extended_resource_held,
         ends(HOLDER),
         reasons=(("IN_USE", 1),),
+        next="end {ns}/holder",
+        said='of container "main": matching devices are in use',
         said_in_tree=None,
     ),
 )

@@ -10,6 +10,7 @@ from tests.support.e2e.reasons.case import (
     WAITING,
     WANTED,
     Reason,
+    amount,
     ask,
     ask_anew,
     asks_anew,
@@ -48,6 +49,39 @@ async def both_held(scene: Scene) -> None:
 async def tainted(scene: Scene) -> None:
     await scene.node_with_devices("a", device("gpu-0", taints=[_BROKEN]))
     await ask(scene)
+
+
+def _mode(mode: str) -> str:
+    return f'has(device.attributes[device.driver].mode) && device.attributes[device.driver].mode == "{mode}"'
+
+
+POLICY: Final = f"""
+rules:
+  - name: alone
+    devices: {_mode("alone")}
+    compatibleOnlyWith: {_mode("alone")}
+"""
+"""The policy of the service where API servers have no `compatibleOnlyWith`: devices of a mode have none of others beside them."""
+
+
+async def neighbour_of_another_mode(scene: Scene) -> None:
+    modes = {"gpu-0": "alone", "gpu-1": "any"}
+    await scene.node_with_devices("a", *(device(name, attributes={"mode": mode}) for name, mode in modes.items()))
+    await hold(scene, HOLDER, f'{of(scene, "mode")} == "alone"')
+    await ask(scene, f'{of(scene, "mode")} == "any"')
+
+
+async def small_and_tainted(scene: Scene) -> None:
+    await scene.node_with_devices("a", device("gpu-0", capacity={"memory": "40Gi"}, taints=[_BROKEN]))
+    await ask(scene, _at_least(scene, "80Gi"))
+
+
+async def ask_for_less_and_tolerate(scene: Scene) -> None:
+    await ask_anew(scene, _at_least(scene, "40Gi"), tolerations=[_TOLERATED])
+
+
+def _at_least(scene: Scene, memory: str) -> str:
+    return f'{amount(scene, "memory")}.compareTo(quantity("{memory}")) >= 0'
 
 
 async def tainted_to_expel(scene: Scene) -> None:
@@ -240,6 +274,22 @@ REASONS: Final = (
         event=("gpu-0 has taint example.com/broken=yes:NoSchedule",),
     ),
     Reason(
+        "neighbour of another mode",
+        neighbour_of_another_mode,
+        ends(HOLDER),
+        reasons=(("NEIGHBOURS", 1),),
+        tells=("{ns}/holder",),
+        next="end {ns}/holder",
+        only_here="only the service has a policy, and API servers have no compatibleOnlyWith",
+    ),
+    Reason(
+        "memory and taint",
+        small_and_tainted,
+        ask_for_less_and_tolerate,
+        reasons=(("NO_MATCH", 1),),
+        next="ask for memory >= 40Gi, tolerate example.com/broken=yes:NoSchedule",
+    ),
+    Reason(
         "taint that expels",
         tainted_to_expel,
         tolerate_expelling,
@@ -316,6 +366,7 @@ REASONS: Final = (
         asks_anew(**needs("10Gi")),
         reasons=(("CAPACITY", 1),),
         tells=("10Gi", "20Gi"),
+        next="ask for 10Gi of capacity memory",
     ),
     Reason(
         "two NUMA nodes",
@@ -336,8 +387,9 @@ REASONS: Final = (
     Reason(
         "one device for two requests",
         one_device_for_two_requests,
-        republished(*(device(f"gpu-{n}") for n in range(2))),
+        asks_anew(),
         reasons=(("COMBINATION", 1),),
+        next="do without request other",
     ),
     Reason(
         "half a pool",
@@ -352,6 +404,7 @@ REASONS: Final = (
         republished(device("gpu-1")),
         reasons=(("POOL_INVALID", 1),),
         tells=("gpu-0",),
+        next="check driver {driver}",
         said_in_tree="invalid resource pools were encountered",
     ),
 )
