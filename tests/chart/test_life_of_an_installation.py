@@ -15,11 +15,12 @@ import pytest_asyncio
 import yaml
 
 from tests.chart.programs import CHART, NAMESPACE, RELEASE, REPOSITORY, Helm, Object, run
+from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
-from tests.controlplane.resources import LEASES
+from tests.controlplane.resources import DEVICE_CLASSES, LEASES, RESOURCE_CLAIM_TEMPLATES
 from tests.controlplane.schedulers import in_tree_config
 from tests.support.chart.installed_pod import installed_pod
 from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabric
@@ -87,6 +88,39 @@ async def test_what_the_readme_shows_leads_to_a_bound_pod(
         await scene.pod("newcomer", template="gpu", scheduler=yaml.safe_load(line)["schedulerName"])
         assert await scene.wait_until_bound("newcomer") == node
     await asyncio.to_thread(helm_on, empty, helm, "uninstall", RELEASE, "--namespace", NAMESPACE)
+
+
+async def test_two_releases_place_pods_with_drivers_of_their_own(
+    empty: ControlPlane, helm: Helm, scene: Scene, tmp_path: Path
+) -> None:
+    """With the values of docs/tasks/several-schedulers.md."""
+    document = (REPOSITORY / "docs" / "tasks" / "several-schedulers.md").read_text()
+    second, first = re.findall(r"^ +```yaml\n(.*?)^ +```", document, re.MULTILINE | re.DOTALL)
+    nic = f"nic.{scene.driver}"
+    await scene.api.create(DEVICE_CLASSES, objects.device_class(f"{scene.name}-nic", f'device.driver == "{nic}"'))
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    nics = objects.resource_slice(f"{scene.name}-nic", driver=nic, node=node, devices=[device("nic-0")])
+    await scene.publish(nics)
+    await scene.template("gpu")
+    wanted = objects.request("nic", f"{scene.name}-nic")
+    await scene.api.create(RESOURCE_CLAIM_TEMPLATES, objects.resource_claim_template("nic", scene.name, wanted))
+    releases = (("dra-extender", "dra-extender", first), ("nic", "nic-scheduler", second))
+    for release, namespace, values in releases:
+        file = tmp_path / f"{release}.yaml"
+        file.write_text(values)
+        where = ("--namespace", namespace, "--create-namespace", "--values", str(file))
+        await asyncio.to_thread(helm_on, empty, helm, "install", release, str(CHART), *where)
+    await _give_up_leases(empty)
+    async with (
+        installed_pod(empty, tmp_path, "dra-extender", "dra-extender", "gpus"),
+        installed_pod(empty, tmp_path, "nic-scheduler", "nic-dra-extender", "nics"),
+    ):
+        await scene.pod("gpu", template="gpu")
+        await scene.pod("nic", template="nic", scheduler="nic-scheduler")
+        assert await scene.wait_until_bound("gpu") == node
+        assert await scene.wait_until_bound("nic") == node
+    for release, namespace, _ in releases:
+        await asyncio.to_thread(helm_on, empty, helm, "uninstall", release, "--namespace", namespace)
 
 
 async def test_an_upgrade_loses_nothing_while_a_pod_waits_in_bind_and_a_removal_leaves_allocations(

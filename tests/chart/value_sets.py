@@ -186,6 +186,11 @@ VALUE_SETS: Final[dict[str, Object]] = {
     },
     "warned-by-resource": {"admission": {"pods": "warn", "extendedResources": ["example.com/gpu"]}},
     "outside-one-allocator": OUTSIDE | {"admission": {"drivers": ["gpu.example.com"], "allocations": True}},
+    "second-release": {
+        "wakeUpClass": {"create": False},
+        "viewerRole": {"create": False},
+        "admissionPolicy": {"otherAccounts": ["system:serviceaccount:first:dra-extender"]},
+    },
     "no-admission-policy": {"admissionPolicy": {"enabled": False}},
     "default-priority": {"priorityClassName": ""},
     "own-priority": {"priorityClassName": "gpus", "terminationGracePeriodSeconds": 3600},

@@ -12,6 +12,7 @@ import yaml
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object
+from tests.controlplane.ports import free_ports
 from tests.controlplane.resources import Resource
 
 DEPLOYMENTS: Final = Resource("apps/v1", "deployments")
@@ -33,6 +34,8 @@ async def installed_pod(
     account = shutil.copy(cluster.service_account_kubeconfig(namespace, spec["serviceAccountName"]), folder)
     (container,) = [each for each in spec["initContainers"] if each["name"] == "extender"]
     environment = {each["name"]: _here(each.get("value", ""), mounted) for each in container["env"]}
+    if "DRA_EXTENDER_PROBES__PORT" in environment:
+        environment |= {"DRA_EXTENDER_PROBES__PORT": str(free_ports(1)[0]), "DRA_EXTENDER_PROBES__HOST": "127.0.0.1"}
     extender = ExtenderProcess(folder, Path(account), environment={**environment, **_of_the_pod(namespace)}, name=name)
     await extender.start(ready="/readyz?exclude=leader")
     try:
