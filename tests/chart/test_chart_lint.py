@@ -1,6 +1,8 @@
+import os
+
 import pytest
 
-from tests.chart.programs import Helm, Object
+from tests.chart.programs import CHART, Helm, Object, run
 
 pytestmark = pytest.mark.chart
 
@@ -8,6 +10,12 @@ EXTENDER_ONLY: Object = {
     "mode": "extenderOnly",
     "networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]},
 }
+
+
+def test_lint_of_a_chart_whose_cluster_nobody_named_finds_no_broken_yaml(helm: Helm) -> None:
+    """helm lint goes on where a template refuses its values."""
+    done = run(helm.program, "lint", CHART, environment={"KUBECONFIG": os.devnull})
+    assert (done.code, "[ERROR]" in done.output) == (0, False), done.output
 
 
 @pytest.mark.parametrize("values", [{}, EXTENDER_ONLY], ids=["secondScheduler", "extenderOnly"])

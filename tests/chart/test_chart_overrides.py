@@ -8,15 +8,18 @@ import pytest
 
 from tests.chart.programs import Helm, KubeScheduler, Object, documents, run
 from tests.chart.selecting import containers, of_kind, only, pod_spec
+from tests.chart.value_sets import VALUE_SETS
 
 pytestmark = pytest.mark.chart
 
 MONITORS = ("--api-versions", "monitoring.coreos.com/v1")
 
 
-def test_two_renderings_are_equal(helm: Helm) -> None:
+@pytest.mark.parametrize("name", ["pod-monitor-of-both", "outside", "authorized-metrics"])
+def test_two_renderings_are_equal(helm: Helm, name: str) -> None:
     """No template makes up a secret or looks at the clock: GitOps tools compare renderings."""
-    values: Object = {"podMonitor": {"enabled": True}, "policy": {"rules": [{"name": "a", "bindsToNode": True}]}}
+    policy: Object = {"rules": [{"name": "a", "bindsToNode": True}]}
+    values = VALUE_SETS[name] | {"policy": policy}
     first, second = (helm.run("template", *MONITORS, values=values) for _ in range(2))
     assert first.code == 0, first.words
     assert first.output == second.output

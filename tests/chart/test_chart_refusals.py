@@ -116,6 +116,9 @@ def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm, values: Object, w
             id="several replicas that all act",
         ),
         pytest.param(
+            {"scheduler": {"image": {"tag": "1.37.1"}}}, "begin with v: v1.37.1", id="tag that the registry has not"
+        ),
+        pytest.param(
             {"extender": {"extraEnv": [{"name": "DRA_EXTENDER_LOG__LEVEL", "value": "debug"}]}},
             "put it into extender.settings",
             id="setting in the environment",

@@ -28,7 +28,7 @@ template:
       {{- toYaml $.Values.podSecurityContext | nindent 6 }}
     containers:
       - name: certificates
-        image: {{ include "dra-extender.image" (list $.Values.image (printf "v%s" $.Chart.AppVersion)) }}
+        image: {{ include "dra-extender.image" (list $.Values.image (printf "v%s" $.Chart.AppVersion)) | quote }}
         imagePullPolicy: {{ $.Values.image.pullPolicy }}
         args:
           - certificates

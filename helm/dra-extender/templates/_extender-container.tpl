@@ -5,7 +5,7 @@
   {{- with index . 1 }}
   restartPolicy: {{ . }}
   {{- end }}
-  image: {{ include "dra-extender.image" (list $.Values.image (printf "v%s" $.Chart.AppVersion)) }}
+  image: {{ include "dra-extender.image" (list $.Values.image (printf "v%s" $.Chart.AppVersion)) | quote }}
   imagePullPolicy: {{ $.Values.image.pullPolicy }}
   args: [serve]
   env:

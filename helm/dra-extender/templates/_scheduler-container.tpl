@@ -1,7 +1,7 @@
 {{/* The second kube-scheduler's container. */}}
 {{- define "dra-extender.schedulerContainer" -}}
 - name: kube-scheduler
-  image: {{ include "dra-extender.image" (list .Values.scheduler.image (include "dra-extender.schedulerTag" .)) }}
+  image: {{ include "dra-extender.image" (list .Values.scheduler.image (include "dra-extender.schedulerTag" .)) | quote }}
   imagePullPolicy: {{ .Values.scheduler.image.pullPolicy }}
   command: [kube-scheduler]
   args:
