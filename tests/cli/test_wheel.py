@@ -99,9 +99,12 @@ def test_an_installed_wheel_plays_its_examples_beside_another_package_app(enviro
     origin = "import app, dra_extender; print(app.OTHER, dra_extender.__file__)"
     found = run(environment / "bin" / "python", "-c", origin, cwd=tmp_path).split()
     assert found == ["True", str(packaged(environment) / "__init__.py")]
-    played = json.loads(run(environment / "bin" / "dra-extender", "demo", "--output", "json", cwd=tmp_path))
-    stories = [path for path in example_files() if path.parent.name == "examples"]
-    assert len(played["stories"]) == len(stories)
+    program = environment / "bin" / "dra-extender"
+    stories = [path.stem for path in example_files() if path.parent.name == "examples"]
+    assert [line.split()[0] for line in run(program, "demo", "--list", cwd=tmp_path).splitlines()] == stories
+    with_policy = next(path.stem for path in example_files() if path.parent.name == "policies")
+    played = json.loads(run(program, "demo", stories[0], with_policy, "--output", "json", cwd=tmp_path))
+    assert (len(played["stories"]), played["failures"]) == (2, 0)
 
 
 def test_an_installed_wheel_renders_a_view(environment: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dra_extender.model.resource_claim import read_claim
 from tests.ledger.state.test_kept_claims import SHAPES
 from tests.support.ledger.usage import holdings_by_device
 
-OBJECTS = 200
+OBJECTS = 100
 KIB = 1024
 
 
