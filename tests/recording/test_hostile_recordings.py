@@ -73,6 +73,19 @@ def test_recording_that_is_cut_off_is_played_as_far_as_it_goes_and_says_so(
         assert "departs" not in output
 
 
+def test_recording_that_is_cut_off_anywhere_replays_equal_up_to_there(
+    recorded: tuple[bytes, ...], tmp_path: Path
+) -> None:
+    """The last step is left out where what clocks showed in it was not written any more."""
+    cut_off = 0
+    for length in range(1, len(recorded), 3):
+        report = replay(read_recording(packed(recorded[:length], tmp_path / "r.gz")))
+        assert (report.different, report.other_requests, report.departure) == ((), (), ""), length
+        assert report.ended is None
+        cut_off += report.excepted["cut off"]
+    assert cut_off
+
+
 @pytest.mark.parametrize(
     ("kind", "edit", "said"),
     [

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from dra_extender.allocator.rules import compatibility
 from dra_extender.cli.app import app
+from dra_extender.model.pod import Pod
 from dra_extender.recording.recording_file import read_recording
 from dra_extender.recording.replay import replay
 from dra_extender.recording.replay_report import ReplayReport
+from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
 from typer.testing import CliRunner
 
-from tests.support.recording.recorded_story import record_story
+from tests.support.recording.recorded_story import SHORTEST_SLICE, record_story
 
 STORIES = ("01", "04", "06", "07", "10", "12", "13", "15", "16", "17")
 
@@ -28,6 +30,7 @@ def test_recorded_story_is_answered_alike_when_it_is_played_again(name: str, tmp
     assert report.different == ()
     assert report.other_requests == ()
     assert not report.excepted
+    assert report.departure == ""
     assert report.equal["filter"] >= 4
     assert report.equal["bind"] >= 2
     assert report.requests > 0
@@ -37,6 +40,26 @@ def test_gang_of_300_pods_is_answered_alike(tmp_path: Path) -> None:
     report = recorded("14", tmp_path / "story.jsonl.gz")
     assert report.different == ()
     assert report.equal["bind"] >= 300
+
+
+def test_search_pauses_in_a_replay_where_it_did_in_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other calls come between two slices of a search, and hold devices."""
+    pauses = list[str]()
+    goes_on = TimeSlices.next
+
+    async def counted(slices: TimeSlices, pod: Pod, budget: CallBudget) -> bool:
+        pauses.append(pod.name)
+        return await goes_on(slices, pod, budget)
+
+    monkeypatch.setattr(TimeSlices, "next", counted)
+    asyncio.run(record_story("12", tmp_path / "story.gz", SHORTEST_SLICE))
+    recorded_pauses, pauses = pauses, []
+    report = replay(read_recording(tmp_path / "story.gz"))
+    assert len(recorded_pauses) > 3
+    assert pauses == recorded_pauses
+    assert (report.different, report.other_requests, report.departure) == ((), (), "")
 
 
 def test_rule_that_is_another_one_shows_as_different_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +72,7 @@ def test_rule_that_is_another_one_shows_as_different_answers(tmp_path: Path, mon
     report = replay(read_recording(file))
 
     assert not report.is_equal
+    assert report.departure
     first = report.different[0]
     assert (first.verb, first.recorded.startswith("ok: {"), first.replayed.startswith("ok: {")) == (
         "filter",

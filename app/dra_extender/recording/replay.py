@@ -32,7 +32,7 @@ from dra_extender.recording.records import (
     TimerFired,
     working_for,
 )
-from dra_extender.recording.replay_report import AnswerComparison, AnsweredCall, ReplayReport
+from dra_extender.recording.replay_report import CUT_OFF, AnswerComparison, AnsweredCall, ReplayReport
 from dra_extender.recording.replayed_cluster import ReplayedCluster
 from dra_extender.recording.tape import Cause, Stretch, Tape
 from dra_extender.recording.virtual_time import VirtualTimeLoop
@@ -147,7 +147,8 @@ class _Replay:
             if late:
                 return
         self._advance()
-        self.loop.call_soon(self._take, cause)
+        if self._stretch is None or self._stretch.steps >= 0:
+            self.loop.call_soon(self._take, cause)
 
     def _advance(self) -> None:
         """Go on to the next stretch."""
@@ -271,6 +272,8 @@ class _Replay:
             call = self._calls[number]
             replayed = call.task.result() if call.task.done() else ("none", "no answer by the end of the recording")
             found.compare(AnsweredCall(call.at, number, call.verb), recorded, replayed)
+        if self._tape.cut_off:
+            found.excepted[CUT_OFF] += self._tape.cut_off
         self._cluster.close(self._tape.at)
         return ReplayReport(
             records=self._tape.passed,

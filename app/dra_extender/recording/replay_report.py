@@ -10,6 +10,8 @@ from dra_extender.scheduling.ports.errors import SHARE_USED_UP
 
 _TIME_STOPS: Final = (SHARE_USED_UP, Code.SEARCH_LIMIT.value)
 _COMPARED: Final = ("ok", "again")
+CUT_OFF: Final = "cut off"
+"""Counts answers that were given in the last step of a recording that does not have all of it."""
 
 
 class AnswerDifference(NamedTuple):

@@ -45,8 +45,10 @@ class StepRecorder:
         return self._recorder.ended
 
     def cause(self, make: Callable[[float], Record]) -> None:
-        """Note what comes from outside; the first one begins to observe the running loop."""
-        if self._loop is None:
+        """Note what comes from outside; the first one begins to observe the running loop, the first after the end ends that."""
+        if self._recorder.ended is not None:
+            self.release()
+        elif self._loop is None:
             self._loop = ObservedLoop(asyncio.get_running_loop(), self)
         self._note_readings()
         self.within(make)

@@ -16,8 +16,8 @@ _MOST_SHOWN: Final = 20
 def command(file: Annotated[Path, typer.Argument(help="The recording, from the setting recording.file.")]) -> None:
     """Play a recording again through the ledger and the use cases, and compare the answers byte by byte.
 
-    Two kinds of answers are counted and not compared: those to a call that was malformed or failed, and those that differ because a
-    search was ended by its time.
+    Three kinds of answers are counted and not compared: those to a call that was malformed or failed, those that differ because a
+    search was ended by its time, and those in the last step of a recording that was cut off.
 
     Exit status: 0 all answers are equal; 1 some differ; 2 the file is no recording.
     """
