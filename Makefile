@@ -134,7 +134,7 @@ fmt: $(READY) ## Format and apply safe fixes
 .PHONY: lock
 lock: $(READY) ## Resolve the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile $(COMPILE) pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements-dev.lock
+	$(BIN)/uv pip compile $(COMPILE) pyproject.toml --extra tracing --group dev -o requirements-dev.lock
 	$(BIN)/uv pip compile $(COMPILE) --group go -o requirements-go.lock
 	$(BIN)/uv pip compile $(COMPILE) --group bench -o requirements-bench.lock
 	$(BIN)/uv pip compile $(COMPILE) --group build -o requirements-build.lock

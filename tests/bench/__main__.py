@@ -25,6 +25,7 @@ from tests.bench import (
     tenants_area,
     throughput_area,
     tls_area,
+    tracing_area,
     workloads_area,
 )
 from tests.bench.report import show
@@ -48,6 +49,7 @@ AREAS: Final[dict[str, Area]] = {
     "tenants": tenants_area.measure,
     "throughput": throughput_area.measure,
     "tls": tls_area.measure,
+    "tracing": tracing_area.measure,
     "workloads": workloads_area.measure,
 }
 ON_REQUEST: Final[dict[str, Area]] = {"offered-nodes": offered_nodes_area.measure}

@@ -157,6 +157,19 @@ class MetricsSettings(SettingsGroup):
     devices_interval_seconds: float = Field(30.0, ge=1, le=3600, description="Seconds between two counts")
 
 
+class TracingSettings(SettingsGroup):
+    """Traces over OTLP (docs/tracing.md)."""
+
+    enabled: bool = Field(False, description="Send a trace of each scheduling attempt; needs the extra `tracing`")
+    endpoint: str | None = Field(
+        None,
+        pattern="^https?://",
+        max_length=2048,
+        description="URL that takes traces over OTLP/HTTP, with its path; default: OTEL_EXPORTER_OTLP_ENDPOINT, else the"
+        " port 4318 of this host",
+    )
+
+
 class RecordingSettings(SettingsGroup):
     """A recording of what the service sees and answers (docs/inspection.md)."""
 

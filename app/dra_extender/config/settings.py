@@ -31,6 +31,7 @@ from dra_extender.config.service_settings import (
     MetricsSettings,
     RecordingSettings,
     ServerSettings,
+    TracingSettings,
 )
 from dra_extender.manifests.documents import YamlError, read_yaml
 from dra_extender.manifests.problems import SETTING_TYPES, FieldProblem, sentence_of
@@ -67,6 +68,7 @@ class Settings(BaseSettings):
     features: FeatureSettings = FeatureSettings()
     audit: AuditSettings = AuditSettings()
     metrics: MetricsSettings = MetricsSettings()
+    tracing: TracingSettings = TracingSettings()
     recording: RecordingSettings = RecordingSettings()
     log: LogSettings = LogSettings()
 

@@ -58,6 +58,7 @@ from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker, WakerDependencies
 from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
+from dra_extender.telemetry.spans import NO_SPANS, Spans
 from dra_extender.telemetry.upstream import UNSCHEDULABLE
 
 _LOG = structlog.get_logger(__name__)
@@ -74,11 +75,12 @@ class Extender:
         options: Options,
         features: Features,
         share_ids: Callable[[], str] = new_share_id,
+        spans: Spans = NO_SPANS,
     ) -> None:
         """`share_ids` gives the shares of what is held and allocated their IDs; no two may be equal."""
         options = replace(options, binding_conditions=features.device_binding_and_status)
         self.supervisor = Supervisor(metrics.background_failed)
-        self._context = SchedulingContext(ledger, cluster, metrics, options, self.supervisor, Shutdown())
+        self._context = SchedulingContext(ledger, cluster, metrics, options, self.supervisor, Shutdown(), spans)
         self._allocator = NodeAllocator(ledger, features, options, resumed=metrics.search_resumed)
         self._equivalence = NodeEquivalence(ledger, features)
         self._holds = HoldService(ledger, cluster.clock, options, share_ids)

@@ -47,6 +47,7 @@ from dra_extender.service.http_server import TlsSide, connections_of, serving
 from dra_extender.service.leadership import Leadership
 from dra_extender.service.noted_verbs import NotedVerbs
 from dra_extender.service.policy_reloader import PolicyReloader
+from dra_extender.service.tracing import tracing_of
 from dra_extender.telemetry.metrics import Metrics
 
 LOADING: Final = "the extender is starting: its caches are not complete yet"
@@ -76,6 +77,7 @@ class Service:
 
         Raises:
             RecordingFileError: it is to record to a file that cannot be written.
+            InvalidSettingsError: it is to trace, and OpenTelemetry is not installed.
         """
         self._recording = recording = recording_of(settings.recording, cluster)
         self.ledger = Ledger(settings.scheduling.namespace_claim_bytes)
@@ -87,8 +89,15 @@ class Service:
         )
         options = replace(options, own_namespace=settings.leader_election.known_namespace() or options.own_namespace)
         recording.begin(options, features.features(), settings.scheduling.namespace_claim_bytes)
+        self._tracing = tracing = tracing_of(settings.tracing)
         self.extender = Extender(
-            self.ledger, recording.cluster, metrics, options, features.features(), recording.share_ids
+            self.ledger,
+            tracing.cluster(recording.cluster),
+            metrics,
+            options,
+            features.features(),
+            recording.share_ids,
+            tracing.spans,
         )
         self.policy = PolicyReloader(
             settings.scheduling.policy_file,
@@ -123,7 +132,7 @@ class Service:
         self._replica = settings.leader_election.host or socket.gethostname()
         self._watch_ages = watch_ages
         self._decisions = RecentDecisions(cluster.clock.now)
-        verbs = NotedVerbs(self.extender, self._decisions, self._needs_devices)
+        verbs = tracing.verbs(NotedVerbs(self.extender, self._decisions, self._needs_devices))
         self.app = create_app(verbs, self.health, metrics, settings.server, self.gate, around=recording.recorded)
         self.probe_app = self._probe_app(metrics, reviewer)
         for each in (self.app, self.probe_app):
@@ -153,6 +162,7 @@ class Service:
                     await self._cluster.stop()
                     await self._resign()
                     self._recording.close()
+                    await self._tracing.stop()
         _LOG.info("stopped")
 
     async def _listen(self, listeners: AsyncExitStack, verbs: socket.socket, probes: socket.socket | None) -> None:

@@ -71,6 +71,7 @@ class Bind:
             holds=holds,
             unschedulable=unschedulable,
             backoff=backoff,
+            spans=context.spans,
         )
 
     @property

@@ -37,6 +37,7 @@ from dra_extender.scheduling.ports.errors import RetryableError, Shutdown
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.telemetry.metrics import Metrics
+from dra_extender.telemetry.spans import Spans
 
 _ALREADY_BOUND: Final = "pod {} is bound to node {} already"
 _LIVE_BYTES: Final = 64 * 1024
@@ -65,6 +66,7 @@ class BindDependencies:
     holds: HoldService
     unschedulable: UnschedulablePods
     backoff: DeviceBackoff
+    spans: Spans
 
 
 class BindSession:
@@ -131,18 +133,23 @@ class BindSession:
                     self._decided = True
                     await self._permit_and_bind((), PreBindTimer(self._clock, deps.metrics))
                     return
-                await self._decide_and_begin_pending(extended)
+                with deps.spans.step("decide"):
+                    await self._decide_and_begin_pending(extended)
                 requires_conditions = deps.conditions.concerns(self.claims)
                 with PreBindTimer(self._clock, deps.metrics, requires_conditions=requires_conditions) as timer:
                     try:
-                        await self._write_claims()
-                        await self._confirm_delivery()
+                        with deps.spans.step("write claims"):
+                            await self._write_claims()
+                        with deps.spans.step("wait for the watch"):
+                            await self._confirm_delivery()
                     finally:
                         deps.pending.end_unwritten(self.claims)
-                    ready = await self._wait_for_conditions()
+                    with deps.spans.step("wait for binding conditions"):
+                        ready = await self._wait_for_conditions()
                     if extended is not None:
                         await deps.extended.publish(pod, extended)
-                    await self._permit_and_bind(ready, timer)
+                    with deps.spans.step("wait for the permit, and bind"):
+                        await self._permit_and_bind(ready, timer)
             except BaseException:
                 deps.ledger.group_starts.bind_failed(self.uid)
                 raise

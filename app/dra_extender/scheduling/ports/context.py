@@ -8,6 +8,7 @@ from dra_extender.scheduling.ports.cluster import Clock, Cluster
 from dra_extender.scheduling.ports.errors import Shutdown
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
+from dra_extender.telemetry.spans import NO_SPANS, Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class SchedulingContext:
     options: Options
     supervisor: Supervisor
     shutdown: Shutdown
+    spans: Spans = NO_SPANS
 
     @property
     def clock(self) -> Clock:

@@ -1,0 +1,91 @@
+"""Spans that are sent over OTLP, by OpenTelemetry's SDK.  Nothing imports this module unless tracing is on (an optional extra).
+
+The SDK reads its own environment variables: OTEL_EXPORTER_OTLP_ENDPOINT and _HEADERS, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and
+others.  Spans are sent from a thread in batches; when the receiver does not keep up, spans are dropped and no call waits.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+from dra_extender.telemetry.metrics import build_version
+from dra_extender.telemetry.spans import Attempts, trace_id
+
+_SEND_SECONDS: Final = 5.0
+_TRACE: Final[ContextVar[int]] = ContextVar("trace", default=0)
+_LONGEST: Final = 1024
+"""Characters of an attribute or of a reason; names and reasons come from tenants."""
+
+
+class _DerivedIds(IdGenerator):
+    """The trace ID of the attempt that runs; span IDs are random."""
+
+    def __init__(self) -> None:
+        self._random = RandomIdGenerator()
+
+    def generate_span_id(self) -> int:
+        """See IdGenerator."""
+        return self._random.generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        """See IdGenerator."""
+        return _TRACE.get() or self._random.generate_trace_id()
+
+
+class OtlpSpans:
+    """Implements Spans.  `stop` sends what is left."""
+
+    def __init__(self, endpoint: str | None = None) -> None:
+        """`endpoint`: the URL that takes traces (`http://collector:4318/v1/traces`); None: what the environment says."""
+        resource = Resource.create({SERVICE_NAME: "dra-extender", SERVICE_VERSION: build_version()})
+        self._provider = TracerProvider(resource=resource, id_generator=_DerivedIds(), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint, timeout=_SEND_SECONDS)))
+        self._tracer = self._provider.get_tracer("dra_extender")
+        self._attempts = Attempts()
+
+    @contextmanager
+    def call(self, verb: str, pod_uid: str, **attributes: str | int) -> Iterator[None]:
+        """See Spans."""
+        attempt = self._attempts.number(verb, pod_uid)
+        token = _TRACE.set(trace_id(pod_uid, attempt))
+        known = {"k8s.pod.uid": pod_uid, "dra_extender.attempt": attempt, **attributes}
+        try:
+            with self._span(verb, SpanKind.SERVER, known):
+                yield
+        finally:
+            _TRACE.reset(token)
+
+    @contextmanager
+    def step(self, name: str, **attributes: str | int) -> Iterator[None]:
+        """See Spans."""
+        with self._span(name, SpanKind.INTERNAL, attributes):
+            yield
+
+    def stop(self) -> None:
+        """Send what is left, and end; takes as long as the receiver needs, some seconds at most."""
+        self._provider.shutdown()
+
+    @contextmanager
+    def _span(self, name: str, kind: SpanKind, attributes: dict[str, str | int]) -> Iterator[None]:
+        short = {key: _sent(each) if isinstance(each, str) else each for key, each in attributes.items()}
+        with self._tracer.start_as_current_span(
+            name, kind=kind, attributes=short, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield
+            except BaseException as problem:
+                span.set_status(Status(StatusCode.ERROR, _sent(f"{type(problem).__name__}: {problem}")))
+                raise
+
+
+def _sent(text: str) -> str:
+    """As it is sent: one text with half a surrogate would lose the whole batch."""
+    return text[:_LONGEST].encode(errors="replace").decode()
