@@ -15,7 +15,8 @@ from dra_extender.recording.recorded_cluster import WatchedCluster
 from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 
-_STOP_SECONDS: Final = 6.0
+STOP_SECONDS: Final = 6.0
+"""So long the process waits at its end for what is left to be sent."""
 _PORTS: Final = ("claims", "pods", "claim_templates", "pod_groups")
 
 
@@ -42,7 +43,7 @@ class Tracing:
     async def stop(self) -> None:
         """Send what is left, for some seconds at most."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self._stop), _STOP_SECONDS)
+            await asyncio.wait_for(asyncio.to_thread(self._stop), STOP_SECONDS)
 
 
 def tracing_of(settings: TracingSettings) -> Tracing:
