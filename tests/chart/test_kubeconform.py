@@ -1,9 +1,11 @@
 """What the chart renders for many sets of values, and each overlay, is valid in every supported release of Kubernetes."""
 
+import copy
 import json
 import os
 import shutil
 from collections import Counter
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from tests.chart.value_sets import VALUE_SETS
 from tests.support.chart.commented_values import read_values
 from tests.support.chart.kubernetes_types import all_releases
 from tests.support.chart.schema_files import LOCATION, write_schemas
-from tests.support.chart.values_schema import VALUES
+from tests.support.chart.values_schema import VALUES, schema
 
 pytestmark = pytest.mark.chart
 
@@ -131,3 +133,49 @@ def names_in(values: Object, above: str) -> set[str]:
     """All paths in the values, e.g. `image` and `image.tag`."""
     found = {f"{above}{name}" for name in values}
     return found.union(*(names_in(each, f"{above}{name}.") for name, each in values.items() if isinstance(each, dict)))
+
+
+def test_a_value_of_another_type_is_refused_wherever_it_stands(kubeconform: Path, tmp_path: Path) -> None:
+    """The schema of the values, with the program that judges objects: one run for all values."""
+    made = schema()
+    wrapped = {
+        "$schema": made["$schema"],
+        "definitions": made["definitions"],
+        "properties": {"values": {name: each for name, each in made.items() if name not in ("$schema", "definitions")}},
+    }
+    (tmp_path / "values.json").write_text(json.dumps(wrapped))
+    leaves = [each for value in read_values(VALUES) for each in value.leaves()]
+    shipped = yaml.safe_load(VALUES.read_text())
+    objects = [as_object("as-shipped", shipped)]
+    objects += [as_object(each.name, with_value(shipped, each.path, wrong_for(each.default))) for each in leaves]
+    (tmp_path / "objects.json").write_text("\n---\n".join(map(json.dumps, objects)))
+    done = run(
+        kubeconform,
+        "-output",
+        "json",
+        "-verbose",
+        "-schema-location",
+        tmp_path / "values.json",
+        tmp_path / "objects.json",
+    )
+    answers = {each["name"]: each["status"] for each in json.loads(done.output)["resources"]}
+    assert answers.pop("as-shipped") == "statusValid"
+    assert len(answers) == len(leaves)
+    assert [name for name, status in answers.items() if status != "statusInvalid"] == []
+
+
+def as_object(name: str, values: Object) -> Object:
+    return {"apiVersion": "test/v1", "kind": "Values", "metadata": {"name": name}, "values": values}
+
+
+def with_value(shipped: Object, path: tuple[str, ...], value: object) -> Object:
+    """The shipped values with another one at a path."""
+    values = copy.deepcopy(shipped)
+    *above, last = path
+    reduce(lambda found, step: found[step], above, values)[last] = value
+    return values
+
+
+def wrong_for(default: object) -> object:
+    """A value of a type that the default has not."""
+    return "a text" if isinstance(default, (list, dict)) else {"a": "mapping"}
