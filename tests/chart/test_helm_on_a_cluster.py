@@ -52,10 +52,10 @@ async def test_installed_upgraded_and_removed(helm: Helm, plane: ControlPlane, k
         assert scheduler["image"].endswith(f":{kubernetes_version}")
         assert left(plane, kubernetes_version)
 
-        wrong: Object = {"extender": {"settings": {"log": {"levle": "debug"}}}}
+        wrong: Object = {"extender": {"settings": {"log": {"lvl": "debug"}}}}
         refused = helm_does(helm, plane, "upgrade", RELEASE, str(CHART), values=wrong)
         assert refused.code != 0
-        assert "additional properties 'levle' not allowed" in refused.words
+        assert "additional properties 'lvl' not allowed" in refused.words
         again = helm_does(helm, plane, "upgrade", RELEASE, str(CHART))
         assert again.code == 0, again.words
         assert deployment(plane)["metadata"]["generation"] == made["metadata"]["generation"]
