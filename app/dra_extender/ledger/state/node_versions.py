@@ -1,7 +1,12 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from dra_extender.runtime.caches import LruCache
+
 _LONGEST_JOURNAL: Final = 10_000
+_MANY: Final = 64
+"""The order of so many nodes or more is kept, for `_ORDERS` sets of them."""
+_ORDERS: Final = 16
 
 
 class NodeVersions:
@@ -11,7 +16,7 @@ class NodeVersions:
     between concerned that node.
     """
 
-    __slots__ = ("_all", "_begin", "_journal", "_local")
+    __slots__ = ("_all", "_begin", "_journal", "_local", "_orders")
 
     def __init__(self, local: dict[str, int] | None = None, every: int = 0) -> None:
         self._local = local if local is not None else {}
@@ -19,6 +24,7 @@ class NodeVersions:
         # Nodes in the order of their changes; entries before place `_begin` are dropped.
         self._journal: list[str] = []
         self._begin = 0
+        self._orders: LruCache[frozenset[str], Sequence[str]] = LruCache(_ORDERS)
 
     def of(self, node: str) -> int:
         """The version of this node."""
@@ -32,8 +38,7 @@ class NodeVersions:
             self._journal.clear()
             return
         local = self._local
-        # What is searched first goes by the journal, and a set has another order in each process.
-        ordered = sorted(nodes) if len(nodes) > 1 else nodes
+        ordered = self._in_order(nodes)
         for node in ordered:
             local[node] = local.get(node, 0) + 1
         self._journal.extend(ordered)
@@ -41,6 +46,16 @@ class NodeVersions:
             gone = len(self._journal) // 2
             del self._journal[:gone]
             self._begin += gone
+
+    def _in_order(self, nodes: frozenset[str] | set[str]) -> Collection[str]:
+        """The nodes by name: what is searched first goes by the journal, and a set has another order in each process."""
+        if len(nodes) < _MANY or isinstance(nodes, set):
+            return sorted(nodes) if len(nodes) > 1 else nodes
+        # The nodes that one pool reaches, mostly.
+        known = self._orders.use(nodes)
+        if known is None:
+            known = self._orders[nodes] = sorted(nodes)
+        return known
 
     def since(self, place: int) -> tuple[Sequence[str] | None, int]:
         """The nodes that changed since this place in the journal (None: possibly all), and the present place."""
