@@ -75,7 +75,7 @@ async def test_a_caller_without_a_certificate_gets_no_connection(ours: Issuer) -
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
             await called(server, caller(ours.bundle()))
         assert server.site.verbs.filtered == []
-        await until_counted(server, "handshake", 1)
+        await until_failed(server, 1)
 
 
 @on_both_loops
@@ -142,7 +142,7 @@ async def test_a_handshake_that_is_not_made_in_time_ends(ours: Issuer) -> None:
     async with serve_tls(settings(ours), receive_seconds=1) as server:
         peer = await server.raw()
         assert await peer.rest() == b""
-        await until_counted(server, "handshake", 1)
+        await until_failed(server, 1)
         assert len(server.connections) == 0
 
 
@@ -177,7 +177,7 @@ async def test_a_caller_whose_handshakes_fail_again_and_again_waits_and_others_d
         await until_async(most_have_failed)
         assert (await called(server, caller(ours.bundle(), ours.client())))[0] == 200
         await asyncio.gather(*tasks)
-        assert await server.metric("closed_connections_total", reason="handshake") == len(tasks)
+        assert await server.metric("tls_handshakes_total", outcome="failed") == len(tasks)
 
 
 @on_both_loops
@@ -258,10 +258,10 @@ async def test_many_probes_ahead_are_answered_over_tls_as_without(ours: Issuer) 
             assert await peer.answer() == (200, b"ok")
 
 
-async def until_counted(server: TlsServer, reason: str, number: int) -> None:
-    """Returns when so many connections were closed for the reason."""
+async def until_failed(server: TlsServer, number: int) -> None:
+    """Returns when so many handshakes have failed."""
 
     async def is_counted() -> bool:
-        return await server.metric("closed_connections_total", reason=reason) == number
+        return await server.metric("tls_handshakes_total", outcome="failed") == number
 
     await until_async(is_counted)

@@ -53,7 +53,11 @@ class Connection(Protocol):
 
 
 class ClosedCounter(Protocol):
-    """Counts connections that were closed by the service."""
+    """Counts connections that were closed by the service, and TLS handshakes."""
+
+    def tls_handshake(self, outcome: str) -> None:
+        """One is done, or failed."""
+        ...
 
     def closed_connection(self, reason: str) -> None:
         """One was closed for this reason."""
@@ -64,6 +68,9 @@ class NullCounter:
     """Counts nothing."""
 
     def closed_connection(self, reason: str) -> None:
+        """See ClosedCounter."""
+
+    def tls_handshake(self, outcome: str) -> None:
         """See ClosedCounter."""
 
 
@@ -118,6 +125,10 @@ class Connections:
     def count_closed(self, reason: str) -> None:
         """Count a connection that the service closes."""
         self._counter.closed_connection(reason)
+
+    def count_handshake(self, outcome: str) -> None:
+        """Count a TLS handshake: `done` or `failed`."""
+        self._counter.tls_handshake(outcome)
 
     def opened(self, connection: Connection) -> None:
         """Add a new connection; at the limit, another one or this one is closed."""

@@ -107,18 +107,18 @@ class TlsListener:
     async def _shake(self, accepted: socket.socket, handshake: Handshake) -> None:
         host, seconds = handshake.host, self._connections.limits.receive_seconds
         try:
-            async with asyncio.timeout(seconds):
-                await self._turn(host)
-                await self._loop.connect_accepted_socket(
-                    lambda: self._protocol(handshake),
-                    accepted,
-                    ssl=self._context(),
-                    ssl_handshake_timeout=seconds,
-                    ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
-                )
+            await self._turn(host)
+            await self._loop.connect_accepted_socket(
+                lambda: self._protocol(handshake),
+                accepted,
+                ssl=self._context(),
+                ssl_handshake_timeout=seconds,
+                ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+            )
             self._failures.spend(host, -1.0, self._loop.time())
+            self._connections.count_handshake("done")
         except OSError:
-            self._connections.count_closed("handshake")
+            self._connections.count_handshake("failed")
             accepted.close()
         except BaseException:
             accepted.close()

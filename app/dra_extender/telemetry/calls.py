@@ -31,10 +31,16 @@ class CallMetrics(MetricGroup):
         "closed_connections",
         "Connections of callers that the service closed, by reason: replaced (there were too many, and its caller had "
         "most), busy (there were too many, all in use), idle, slow_request, slow_reader, large_head, large_body, pipeline "
-        "(too many requests sent ahead), memory (unanswered requests took too much), handshake (no TLS), forbidden (a client "
+        "(too many requests sent ahead), memory (unanswered requests took too much), forbidden (a client "
         "certificate with another name)",
         "reason",
         limit=12,
+    )
+    _tls_handshakes = counter(
+        "tls_handshakes",
+        "TLS handshakes with callers: done, or failed (no certificate that is accepted, too slow, or no TLS at all)",
+        "outcome",
+        limit=2,
     )
     _connections = plain_gauge("connections", "Open connections of callers")
     _in_flight = plain_gauge("in_flight_bytes", "Bytes of unanswered requests and of unsent responses")
@@ -53,6 +59,10 @@ class CallMetrics(MetricGroup):
     def closed_connection(self, reason: str) -> None:
         """The service closed a caller's connection by itself."""
         self._closed_connections.of(reason).inc()
+
+    def tls_handshake(self, outcome: str) -> None:
+        """A TLS handshake with a caller is done, or failed."""
+        self._tls_handshakes.of(outcome).inc()
 
     def connections(self, count: int, in_flight: int) -> None:
         """How many connections of callers are open, and how many bytes wait in them."""
