@@ -26,6 +26,24 @@ def made() -> MadeCluster:
     return partitions_and_a_taint()
 
 
+def of_network(name: str, **fields: Any) -> dict[str, Any]:
+    """A pool for several nodes."""
+    return resource_slice(name, driver="net.example.com", pool=name, devices=[device("nic")], **fields)
+
+
+def for_host(operator: str, *values: str) -> dict[str, Any]:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": operator, "values": list(values)}]}
+    return {"nodeSelectorTerms": [term]}
+
+
+def test_devices_of_a_node_are_those_that_the_allocator_looks_at_there(made: MadeCluster) -> None:
+    made.add(of_network("here", nodeSelector=for_host("In", "n2")), of_network("all", allNodes=True))
+    made.add(
+        of_network("there", nodeSelector=for_host("NotIn", "n2")), of_network("bad", nodeSelector=for_host("Oops"))
+    )
+    assert [each.pool for each in devices_report(made.view(), "n2").pools] == ["all", "here", "n2"]
+
+
 def by_name(report: DevicesReport) -> dict[str, DeviceUse]:
     return {f"{pool.pool}/{each.name}": each for pool in report.pools for each in (*pool.devices, *pool.gone)}
 

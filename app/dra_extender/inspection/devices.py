@@ -1,10 +1,11 @@
 """The devices of a cluster: what is published where, what is taken of it, and by whom."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from dra_extender.allocator.explain.messages import taint_text
+from dra_extender.allocator.pools.node_match import is_relevant
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.compatibility import GroupState, folded
 from dra_extender.allocator.rules.held_consumption import FrozenView, frozen_view, held_consumption
@@ -19,6 +20,7 @@ from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
 from dra_extender.model.metadata import split_key
 from dra_extender.model.node import Node
+from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.conditions import conditional_devices, evaluate_conditions
 
 FORMAT: Final = "dra-extender.io/devices/v1"
@@ -145,26 +147,27 @@ def devices_report(
     holders = view.holders
     found = [
         _pool(view, pool_id, holders, free=free)
-        for pool_id in _pool_ids(view)
+        for pool_id in _pool_ids(view, node)
         if driver is None or pool_id[0] == driver
-        if node is None or _reaches(view, pool_id, view.ledger.nodes[node])
     ]
     pools = sorted(found, key=lambda each: (each.node, each.driver, each.pool))
     return DevicesReport(format=FORMAT, origin=view.origin, pools=tuple(pools))
 
 
-def _pool_ids(view: ClusterView) -> Sequence[PoolId]:
-    return sorted({each.pool_id for each in view.ledger.slices.by_name.values()})
-
-
-def _reaches(view: ClusterView, pool_id: PoolId, node: Node) -> bool:
-    """Whether some slice of the pool is for the node."""
+def _pool_ids(view: ClusterView, node: str | None) -> Sequence[PoolId]:
+    """All pools, or those of which a slice or a device is for the node."""
     slices = view.ledger.slices
-    nodes = slices.nodes_of(pool_id)
-    if nodes is not None:
-        return node.name in nodes
+    found: Iterable[ResourceSlice] = slices.by_name.values()
+    if node is not None:
+        there = view.ledger.nodes[node]
+        found = (each for each in (*slices.local(node), *slices.near(there)) if _is_for(each, there))
+    return sorted({each.pool_id for each in found})
+
+
+def _is_for(published: ResourceSlice, node: Node) -> bool:
+    """As the allocator has it; a malformed node selector selects nothing."""
     try:
-        return any(each.pool_id == pool_id for each in slices.near(node))
+        return is_relevant(published, node, partitionable=True)
     except ModelError:
         return False
 
