@@ -13,9 +13,9 @@ from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.page.map_view import TileState, device_map, device_totals
 from dra_extender.page.node_view import pool_sections
 
-from tests.controlplane.objects import request, resource_claim_template
+from tests.controlplane.objects import device, device_class, pod, request, resource_claim_template
 from tests.support.inspection.held_cluster import HOLD_SECONDS, held_for, one_gpu, with_holds
-from tests.support.inspection.made_cluster import NAMESPACE, NOW
+from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster
 
 HELD = HeldDevices(
     claim="ml/claim-second",
@@ -88,6 +88,19 @@ def test_map_and_node_show_the_device_as_held_and_for_whom() -> None:
     (row,) = pool_sections(report)[0].devices
     (holder,) = row.use.holders
     assert (row.state, holder.consumers, holder.until) == (TileState.HELD, ("ml/second",), NOW + HOLD_SECONDS)
+
+
+def test_claim_for_extended_resources_is_named_as_the_bind_will_name_it() -> None:
+    cluster = MadeCluster()
+    cluster.nodes("n1")
+    cluster.gpus("n1", device("gpu-0"))
+    cluster.add(device_class("backed", extendedResourceName="example.com/gpu"))
+    cluster.add(pod("second", NAMESPACE, cpu="0", extended={"example.com/gpu": "1"}))
+    view = ClusterView(with_holds(cluster, held_for(cluster, "second")))
+    (held,) = audit_report(view).held
+    assert held.claim.startswith("ml/second-extended-resources-")
+    (device_use,) = devices_report(view).pools[0].devices
+    assert [each.claim for each in device_use.holders] == [held.claim]
 
 
 def test_lines_name_a_bounded_number_of_holds() -> None:

@@ -6,12 +6,12 @@ from textwrap import wrap
 from typing import Final
 
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.holders import unmade_claim
 from dra_extender.inspection.lines import clock_text
-from dra_extender.model.api_json import Value
+from dra_extender.model.api_json import Value, listed
 
 MOST_LINES: Final = 20
 """Holds that the lines of an answer name; JSON has all."""
-_MOST_NAMED: Final = 3
 _INDENT: Final = "  "
 
 
@@ -35,11 +35,12 @@ def held_devices(view: ClusterView) -> tuple[HeldDevices, ...]:
 
 def _held(view: ClusterView) -> Iterator[HeldDevices]:
     for hold in view.held.holds:
-        if view.ledger.holds.get(hold.claim_uid) is None:
+        kept = view.ledger.holds.get(hold.claim_uid)
+        if kept is None:
             continue
         for at in hold.nodes:
             yield HeldDevices(
-                claim=f"{hold.namespace}/{hold.claim or hold.claim_uid}",
+                claim=f"{hold.namespace}/{hold.claim}" if hold.claim else unmade_claim(view.ledger, kept),
                 pods=tuple(name or uid for name, uid in hold.pods),
                 node=at.node,
                 devices=tuple(f"{each.driver}/{each.pool}/{each.device}" for each in at.devices),
@@ -50,14 +51,9 @@ def _held(view: ClusterView) -> Iterator[HeldDevices]:
 def held_lines(held: Sequence[HeldDevices], width: int) -> Iterator[str]:
     """E.g. `held for ml/first until 09:47:05Z: gpu-0 on n1`, wrapped; nothing where nothing is held."""
     for each in islice(held, MOST_LINES):
-        devices = _named([name.rpartition("/")[2] for name in each.devices])
-        pods = _named(each.pods) or f"claim {each.claim}"
+        devices = listed([name.rpartition("/")[2] for name in each.devices])
+        pods = listed(each.pods) or f"claim {each.claim}"
         text = f"held for {pods} until {clock_text(each.until)}: {devices} on {each.node}"
         yield from wrap(text, width, subsequent_indent=_INDENT, break_long_words=False)
     if len(held) > MOST_LINES:
         yield f"and {len(held) - MOST_LINES} more holds"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from dra_extender.inspection.lines import age_text, clock_text
+from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
@@ -15,6 +16,7 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 from dra_extender.model.snapshot import allocated_at
+from dra_extender.scheduling.extended_resources.claims import name_for
 
 
 class Holder(Value, frozen=True):
@@ -59,7 +61,7 @@ class Holders:
             claim = ledger.claims.by_uid(hold.claim_uid)
             pods = (pod.key for uid in sorted(hold.pods) if (pod := ledger.pods.by_uid(uid)) is not None)
             holder = Holder(
-                claim=f"{hold.namespace}/" if claim is None else "/".join(claim.claim.metadata.key),
+                claim=unmade_claim(ledger, hold) if claim is None else "/".join(claim.claim.metadata.key),
                 consumers=tuple(pods),
                 until=held_until.get(hold.claim_uid),
                 planned=hold.claim_uid not in held_until,
@@ -71,6 +73,12 @@ class Holders:
     def of(self, device: DeviceId) -> Sequence[HeldDevice]:
         """The holders of a device (driver, pool, device), by claim."""
         return sorted(self._by_device.get(device, ()), key=lambda each: each.holder.claim)
+
+
+def unmade_claim(ledger: Ledger, hold: Hold) -> str:
+    """`namespace/name` of a claim for extended resources that a bind will make; without a name if its pod is not known."""
+    pods = (pod for uid in sorted(hold.pods) if (pod := ledger.pods.by_uid(uid)) is not None)
+    return f"{hold.namespace}/{next(map(name_for, pods), '')}"
 
 
 def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False) -> Holder:

@@ -22,16 +22,13 @@ def one_gpu() -> MadeCluster:
 
 
 def held_for(cluster: MadeCluster, pod: str, **fields: object) -> HoldReport:
-    """The GPU is held for this pod."""
+    """The GPU is held for this pod, for its claim or, without one, for that of its extended resources, which is not made yet."""
     pod_uid = next(each["metadata"]["uid"] for each in cluster.objects["pods"] if each["metadata"]["name"] == pod)
-    claim_uid = next(
-        each["metadata"]["uid"]
-        for each in cluster.objects["resourceclaims"]
-        if each["metadata"]["name"] == f"claim-{pod}"
-    )
+    uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in cluster.objects["resourceclaims"]}
+    claim = f"claim-{pod}" if f"claim-{pod}" in uids else ""
     held = HeldClaim(
-        claim_uid=claim_uid,
-        claim=f"claim-{pod}",
+        claim_uid=uids.get(claim, f"{pod_uid}/extended-resources"),
+        claim=claim,
         namespace=NAMESPACE,
         pods=((f"{NAMESPACE}/{pod}", pod_uid),),
         until=NOW + HOLD_SECONDS,

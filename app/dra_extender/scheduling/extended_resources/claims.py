@@ -161,7 +161,7 @@ class ExtendedClaims:
 
     async def _create(self, pod: Pod, special: ExtendedClaimNeed, node: Node) -> ClaimRecord:
         body = _body(pod, special)
-        name = _name(pod)
+        name = name_for(pod)
         try:
             return await self._writing.create(pod.namespace, body, ("", "Pod"))
         except ConflictError:
@@ -208,8 +208,8 @@ class ExtendedClaims:
             _LOG.warning("a claim for extended resources was left behind", claim=claim, problem=str(problem))
 
 
-def _name(pod: Pod) -> str:
-    """As the API server would make it of the generateName, but with a suffix that follows from the pod's UID."""
+def name_for(pod: Pod) -> str:
+    """The name of the pod's claim, as the API server would make it of the generateName; the suffix follows from the pod's UID."""
     return _generate_name(pod)[:_LONGEST_BASE] + suffix_of(pod.uid)
 
 
@@ -223,7 +223,7 @@ def _body(pod: Pod, special: ExtendedClaimNeed) -> bytes:
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {
-            "name": _name(pod),
+            "name": name_for(pod),
             "generateName": _generate_name(pod),
             "namespace": pod.namespace,
             "annotations": {EXTENDED_ANNOTATION: "true"},
