@@ -155,7 +155,7 @@ def devices_report(
 
 
 def _pool_ids(view: ClusterView, node: str | None) -> Sequence[PoolId]:
-    """All pools, or those of which a slice or a device is for the node."""
+    """All pools, or those with a slice or a device for the node."""
     slices = view.ledger.slices
     found: Iterable[ResourceSlice] = slices.by_name.values()
     if node is not None:
