@@ -62,6 +62,7 @@ E2E_SECONDS_OF_A_FILE = {
 # Files, or single tests, that run the same lines many times.  Coverage, which other tests have of these lines, would make them
 # three times as long.
 WITHOUT_COVERAGE = {
+    "test_bind_adversity",
     "test_compile_budget",
     "test_fairness",
     "test_hold_fairness",
@@ -75,6 +76,7 @@ WITHOUT_COVERAGE = {
     "test_result_cache",
     "test_story::test_binding_conditions_of_a_policy_hold_back_the_bind_where_the_server_stores_none",
     "test_story::test_stories_with_a_policy_need_nothing_of_the_api_server",
+    "test_verdict_property",
 }
 
 
