@@ -127,7 +127,7 @@ def sentence_of(
             wanted = f"at most {_items(context['max_length'])}"
         case "too_short":
             wanted = f"at least {_items(context['min_length'])}"
-        case kind if kind in _BOUNDS:
+        case kind if kind in _BOUNDS and kind not in expected:
             bound, comparison = _BOUNDS[kind]
             wanted = f"{comparison} {context[bound]}"
         case kind:
