@@ -53,6 +53,11 @@ def test_lock_leaves_out_what_has_no_build_for_the_platform(name: str) -> None:
     assert ("uvloop" in found) == (name in UNIX)
 
 
+def test_lock_leaves_out_cryptography_where_macos_runs_on_intel() -> None:
+    missing = installed("darwin", "arm64") - installed("darwin", "x86_64")
+    assert missing == {"cryptography", "cffi", "pycparser"}
+
+
 def test_lock_leaves_out_re2_where_windows_runs_on_arm() -> None:
     assert installed("win32", "AMD64") - installed("win32", "ARM64") == {"google-re2"}
 

@@ -17,6 +17,7 @@ T = TypeVar("T")
 _OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
     {
         "uvloop": "uvloop is not installed: asyncio's own event loop runs, which is slower",
+        "cryptography": "cryptography is not installed: certificates can be neither made nor served here",
         "re2": "google-re2 is not installed: selectors with a regular expression fail here, and not in the cluster",
     }
 )

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
-from cryptography import x509
 
 from dra_extender.config.listener_settings import TlsSettings
 from dra_extender.config.settings import InvalidSettingsError
+from dra_extender.runtime.installation import is_installed
 from dra_extender.service.policy_reloader import Fingerprint, fingerprint
 
 SERVER: Final = "server"
@@ -164,6 +164,10 @@ def names_of(peer: Mapping[str, object]) -> tuple[str, ...]:
 
 def _expiry(path: Path) -> float:
     """When the first of the certificates in a file expires, in seconds since the epoch.  Raises CertificateError."""
+    if not is_installed("cryptography"):
+        raise CertificateError(f"{path}: cryptography is not installed here, which reads certificates")
+    from cryptography import x509  # noqa: PLC0415 - it is not there on every platform
+
     try:
         with path.open("rb") as file:
             found = x509.load_pem_x509_certificates(file.read(_MOST_BYTES))

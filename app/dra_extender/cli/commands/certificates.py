@@ -42,11 +42,14 @@ def command(
     """
     from pathlib import Path
 
+    from dra_extender.runtime.installation import is_installed, run
+
+    if not is_installed("cryptography"):
+        raise _failed(ValueError("cryptography is not installed here, which makes certificates"), EXIT_USAGE)
     from dra_extender.certificates.renewal import Wanted
     from dra_extender.kube.client.credentials import ConfigurationError
     from dra_extender.kube.client.settings import KubeSettings
     from dra_extender.kube.secret_store import SecretStore
-    from dra_extender.runtime.installation import run
     from dra_extender.scheduling.ports.cluster import ClusterError
 
     settings = KubeSettings(kubeconfig=Path(kubeconfig) if kubeconfig else None, context=context)
