@@ -11,7 +11,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.cel.runtime.budget import CALL_COST, Budget
 from dra_extender.inspection.extender_view import place_holds
 from dra_extender.inspection.holders import Holders
-from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
+from dra_extender.inspection.objects import KINDS, AssumedGate, ClusterObjects, GateState, Origin
 from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
 from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
 from dra_extender.ledger.ledger import Ledger
@@ -27,6 +27,7 @@ from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
+_EXTENDED_RESOURCES: Final = "DRAExtendedResource"
 _BESIDE_COUNTERS: Final = "v1.34."
 _ALL_NODES: Final = 2**31
 ANSWER_COST: Final = CALL_COST // 4
@@ -69,7 +70,10 @@ class ClusterView:
         self.ledger = Ledger()
         if cluster is None:
             beside = has_devices_beside_counters(objects.origin)
-            cluster = ReadOnlyCluster(objects.origin.taken_at, devices_beside_counters=beside)
+            keeps = keeps_extended_claims(objects.origin)
+            cluster = ReadOnlyCluster(
+                objects.origin.taken_at, devices_beside_counters=beside, keeps_extended_claims=keeps
+            )
         # The service ends a search early when enough nodes fit; here all of them count.
         self.options = options or Options(offered_nodes=_ALL_NODES)
         self._clock = cluster.clock
@@ -124,11 +128,16 @@ class ClusterView:
 
     @cached_property
     def node_fit(self) -> NodeFit | None:
-        """Judges nodes by what is beside devices; None where nodes or pods could not be read."""
+        """Judges nodes by what is beside devices; None where nodes or pods could not be read.
+
+        Of nodes that slices name nothing else is known.
+        """
         objects = self._objects
-        if not {"nodes", "pods"} <= objects.by_kind.keys():
+        named_by_slices = any(each.kind == "nodes" for each in objects.origin.missing)
+        if named_by_slices or not {"nodes", "pods"} <= objects.by_kind.keys():
             return None
-        return read_node_fit(objects.of("nodes"), objects.of("pods"), self.ledger.backing)
+        served = self.ledger.backing if self.ledger.serves_extended_resources else ()
+        return read_node_fit(objects.of("nodes"), objects.of("pods"), served)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as decisions read it."""
@@ -179,6 +188,11 @@ class ClusterView:
 def has_devices_beside_counters(origin: Origin) -> bool:
     """Whether the API server that the objects come from has slices with devices beside their counter sets."""
     return origin.release.startswith(_BESIDE_COUNTERS)
+
+
+def keeps_extended_claims(origin: Origin) -> bool:
+    """Whether device classes serve extended resources there; also where that is not known."""
+    return AssumedGate(gate=_EXTENDED_RESOURCES, state=GateState.OFF) not in origin.gates
 
 
 class ObjectChange(NamedTuple):

@@ -51,16 +51,21 @@ class ReadOnlyCluster:
     """Implements Cluster for the use cases of an inspection.  None of them writes before it has answered."""
 
     def __init__(
-        self, taken_at: float, *, devices_beside_counters: bool, elapsed: Callable[[], float] = monotonic
+        self,
+        taken_at: float,
+        *,
+        devices_beside_counters: bool,
+        keeps_extended_claims: bool = True,
+        elapsed: Callable[[], float] = monotonic,
     ) -> None:
-        """See InspectionClock; `devices_beside_counters` as in Cluster."""
+        """See InspectionClock; `devices_beside_counters` and `keeps_extended_claims` as in Cluster."""
         nothing = _NoObjects()
         self.clock: Clock = InspectionClock(taken_at, elapsed)
         self.claims: Claims = nothing
         self.pods: Pods = nothing
         self.claim_templates = self.pod_groups = self.waker = nothing
         self.events = _NoEvents()
-        self.keeps_extended_claims = True
+        self.keeps_extended_claims = keeps_extended_claims
         self.has_devices_beside_counters = devices_beside_counters
 
     def health(self) -> Mapping[str, str | None]:

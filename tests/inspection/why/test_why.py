@@ -1,9 +1,11 @@
 """Why a pod waits: constructed causes, and what is said of each."""
 
+import msgspec
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.objects import ClusterObjects, MissingKind
+from dra_extender.inspection.objects import AssumedGate, ClusterObjects, GateState, MissingKind
 from dra_extender.inspection.why.report import Cause, NodeReason, WhyReport
+from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import UnknownPodError, why
 from dra_extender.model.quantity import NANO
 
@@ -314,6 +316,30 @@ def test_nodes_are_not_judged_where_nodes_or_pods_could_not_be_read(made: MadeCl
     for absent in ("nodes", "pods"):
         by_kind = {kind: found for kind, found in cluster.by_kind.items() if kind != absent}
         assert ClusterView(ClusterObjects(cluster.origin, by_kind)).node_fit is None
+    named = msgspec.structs.replace(cluster.origin, missing=(MissingKind(kind="nodes", reason="403 Forbidden"),))
+    by_kind = {**cluster.by_kind, "nodes": [b'{"metadata": {"name": "n1"}}']}
+    assert ClusterView(ClusterObjects(named, by_kind)).node_fit is None, "of these nodes nothing but the names is known"
+
+
+@pytest.mark.parametrize(("state", "serves"), [(GateState.ON, True), (GateState.UNKNOWN, True), (GateState.OFF, False)])
+def test_device_class_serves_an_extended_resource_unless_the_gate_is_off(
+    made: MadeCluster, state: GateState, *, serves: bool
+) -> None:
+    gpus_of(made, {"n1": "40Gi"})
+    made.add(device_class("backed", extendedResourceName="example.com/gpu"))
+    made.add(pod("train", NAMESPACE, cpu="0", extended={"example.com/gpu": "1"}))
+    cluster = made.cluster()
+    gates = (AssumedGate(gate="DRAExtendedResource", state=state),)
+    view = ClusterView(ClusterObjects(msgspec.structs.replace(cluster.origin, gates=gates), cluster.by_kind))
+    report = why(view, NAMESPACE, "train")
+    assert report.fitting == serves
+    fit = view.node_fit
+    assert fit is not None
+    needs = fit.needs("ml/train")
+    assert needs is not None
+    assert [each.text for each in fit.refusals(needs, "n1")] == ([] if serves else ["Insufficient example.com/gpu"])
+    if not serves:
+        assert "DRAExtendedResource is off" in tree(report)
 
 
 def test_no_more_pods_are_ended_than_necessary_where_two_are_not_enough(made: MadeCluster) -> None:

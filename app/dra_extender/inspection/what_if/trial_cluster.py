@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dra_extender.inspection.cluster_view import keeps_extended_claims
 from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
 from dra_extender.inspection.what_if.working_copy import Json, WorkingCopy
 from dra_extender.ledger.sinks import EventSink
@@ -155,7 +156,11 @@ class TrialCluster(ReadOnlyCluster):
 
     def __init__(self, copy: WorkingCopy, *, devices_beside_counters: bool) -> None:
         """`devices_beside_counters` as in Cluster."""
-        super().__init__(copy.origin.taken_at, devices_beside_counters=devices_beside_counters)
+        super().__init__(
+            copy.origin.taken_at,
+            devices_beside_counters=devices_beside_counters,
+            keeps_extended_claims=keeps_extended_claims(copy.origin),
+        )
         self._stored = {kind: _Stored(copy, kind) for kind in (_CLAIMS, _PODS)}
         self.claims = TrialClaims(self._stored[_CLAIMS], time_text(copy.origin.taken_at))
         self.pods = TrialPods(self._stored[_PODS])
