@@ -3,10 +3,13 @@
 import random
 from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
 from dra_extender.allocator.state.rejection import Code
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.snapshot_file import read_snapshot
 from dra_extender.inspection.why import compound_steps, trials
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
 from dra_extender.inspection.why.why import why
@@ -23,6 +26,7 @@ from tests.controlplane.objects import (
 )
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "snapshots" / "fragmented.tar.gz"
 NIC = "nic.example.com"
 BROKEN = {"key": "example.com/broken", "effect": "NoSchedule"}
 
@@ -193,6 +197,13 @@ def test_gang_ends_no_more_pods_than_it_is_short_of(made: MadeCluster) -> None:
     gang(made, 3)
     (step,) = found(made, "train-2")
     assert step.text == "end ml/h1, ml/h2"
+
+
+def test_each_reason_against_a_gang_has_its_share_of_the_trials() -> None:
+    """Shared counters keep the gang from seven nodes of the example, and devices in use from two: both can be freed by two pods."""
+    view = ClusterView(read_snapshot(EXAMPLE))
+    ends = [each.text.removeprefix("end ").split(", ") for each in why(view, NAMESPACE, "sweep-0").next]
+    assert [len(each) for each in ends] == [2, 2]
 
 
 # The smallest sets.

@@ -35,7 +35,7 @@ class EndedHolders:
 
         What is merely planned, held by the extender, or held with admin access cannot be ended.
         """
-        order = _ended_first(shares)[:MOST_TOGETHER]
+        order = _ended_first(shares, largest=self._trials.of_gang)[:MOST_TOGETHER]
         whole = self._tried(order, nodes)
         if whole is None:
             return None
@@ -85,8 +85,11 @@ class EndedHolders:
         return None if change is None else self._trials.of(change, nodes, again=again)
 
 
-def _ended_first(shares: Iterable[HolderShare]) -> list[Holder]:
-    """The holders that can be ended, each once: those with the fewest pods first, then those that free least."""
+def _ended_first(shares: Iterable[HolderShare], *, largest: bool) -> list[Holder]:
+    """The holders that can be ended, each once: those with the fewest pods first, then those that free least, or most if `largest`.
+
+    A gang needs the end of several: the largest ones are fewer.
+    """
     amounts: dict[str, int] = {}
     by_claim: dict[str, Holder] = {}
     for each in shares:
@@ -94,4 +97,5 @@ def _ended_first(shares: Iterable[HolderShare]) -> list[Holder]:
         if not (holder.admin or holder.planned or holder.until is not None):
             by_claim[holder.claim] = holder
             amounts[holder.claim] = sum(amount for _, amount in each.counters)
-    return sorted(by_claim.values(), key=lambda each: (len(each.consumers), amounts[each.claim], each.claim))
+    sign = -1 if largest else 1
+    return sorted(by_claim.values(), key=lambda each: (len(each.consumers), sign * amounts[each.claim], each.claim))

@@ -54,7 +54,7 @@ class Reasons:
     @property
     def notes(self) -> tuple[str, ...]:
         """The limits that were reached, each as a sentence."""
-        return tuple(each for each in (*self._notes, self._next.trials.limit) if each)
+        return tuple(each for each in (*self._notes, self._next.trials.note) if each)
 
     @property
     def known(self) -> Sequence[ReasonFacts]:
@@ -97,8 +97,9 @@ class Reasons:
         """What would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
         steps: dict[str, NextStep] = {}
         for each in self._known:
-            for step in self._next.of(each):
-                steps.setdefault(step.text, step)
+            with self.trials.shared(sum(bool(other.accounts) for other in self._known) if self.trials.of_gang else 1):
+                for step in self._next.of(each):
+                    steps.setdefault(step.text, step)
         return tuple(sorted(steps.values(), key=lambda each: (each.verified == DEVICES_ONLY, each.text.count(","))))
 
     def _facts(self, group: RejectionGroup) -> Iterator[ReasonFacts]:

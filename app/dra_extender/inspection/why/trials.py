@@ -31,6 +31,7 @@ class Trials:
         self.of_gang = _is_in_gang(view, pod)
         self._most = MOST_OF_GANGS if self.of_gang else MOST_TRIALS
         self._left = self._most
+        self._share_used = False
         self._end = view.monotonic + SECONDS
         self._made: tuple[ProposedChange, ...] = ()
 
@@ -42,9 +43,20 @@ class Trials:
         return f"changes were tried for {SECONDS:g} s, which is the limit" if self._view.monotonic > self._end else ""
 
     @property
-    def left(self) -> int:
-        """How many changes may still be tried."""
-        return self._left
+    def note(self) -> str:
+        """As `limit`, also where the share of a reason was used up."""
+        return self.limit or (f"changes against one reason took its share of {self._most}" if self._share_used else "")
+
+    @contextmanager
+    def shared(self, reasons: int) -> Iterator[None]:
+        """Inside, no more changes are tried than the share of one of so many reasons."""
+        before = self._left
+        self._left = share = min(before, max(1, self._most // max(1, reasons)))
+        try:
+            yield
+        finally:
+            self._share_used |= self._left <= 0 < before
+            self._left += before - share
 
     def first(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> NextStep | None:
         """The first of these changes after which the pod fits; one that helps with devices alone if no other does."""
