@@ -47,7 +47,7 @@ docs: $(READY) ## Build the site of the documents into .site/html, strictly: no 
 
 .PHONY: unit
 unit: $(READY) ## Unit and property tests with coverage
-	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench --ignore tests/ui --ignore tests/image --ignore tests/archive -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
+	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench --ignore tests/observe --ignore tests/ui --ignore tests/image --ignore tests/archive -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
 	  --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 .PHONY: parity
@@ -62,9 +62,15 @@ chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, valida
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(BIN)/python tests/controlplane/build.py
 	$(BIN)/python -m tests.support.granted_rights --forget
-	$(PYTEST) $$(grep --recursive --files-with-matches --include 'test_*.py' $(foreach each,bench ui image archive,--exclude-dir $(each)) 'mark\.e2e' tests) -m e2e \
+	$(PYTEST) $$(grep --recursive --files-with-matches --include 'test_*.py' $(foreach each,bench observe ui image archive,--exclude-dir $(each)) 'mark\.e2e' tests) -m e2e \
 	  -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 	$(if $(K),,$(BIN)/python -m tests.support.granted_rights)
+
+.PHONY: observe
+observe: $(READY) ## A real Prometheus scrapes a real run: every alert and every query of the dashboard is evaluated; no part of `test`
+	$(BIN)/python tests/controlplane/build.py
+	$(BIN)/python tests/controlplane/build.py --only prometheus
+	$(PYTEST) tests/observe -m e2e -n 1 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: ui-test
 ui-test: ui-needs $(READY) $(UI_READY) ## The page in a real Chromium, with axe-core and a real control plane (SCREENSHOTS=1 renews docs/images); no part of `test`
