@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import os
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -125,3 +127,32 @@ def test_record_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None
     file.write_bytes(gzip.compress(text[0] + b'{"type": "began"}\n'))
     with pytest.raises(RecordingFileError, match="line 2: Object missing required field `at`"):
         list(read_recording(file).records)
+
+
+async def test_a_write_under_way_when_the_process_stops_comes_before_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task is cancelled while a thread writes; what `close` writes stands behind it, and nothing is lost."""
+    monkeypatch.setattr("dra_extender.recording.recorder.FLUSH_SECONDS", 0.0)
+    begun, go_on, write = asyncio.Event(), threading.Event(), os.write
+    loop = asyncio.get_running_loop()
+
+    def slow_write(file: int, data: bytes) -> int:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(10.0)
+        return write(file, data)
+
+    file = tmp_path / "r.gz"
+    made = recorder(file, ManualClock())
+    made.note(lambda at: TermBegan(at=at))
+    monkeypatch.setattr("dra_extender.recording.recorder.os.write", slow_write)
+    running = asyncio.create_task(made.run())
+    await begun.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    assert not running.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    made.close()
+    assert list(read_recording(file).records) == [TermBegan(at=0.0), RecordingEnded(at=0.0, reason=STOPPED)]

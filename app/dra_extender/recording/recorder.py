@@ -86,11 +86,15 @@ class Recorder:
             self._put(msgspec.structs.replace(make(at), step=self.step))
 
     async def run(self) -> None:
-        """Write what is noted, until the recording has ended or the task is cancelled."""
+        """Write what is noted, until the recording has ended or the task is cancelled, which waits for a write under way."""
         while self._file >= 0:
             await asyncio.sleep(FLUSH_SECONDS)
-            pending = self._take()
-            await asyncio.to_thread(self._write, pending, last=self._ended is not None)
+            writing = asyncio.ensure_future(asyncio.to_thread(self._write, self._take(), last=self._ended is not None))
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                await writing
+                raise
 
     def end(self, reason: str) -> None:
         """Record nothing any more."""
