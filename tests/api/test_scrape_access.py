@@ -34,7 +34,7 @@ class Reviewer:
         return {"good": ("prometheus", self.allowed), "poor": ("somebody", False)}.get(token, ("", False))
 
 
-class Scene:
+class ReviewedAccess:
     def __init__(self) -> None:
         self.reviewer = Reviewer()
         self.now = 1000.0
@@ -60,78 +60,78 @@ class Scene:
     ],
 )
 async def test_only_a_token_whose_user_may_get_metrics_is_good(header: str, status: int) -> None:
-    assert await Scene().status(header) == status
+    assert await ReviewedAccess().status(header) == status
 
 
 async def test_what_cannot_be_a_token_is_not_reviewed() -> None:
-    scene = Scene()
+    reviewed = ReviewedAccess()
     for header in ("", "Basic good", f"Bearer {'x' * (LONGEST_TOKEN + 1)}"):
-        await scene.status(header)
-    assert scene.reviewer.asked == []
+        await reviewed.status(header)
+    assert reviewed.reviewer.asked == []
 
 
 async def test_an_answer_counts_for_a_while_and_then_the_api_server_is_asked_again() -> None:
-    scene = Scene()
+    reviewed = ReviewedAccess()
     for _ in range(3):
-        assert await scene.status(GOOD) == 200
-    assert scene.reviewer.asked == ["good"]
-    scene.now += ALLOWED_SECONDS
-    scene.reviewer.allowed = False
-    assert await scene.status(GOOD) == 403
-    scene.now += DENIED_SECONDS - 1
-    assert await scene.status(GOOD) == 403
-    assert len(scene.reviewer.asked) == 2
-    scene.now += 1
-    scene.reviewer.allowed = True
-    assert await scene.status(GOOD) == 200
+        assert await reviewed.status(GOOD) == 200
+    assert reviewed.reviewer.asked == ["good"]
+    reviewed.now += ALLOWED_SECONDS
+    reviewed.reviewer.allowed = False
+    assert await reviewed.status(GOOD) == 403
+    reviewed.now += DENIED_SECONDS - 1
+    assert await reviewed.status(GOOD) == 403
+    assert len(reviewed.reviewer.asked) == 2
+    reviewed.now += 1
+    reviewed.reviewer.allowed = True
+    assert await reviewed.status(GOOD) == 200
 
 
 async def test_a_flood_of_bad_tokens_from_one_address_is_reviewed_a_few_times() -> None:
-    scene = Scene()
-    statuses = [await scene.status(f"Bearer {number}") for number in range(1000)]
-    assert statuses.count(401) == len(scene.reviewer.asked) == ADDRESS_BURST
+    reviewed = ReviewedAccess()
+    statuses = [await reviewed.status(f"Bearer {number}") for number in range(1000)]
+    assert statuses.count(401) == len(reviewed.reviewer.asked) == ADDRESS_BURST
     assert statuses.count(429) == 1000 - ADDRESS_BURST
-    assert await scene.status(GOOD, "10.0.0.2") == 200
+    assert await reviewed.status(GOOD, "10.0.0.2") == 200
 
 
 async def test_a_flood_from_everywhere_keeps_no_good_token_out() -> None:
-    scene = Scene()
-    assert await scene.status(GOOD) == 200
+    reviewed = ReviewedAccess()
+    assert await reviewed.status(GOOD) == 200
     for second in range(120):
-        scene.now += 1.0
+        reviewed.now += 1.0
         for number in range(60):
-            await scene.status(f"Bearer {second}-{number}", f"10.1.{second}.{number}")
-        assert await scene.status(GOOD) == 200
-    assert len(scene.reviewer.asked) <= TOTAL_BURST + 20 * 121 + 4
+            await reviewed.status(f"Bearer {second}-{number}", f"10.1.{second}.{number}")
+        assert await reviewed.status(GOOD) == 200
+    assert len(reviewed.reviewer.asked) <= TOTAL_BURST + 20 * 121 + 4
 
 
 async def test_calls_with_one_token_wait_for_one_review() -> None:
-    scene = Scene()
-    scene.reviewer.gate = asyncio.Event()
-    waiting = [asyncio.create_task(scene.status(GOOD)) for _ in range(50)]
+    reviewed = ReviewedAccess()
+    reviewed.reviewer.gate = asyncio.Event()
+    waiting = [asyncio.create_task(reviewed.status(GOOD)) for _ in range(50)]
     await asyncio.sleep(0)
-    scene.reviewer.gate.set()
+    reviewed.reviewer.gate.set()
     assert await asyncio.gather(*waiting) == [200] * 50
-    assert scene.reviewer.asked == ["good"]
+    assert reviewed.reviewer.asked == ["good"]
 
 
 async def test_reviews_that_hang_leave_room_for_no_more_than_a_few() -> None:
-    scene = Scene()
-    scene.reviewer.gate = asyncio.Event()
-    waiting = [asyncio.create_task(scene.status(f"Bearer {n}", f"10.0.1.{n}")) for n in range(200)]
+    reviewed = ReviewedAccess()
+    reviewed.reviewer.gate = asyncio.Event()
+    waiting = [asyncio.create_task(reviewed.status(f"Bearer {n}", f"10.0.1.{n}")) for n in range(200)]
     for _ in range(3):
         await asyncio.sleep(0)
-    assert len(scene.reviewer.asked) == 16
-    scene.reviewer.gate.set()
+    assert len(reviewed.reviewer.asked) == 16
+    reviewed.reviewer.gate.set()
     assert set(await asyncio.gather(*waiting)) == {401, 429}
 
 
 async def test_while_the_api_server_is_away_a_good_token_is_refused_once_its_answer_is_over() -> None:
-    scene = Scene()
-    assert await scene.status(GOOD) == 200
-    scene.reviewer.away = True
-    assert await scene.status(GOOD) == 200
-    scene.now += ALLOWED_SECONDS
-    assert await scene.status(GOOD) == 503
-    scene.reviewer.away = False
-    assert await scene.status(GOOD) == 200
+    reviewed = ReviewedAccess()
+    assert await reviewed.status(GOOD) == 200
+    reviewed.reviewer.away = True
+    assert await reviewed.status(GOOD) == 200
+    reviewed.now += ALLOWED_SECONDS
+    assert await reviewed.status(GOOD) == 503
+    reviewed.reviewer.away = False
+    assert await reviewed.status(GOOD) == 200

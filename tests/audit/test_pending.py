@@ -9,12 +9,12 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> InMemoryExtender:
+    world = InMemoryExtender()
     for name in ("n1", "n2"):
         world.node(name)
         world.gpus(name, 1)
@@ -25,19 +25,19 @@ def world() -> World:
     return world
 
 
-def findings(world: World) -> list[tuple[str, str]]:
+def findings(world: InMemoryExtender) -> list[tuple[str, str]]:
     world.sync()
     found = waiting_pods(world.ledger, NodeAllocator(world.ledger, world.features, world.options))
     return [(each.rule, each.about.removeprefix("default/")) for each in found]
 
 
-async def bound(world: World, pod: str, node: str) -> None:
+async def bound(world: InMemoryExtender, pod: str, node: str) -> None:
     async with world.watching():
         await world.bind(pod, node)
     world.sync()
 
 
-async def test_every_waiting_pod_that_fits_somewhere_is_named(world: World) -> None:
+async def test_every_waiting_pod_that_fits_somewhere_is_named(world: InMemoryExtender) -> None:
     assert findings(world) == [(FITS, "p1"), (FITS, "p2"), (FITS, "p3")]
     await bound(world, "p1", "n1")
     assert findings(world) == [(FITS, "p2"), (FITS, "p3")]
@@ -46,7 +46,7 @@ async def test_every_waiting_pod_that_fits_somewhere_is_named(world: World) -> N
 
 
 async def test_a_pod_with_allocated_claims_fits_where_these_can_be_used_and_keeps_them_from_others(
-    world: World,
+    world: InMemoryExtender,
 ) -> None:
     hung_up = asyncio.Event()
     hung_up.set()
@@ -59,7 +59,7 @@ async def test_a_pod_with_allocated_claims_fits_where_these_can_be_used_and_keep
     assert (FITS, "p1") not in findings(world)
 
 
-async def test_pods_that_nobody_could_place_are_not_named(world: World) -> None:
+async def test_pods_that_nobody_could_place_are_not_named(world: InMemoryExtender) -> None:
     """Their claims are missing or ask for too much, they are over or being deleted, or wait for other members of a group."""
     for name in ("p1", "p2", "p3"):
         world.delete(StoredKind.POD, name)
@@ -83,13 +83,15 @@ async def test_pods_that_nobody_could_place_are_not_named(world: World) -> None:
 GPU = "example.com/gpu"
 
 
-def without_pods(world: World) -> World:
+def without_pods(world: InMemoryExtender) -> InMemoryExtender:
     for name in ("p1", "p2", "p3"):
         world.delete(StoredKind.POD, name)
     return world
 
 
-async def test_a_pod_that_waits_although_a_class_could_serve_its_extended_resource_is_named(world: World) -> None:
+async def test_a_pod_that_waits_although_a_class_could_serve_its_extended_resource_is_named(
+    world: InMemoryExtender,
+) -> None:
     without_pods(world).device_class("backing", extendedResourceName=GPU)
     world.add_pod("one", resources={GPU: "1"})
     world.add_pod("two", resources={GPU: "2"})
@@ -105,7 +107,7 @@ async def test_a_pod_that_waits_although_a_class_could_serve_its_extended_resour
     assert findings(world) == []
 
 
-async def test_extended_resources_of_device_plugins_are_the_schedulers_to_count(world: World) -> None:
+async def test_extended_resources_of_device_plugins_are_the_schedulers_to_count(world: InMemoryExtender) -> None:
     """A node that lists one is passed over, as is a pod that asks for what no class backs, whatever its claims."""
     without_pods(world)
     world.add_pod("unbacked", "c1", resources={GPU: "1"})
@@ -118,7 +120,7 @@ async def test_extended_resources_of_device_plugins_are_the_schedulers_to_count(
     assert findings(world) == []
 
 
-async def test_a_claim_that_was_made_for_a_pod_that_waits_is_named(world: World) -> None:
+async def test_a_claim_that_was_made_for_a_pod_that_waits_is_named(world: InMemoryExtender) -> None:
     without_pods(world).device_class("backing", extendedResourceName=GPU)
     world.add_pod("one", resources={GPU: "1"})
     uid = world.pod("one")["metadata"]["uid"]

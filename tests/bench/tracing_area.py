@@ -16,7 +16,7 @@ from dra_extender.telemetry.spans import NO_SPANS
 from tests.bench.rows import BenchError, Goal, Row, compare
 from tests.bench.scale import Scale
 from tests.support.observe.otlp_receiver import otlp_receiver
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 AREA: Final = "tracing"
 _ATTEMPTS: Final = 300
@@ -69,7 +69,7 @@ def _steps_of_nobody() -> float:
 
 async def _attempts(tracing: Tracing) -> float:
     """Microseconds of filter and bind of one pod, on average."""
-    world = World()
+    world = InMemoryExtender()
     world.node("n1")
     world.gpus("n1", _ATTEMPTS)
     world.device_class()

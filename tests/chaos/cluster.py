@@ -7,7 +7,7 @@ from typing import Any, Final
 from tests.controlplane.objects import Object, consumption, counter_set, device, device_class, request
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tests.support.e2e.driver import ATTACHED, FAILED
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 WHOLE: Final = "whole"
 SLOW: Final = "slow"
@@ -19,7 +19,7 @@ MEMORY: Final = "memory"
 EXTENDED: Final = "chaos.example.com/gpu"
 
 
-async def furnish(scene: Scene, nodes: int) -> None:
+async def furnish(scene: NamespaceFixture, nodes: int) -> None:
     """Nodes with whole GPUs (also as an extended resource), GPUs that must be attached, one cut into partitions of two schemes,
     and one shared by capacity.
     """
@@ -39,7 +39,7 @@ async def furnish(scene: Scene, nodes: int) -> None:
         )
 
 
-async def named_claim(scene: Scene, name: str, kind: str) -> None:
+async def named_claim(scene: NamespaceFixture, name: str, kind: str) -> None:
     """A claim that several pods may use."""
     await scene.api.create(
         RESOURCE_CLAIMS,
@@ -57,7 +57,7 @@ def choose(random: Random) -> str:
     return random.choices(KINDS, (5, 2, 3, 2, 4))[0]
 
 
-async def _node(scene: Scene, suffix: str) -> None:
+async def _node(scene: NamespaceFixture, suffix: str) -> None:
     conditions: dict[str, Any] = {
         "bindingConditions": [ATTACHED],
         "bindingFailureConditions": [FAILED],
@@ -80,6 +80,6 @@ def _partition(kind: str, index: int, units: str) -> Object:
     )
 
 
-def _request(scene: Scene, kind: str) -> Object:
+def _request(scene: NamespaceFixture, kind: str) -> Object:
     fields: dict[str, Any] = {"capacity": {"requests": {MEMORY: "10Gi"}}} if kind == SHARED else {}
     return request("gpu", scene.name, f'{scene.attribute("kind")} == "{kind}"', **fields)

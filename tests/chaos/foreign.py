@@ -11,7 +11,7 @@ from tests.chaos.cluster import WHOLE, named_claim
 from tests.chaos.patience import patiently, unless
 from tests.controlplane.objects import Object, pod
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 PREFIX: Final = "foreign-"
 SCHEDULER: Final = "foreign-scheduler"
@@ -26,7 +26,7 @@ _NOT_FOUND = 404
 class Foreign:
     """Takes devices that it sees free for pods of its own, and binds them if nobody else has the device a moment later."""
 
-    def __init__(self, scene: Scene, random: Random, life_seconds: float) -> None:
+    def __init__(self, scene: NamespaceFixture, random: Random, life_seconds: float) -> None:
         """`life_seconds`: how long one of its pods keeps its device, on the average."""
         self.bound = 0
         self.gave_way = 0
@@ -132,7 +132,7 @@ def devices_of(claim: Object) -> Iterator[tuple[str, str, str]]:
             yield each["driver"], each["pool"], each["device"]
 
 
-async def bound_twice(scene: Scene) -> list[str]:
+async def bound_twice(scene: NamespaceFixture) -> list[str]:
     """Devices that two bound pods have, at some moment: what a pod has when it is bound stays its own."""
     # Pods first: the claims of those that are bound do not change any more.
     pods = await patiently(lambda: scene.api.list(PODS, scene.name))

@@ -9,7 +9,7 @@ from tests.chaos.cluster import EXTENDED, choose, named_claim
 from tests.chaos.patience import patiently, unless
 from tests.controlplane.objects import Object, pod, pod_group
 from tests.controlplane.resources import POD_GROUPS, PODS
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 LOOK_SECONDS: Final = 1.0
 SHARERS: Final = 0.15
@@ -38,7 +38,7 @@ class Life:
 class Load:
     """Makes pods over `seconds`, and ends each some time after it was bound; some are deleted before."""
 
-    scene: Scene
+    scene: NamespaceFixture
     random: Random
     pods: int
     seconds: float

@@ -26,7 +26,7 @@ from tests.support.e2e.api_relay import ApiRelay
 from tests.support.e2e.checker import findings_at_rest, forbidden_findings
 from tests.support.e2e.driver import driving
 from tests.support.e2e.replicas import Pair
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 CALM_SECONDS: Final = 120.0
 """How long the next of the pods that wait may take when nothing goes wrong any more."""
@@ -123,7 +123,7 @@ class _Run:
         self._random = Random(plan.seed)
         self._faults = Faults(self._stream(), plan.rates)
         self._troubles = Troubles(pair, relay, self._stream(), plan.pause)
-        self._scene = Scene(pair, "chaos")
+        self._scene = NamespaceFixture(pair, "chaos")
         self._foreign = Foreign(self._scene, self._stream(), plan.life)
         self._load = Load(self._scene, self._stream(), plan.pods, plan.seconds * 0.6, plan.life)
 

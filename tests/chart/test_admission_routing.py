@@ -18,8 +18,8 @@ from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import in_tree_config
-from tests.support.e2e.scene import SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -30,18 +30,20 @@ LABEL = "dra-extender.io/admission"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(control_plane: ControlPlaneFactory, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+async def world(
+    control_plane: ControlPlaneFactory, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[InstalledExtender]:
     """The service and its scheduler, and the in-tree scheduler with all its plugins."""
     cluster = await control_plane(ControlPlaneOptions())
-    async with World.start(cluster, tmp_path_factory.mktemp("extender"), Setup()) as world:
+    async with InstalledExtender.start(cluster, tmp_path_factory.mktemp("extender"), Setup()) as world:
         await cluster.start_scheduler(in_tree_config(IN_TREE), "in-tree-scheduler")
         yield world
         await cluster.stop_scheduler("in-tree-scheduler")
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def scene(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
-    scene = Scene(world, f"routing-{zlib.crc32(request.node.name.encode()):08x}")
+async def scene(world: InstalledExtender, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
+    scene = NamespaceFixture(world, f"routing-{zlib.crc32(request.node.name.encode()):08x}")
     await scene.open()
     yield scene
     await scene.clear()
@@ -71,7 +73,7 @@ def _is_routing(each: Object) -> bool:
     return "-pods-by-" in name or "-watch-" in name or name.endswith("-allocations")
 
 
-def pod(scene: Scene, name: str, scheduler: str | None, **sources: Any) -> Object:
+def pod(scene: NamespaceFixture, name: str, scheduler: str | None, **sources: Any) -> Object:
     """A pod of the scene; without a scheduler the API server fills in its default."""
     body = objects.pod(name, scene.name, scheduler=scheduler or IN_TREE, **sources)
     if scheduler is None:
@@ -79,7 +81,7 @@ def pod(scene: Scene, name: str, scheduler: str | None, **sources: Any) -> Objec
     return body
 
 
-async def until_refused(scene: Scene, body: Object) -> str:
+async def until_refused(scene: NamespaceFixture, body: Object) -> str:
     """Create the pod again and again until a policy is in force, which takes the API server a moment; returns its words."""
 
     async def refused() -> str:
@@ -93,7 +95,7 @@ async def until_refused(scene: Scene, body: Object) -> str:
     return await scene.api.wait_for(refused, SECONDS, "the policy is in force")
 
 
-async def until_sent_here(scene: Scene, body: Object) -> None:
+async def until_sent_here(scene: NamespaceFixture, body: Object) -> None:
     """Create the pod again and again until a policy changes its scheduler."""
 
     async def sent() -> bool:
@@ -105,7 +107,7 @@ async def until_sent_here(scene: Scene, body: Object) -> None:
 
 
 async def test_a_rival_gets_an_error_instead_of_a_device_twice_and_its_other_pods_are_placed(
-    scene: Scene, world: World, helm: Helm
+    scene: NamespaceFixture, world: InstalledExtender, helm: Helm
 ) -> None:
     other = f"other.{scene.driver}"
     await scene.api.create(DEVICE_CLASSES, objects.device_class(f"{scene.name}-other", f'device.driver == "{other}"'))
@@ -149,7 +151,9 @@ async def test_a_rival_gets_an_error_instead_of_a_device_twice_and_its_other_pod
         await scene.api.wait_for(told, SECONDS, "the rival's pod says who allocates these devices")
 
 
-async def test_allocations_with_admin_access_pass(scene: Scene, world: World, helm: Helm) -> None:
+async def test_allocations_with_admin_access_pass(
+    scene: NamespaceFixture, world: InstalledExtender, helm: Helm
+) -> None:
     await scene.api.patch(
         NAMESPACES, scene.name, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
     )
@@ -163,7 +167,7 @@ async def test_allocations_with_admin_access_pass(scene: Scene, world: World, he
 
 
 async def test_a_pod_with_a_class_of_the_list_is_refused_elsewhere_by_template_claim_and_resource(
-    scene: Scene, world: World, helm: Helm
+    scene: NamespaceFixture, world: InstalledExtender, helm: Helm
 ) -> None:
     await scene.template("one")
     await scene.claim("named")
@@ -192,7 +196,9 @@ async def test_a_pod_with_a_class_of_the_list_is_refused_elsewhere_by_template_c
         await scene.api.wait_for(passes, SECONDS, "the namespace is left out")
 
 
-async def test_a_warning_names_the_scheduler_and_lets_the_pod_pass(scene: Scene, world: World, helm: Helm) -> None:
+async def test_a_warning_names_the_scheduler_and_lets_the_pod_pass(
+    scene: NamespaceFixture, world: InstalledExtender, helm: Helm
+) -> None:
     await scene.template("one")
     body = json.dumps(pod(scene, "warned", None, templates={"gpu": "one"}))
     with installed(world.cluster, helm, pods="warn", deviceClasses=[scene.name]):
@@ -210,7 +216,9 @@ async def test_a_warning_names_the_scheduler_and_lets_the_pod_pass(scene: Scene,
         assert (await scene.read("warned"))["spec"]["schedulerName"] == IN_TREE
 
 
-async def test_pods_that_name_no_scheduler_are_sent_here_and_bound(scene: Scene, world: World, helm: Helm) -> None:
+async def test_pods_that_name_no_scheduler_are_sent_here_and_bound(
+    scene: NamespaceFixture, world: InstalledExtender, helm: Helm
+) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await scene.template("one")
     await scene.claim("named")
@@ -227,7 +235,7 @@ async def test_pods_that_name_no_scheduler_are_sent_here_and_bound(scene: Scene,
         assert await scene.wait_until_bound("by-claim") == node
 
 
-async def _until_allocations_are_refused(scene: Scene, node: str) -> None:
+async def _until_allocations_are_refused(scene: NamespaceFixture, node: str) -> None:
     """The administrator allocates claim `probe` to a device and releases it, until the policy refuses that."""
     results = [{"request": "gpu", "driver": scene.driver, "pool": node, "device": "gpu-0"}]
 
@@ -250,5 +258,5 @@ async def _until_allocations_are_refused(scene: Scene, node: str) -> None:
     assert (caught.value.status, caught.value.reason) == (403, "Forbidden")
 
 
-async def _has_event(scene: Scene, name: str, words: str) -> bool:
+async def _has_event(scene: NamespaceFixture, name: str, words: str) -> bool:
     return any(words in str(each.get("note", "")) for each in await scene.events(name))

@@ -24,8 +24,8 @@ from tests.controlplane.resources import DEVICE_CLASSES, LEASES, RESOURCE_CLAIM_
 from tests.controlplane.schedulers import in_tree_config
 from tests.support.chart.installed_pod import installed_pod
 from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabric
-from tests.support.e2e.scene import SECONDS, Scene
-from tests.support.e2e.world import World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -40,10 +40,10 @@ async def empty(control_plane: ControlPlaneFactory) -> ControlPlane:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def scene(empty: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+async def scene(empty: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
     """A namespace of a user."""
     name = f"user-{len(request.node.name)}"
-    scene = Scene(World(empty, None, empty.admin_kubeconfig), name)  # type: ignore[arg-type]
+    scene = NamespaceFixture(InstalledExtender(empty, None, empty.admin_kubeconfig), name)  # type: ignore[arg-type]
     await scene.open()
     yield scene
     await scene.clear()
@@ -75,7 +75,7 @@ def shown_in_readme() -> tuple[list[str], str]:
 
 
 async def test_what_the_readme_shows_leads_to_a_bound_pod(
-    empty: ControlPlane, helm: Helm, scene: Scene, tmp_path: Path
+    empty: ControlPlane, helm: Helm, scene: NamespaceFixture, tmp_path: Path
 ) -> None:
     arguments, line = shown_in_readme()
     assert Path(REPOSITORY / arguments[2]) == CHART
@@ -91,7 +91,7 @@ async def test_what_the_readme_shows_leads_to_a_bound_pod(
 
 
 async def test_two_releases_place_pods_with_drivers_of_their_own(
-    empty: ControlPlane, helm: Helm, scene: Scene, tmp_path: Path
+    empty: ControlPlane, helm: Helm, scene: NamespaceFixture, tmp_path: Path
 ) -> None:
     """With the values of docs/tasks/several-schedulers.md."""
     document = (REPOSITORY / "docs" / "tasks" / "several-schedulers.md").read_text()
@@ -124,7 +124,7 @@ async def test_two_releases_place_pods_with_drivers_of_their_own(
 
 
 async def test_an_upgrade_loses_nothing_while_a_pod_waits_in_bind_and_a_removal_leaves_allocations(
-    empty: ControlPlane, helm: Helm, scene: Scene, tmp_path: Path
+    empty: ControlPlane, helm: Helm, scene: NamespaceFixture, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(
         helm_on, empty, helm, "install", RELEASE, str(PREVIOUS), "--namespace", NAMESPACE, "--create-namespace"
@@ -154,7 +154,7 @@ async def test_an_upgrade_loses_nothing_while_a_pod_waits_in_bind_and_a_removal_
     await _the_in_tree_scheduler_goes_on(empty, scene)
 
 
-async def _the_in_tree_scheduler_goes_on(cluster: ControlPlane, scene: Scene) -> None:
+async def _the_in_tree_scheduler_goes_on(cluster: ControlPlane, scene: NamespaceFixture) -> None:
     """It leaves the allocated device alone and gives the other one to a pod without conditions to wait for."""
     await scene.claim("two")
     await cluster.start_scheduler(in_tree_config(IN_TREE), "in-tree")

@@ -7,8 +7,8 @@ import pytest_asyncio
 
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.support.e2e.checker import expect_sound
-from tests.support.e2e.scene import Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 NAME_LENGTH = 24
 
@@ -22,17 +22,17 @@ def setup() -> Setup:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(
     control_plane: ControlPlaneFactory, setup: Setup, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[World]:
+) -> AsyncIterator[InstalledExtender]:
     """The module's world."""
     cluster = await control_plane(setup.options, used=True)
-    async with World.start(cluster, tmp_path_factory.mktemp("extender"), setup) as world:
+    async with InstalledExtender.start(cluster, tmp_path_factory.mktemp("extender"), setup) as world:
         yield world
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def scene(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+async def scene(world: InstalledExtender, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
     """A test's own part of the world.  Whatever the test did, the cluster is sound afterwards and the extender's log clean."""
-    scene = Scene(world, _name(request))
+    scene = NamespaceFixture(world, _name(request))
     await scene.open()
     yield scene
     try:
@@ -55,7 +55,9 @@ def pytest_runtest_makereport(
     report = yield
     world = getattr(item, "funcargs", {}).get("world")
     scene = getattr(item, "funcargs", {}).get("scene")
-    found = world if isinstance(world, World) else scene.world if isinstance(scene, Scene) else None
+    found = (
+        world if isinstance(world, InstalledExtender) else scene.world if isinstance(scene, NamespaceFixture) else None
+    )
     if report.failed and found is not None:
         report.sections.append(("extender and scheduler", found.tails()))
     return report

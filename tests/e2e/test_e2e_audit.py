@@ -13,8 +13,8 @@ from tests.controlplane.objects import SCHEDULER_NAME, device
 from tests.controlplane.resources import RESOURCE_CLAIMS
 from tests.controlplane.schedulers import in_tree_config
 from tests.support.e2e import command
-from tests.support.e2e.scene import SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -29,20 +29,20 @@ def setup() -> Setup:
     return Setup(environment={"DRA_EXTENDER_AUDIT__INTERVAL_SECONDS": "1"})
 
 
-async def audit(world: World) -> tuple[int, dict[str, Any]]:
+async def audit(world: InstalledExtender) -> tuple[int, dict[str, Any]]:
     """Status and answer of the command."""
     status, out = await run(world, "audit", "--again-after", "1", "-o", "json")
     return status, msgspec.json.decode(out)
 
 
-async def run(world: World, *arguments: str) -> tuple[int, str]:
+async def run(world: InstalledExtender, *arguments: str) -> tuple[int, str]:
     """Status and output of a command that has nothing to complain of."""
     status, out, err = await command.run(*arguments, "--kubeconfig", str(world.cluster.admin_kubeconfig))
     assert err == ""
     return status, out
 
 
-async def wait_for_findings(world: World, check: str, number: int) -> None:
+async def wait_for_findings(world: InstalledExtender, check: str, number: int) -> None:
     async def counted() -> bool:
         return await world.metric("audit_findings", check=check) == number
 
@@ -50,7 +50,7 @@ async def wait_for_findings(world: World, check: str, number: int) -> None:
 
 
 async def test_device_that_is_given_away_twice_by_hand_is_found_by_the_command_and_by_the_metric(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     for name in ("first", "second"):
@@ -87,7 +87,9 @@ async def test_device_that_is_given_away_twice_by_hand_is_found_by_the_command_a
     assert (await audit(world))[0] == 0
 
 
-async def test_pod_that_was_put_on_a_node_without_its_devices_is_found(scene: Scene, world: World) -> None:
+async def test_pod_that_was_put_on_a_node_without_its_devices_is_found(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.claim("idle")
     await scene.pod("early", claim="idle", nodeName=node)
@@ -103,7 +105,9 @@ async def test_pod_that_was_put_on_a_node_without_its_devices_is_found(scene: Sc
     await wait_for_findings(world, "unreserved_pod", 0)
 
 
-async def test_two_schedulers_that_allocate_in_one_pool_in_turns_are_found(scene: Scene, world: World) -> None:
+async def test_two_schedulers_that_allocate_in_one_pool_in_turns_are_found(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     node = await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)))
     await world.cluster.start_scheduler(in_tree_config(IN_TREE), IN_TREE)
     try:
@@ -122,7 +126,9 @@ async def test_two_schedulers_that_allocate_in_one_pool_in_turns_are_found(scene
         await world.cluster.stop_scheduler(IN_TREE)
 
 
-async def test_devices_and_usage_have_what_kubernetes_has_stored(scene: Scene, world: World) -> None:
+async def test_devices_and_usage_have_what_kubernetes_has_stored(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     sets = [objects.counter_set("card", sm="98")]
     parts = [device(f"mig-{index}", consumes=[objects.consumption("card", sm="42")]) for index in range(2)]
     node = await scene.node_with_counters("a", sets, parts)

@@ -14,8 +14,8 @@ from tests.support.e2e.fabric import (
     wait_for_any_event,
     wait_until_nominated,
 )
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -28,16 +28,16 @@ def setup() -> Setup:
 
 
 @pytest.fixture
-def driver(scene: Scene) -> FakeDriver:
+def driver(scene: NamespaceFixture) -> FakeDriver:
     return FakeDriver(scene)
 
 
-async def counted(world: World, status: str) -> float:
+async def counted(world: InstalledExtender, status: str) -> float:
     return await world.metric("bindingconditions_allocations_total", profile="dra-extender-scheduler", status=status)
 
 
 async def test_pod_is_bound_only_after_the_driver_reports_the_device_attached(
-    scene: Scene, driver: FakeDriver, world: World
+    scene: NamespaceFixture, driver: FakeDriver, world: InstalledExtender
 ) -> None:
     """The allocation names the chosen node before, so that the driver knows where to attach, and so does the pod's status."""
     nodes = await fabric(scene, "gpu-0")
@@ -61,7 +61,9 @@ async def test_pod_is_bound_only_after_the_driver_reports_the_device_attached(
     assert await world.metric("bindingconditions_waiting_pods") == 0
 
 
-async def test_device_that_failed_is_given_back_and_not_tried_first_again(scene: Scene, driver: FakeDriver) -> None:
+async def test_device_that_failed_is_given_back_and_not_tried_first_again(
+    scene: NamespaceFixture, driver: FakeDriver
+) -> None:
     await fabric(scene, "gpu-0", "gpu-1")
     await scene.claim("one")
     await scene.pod("worker", claim="one")
@@ -79,7 +81,7 @@ async def test_device_that_failed_is_given_back_and_not_tried_first_again(scene:
 
 
 async def test_only_device_that_failed_is_tried_again_when_its_cool_down_is_over(
-    scene: Scene, driver: FakeDriver
+    scene: NamespaceFixture, driver: FakeDriver
 ) -> None:
     """Nothing else happens in the cluster meanwhile: the end of the cool-down wakes the pod."""
     await fabric(scene, "gpu-0")
@@ -95,7 +97,9 @@ async def test_only_device_that_failed_is_tried_again_when_its_cool_down_is_over
     await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
 
-async def test_of_two_devices_of_a_pod_one_fails_and_both_are_given_back(scene: Scene, driver: FakeDriver) -> None:
+async def test_of_two_devices_of_a_pod_one_fails_and_both_are_given_back(
+    scene: NamespaceFixture, driver: FakeDriver
+) -> None:
     """That of the other claim, which is ready, stays the pod's."""
     await fabric(scene, "gpu-0", "gpu-1", "gpu-2", "gpu-3")
     await scene.claim("one", count=2)
@@ -117,7 +121,7 @@ async def test_of_two_devices_of_a_pod_one_fails_and_both_are_given_back(scene: 
 
 
 async def test_wait_survives_a_restart_of_the_scheduler_and_of_the_extender(
-    scene: Scene, driver: FakeDriver, world: World
+    scene: NamespaceFixture, driver: FakeDriver, world: InstalledExtender
 ) -> None:
     """The same allocation is waited for, on its node, and the clock is not started anew."""
     await fabric(scene, "gpu-0", "gpu-1")
@@ -134,7 +138,9 @@ async def test_wait_survives_a_restart_of_the_scheduler_and_of_the_extender(
     assert stored["status"]["allocation"] == claim["status"]["allocation"]
 
 
-async def test_pod_that_joins_a_shared_claim_late_waits_for_the_same_devices(scene: Scene, driver: FakeDriver) -> None:
+async def test_pod_that_joins_a_shared_claim_late_waits_for_the_same_devices(
+    scene: NamespaceFixture, driver: FakeDriver
+) -> None:
     await fabric(scene, "gpu-0", "gpu-1")
     await scene.claim("one")
     await scene.pod("first", claim="one")
@@ -150,7 +156,7 @@ async def test_pod_that_joins_a_shared_claim_late_waits_for_the_same_devices(sce
     assert await scene.wait_until_bound("third") == chosen_node(claim)
 
 
-async def test_device_without_conditions_is_preferred(scene: Scene) -> None:
+async def test_device_without_conditions_is_preferred(scene: NamespaceFixture) -> None:
     """The pool of the fabric would come first by its name; both nodes can use it."""
     nodes = await fabric(scene, "gpu-0")
     await scene.publish(scene.slice_of("local", node=nodes[1], pool="local", devices=[device("gpu-0")]))
@@ -161,7 +167,7 @@ async def test_device_without_conditions_is_preferred(scene: Scene) -> None:
 
 
 async def test_claim_with_a_ready_and_an_attachable_device_waits_for_the_one_alone(
-    scene: Scene, driver: FakeDriver
+    scene: NamespaceFixture, driver: FakeDriver
 ) -> None:
     nodes = await fabric(scene, "gpu-0")
     await scene.publish(scene.slice_of("local", node=nodes[0], pool="local", devices=[device("card-0")]))
@@ -174,7 +180,9 @@ async def test_claim_with_a_ready_and_an_attachable_device_waits_for_the_one_alo
     assert await scene.wait_until_bound("worker", PROMPT_SECONDS) == nodes[0]
 
 
-async def test_each_pod_binds_its_devices_of_a_pool_to_its_own_node(scene: Scene, driver: FakeDriver) -> None:
+async def test_each_pod_binds_its_devices_of_a_pool_to_its_own_node(
+    scene: NamespaceFixture, driver: FakeDriver
+) -> None:
     """The pool is everybody's, an allocation is one node's (bindsToNode)."""
     nodes = await fabric(scene, "gpu-0", "gpu-1")
     await scene.template("one")
@@ -187,7 +195,9 @@ async def test_each_pod_binds_its_devices_of_a_pool_to_its_own_node(scene: Scene
         assert await scene.wait_until_bound(name, PROMPT_SECONDS) == node
 
 
-async def test_node_that_goes_away_ends_the_wait_and_its_pod_goes_to_another(scene: Scene, driver: FakeDriver) -> None:
+async def test_node_that_goes_away_ends_the_wait_and_its_pod_goes_to_another(
+    scene: NamespaceFixture, driver: FakeDriver
+) -> None:
     """Long before the device is late."""
     await fabric(scene, "gpu-0")
     await scene.claim("one")
@@ -203,7 +213,7 @@ async def test_node_that_goes_away_ends_the_wait_and_its_pod_goes_to_another(sce
     assert await scene.wait_until_bound("worker", PROMPT_SECONDS) == chosen_node(again)
 
 
-async def test_pod_that_is_deleted_while_it_waits_gives_its_device_back(scene: Scene) -> None:
+async def test_pod_that_is_deleted_while_it_waits_gives_its_device_back(scene: NamespaceFixture) -> None:
     await fabric(scene, "gpu-0")
     await scene.claim("one")
     await scene.pod("worker", claim="one")

@@ -18,8 +18,8 @@ from tests.support.e2e.fabric import (
     snapshot_of,
     wait_for_any_event,
 )
-from tests.support.e2e.scene import PROMPT_SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 TIMEOUT_SECONDS = 6
 STRIPPING = "1.35"
@@ -58,11 +58,11 @@ def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def driver(scene: Scene) -> FakeDriver:
+def driver(scene: NamespaceFixture) -> FakeDriver:
     return FakeDriver(scene)
 
 
-async def waiting(scene: Scene, *devices: str, by_policy: bool) -> Object:
+async def waiting(scene: NamespaceFixture, *devices: str, by_policy: bool) -> Object:
     """A pod `worker` whose bind waits for a device of the fabric; returns its claim."""
     stripping = scene.world.cluster.options.emulated_version == STRIPPING
     await fabric(scene, *devices, policy=by_policy)
@@ -78,13 +78,13 @@ async def waiting(scene: Scene, *devices: str, by_policy: bool) -> Object:
     return claim
 
 
-async def test_success(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> None:
+async def test_success(scene: NamespaceFixture, driver: FakeDriver, *, by_policy: bool) -> None:
     claim = await waiting(scene, "gpu-0", by_policy=by_policy)
     await driver.report(claim, ATTACHED)
     assert await scene.wait_until_bound("worker", PROMPT_SECONDS) == chosen_node(claim)
 
 
-async def test_failure(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> None:
+async def test_failure(scene: NamespaceFixture, driver: FakeDriver, *, by_policy: bool) -> None:
     claim = await waiting(scene, "gpu-0", "gpu-1", by_policy=by_policy)
     await driver.report(claim, FAILED)
     await wait_for_any_event(scene, "worker", "binding conditions failed", f"fabric/gpu-0 reports {FAILED}")
@@ -94,7 +94,7 @@ async def test_failure(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> 
     await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
 
-async def test_timeout(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> None:
+async def test_timeout(scene: NamespaceFixture, driver: FakeDriver, *, by_policy: bool) -> None:
     claim = await waiting(scene, "gpu-0", "gpu-1", by_policy=by_policy)
     await wait_for_any_event(scene, "worker", "binding conditions timed out", f"fabric/gpu-0 waits for {ATTACHED}")
     again = await allocated_claim(scene, after=claim)
@@ -103,7 +103,9 @@ async def test_timeout(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> 
     await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
 
-async def test_restart(scene: Scene, driver: FakeDriver, world: World, *, by_policy: bool) -> None:
+async def test_restart(
+    scene: NamespaceFixture, driver: FakeDriver, world: InstalledExtender, *, by_policy: bool
+) -> None:
     """A device that became ready meanwhile is used, however late; one that took too long is given back at once."""
     claim = await waiting(scene, "gpu-0", "gpu-1", by_policy=by_policy)
     await scene.claim("two")

@@ -13,8 +13,8 @@ from tests.controlplane.schedulers import in_tree_config
 from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, wait_for_any_event
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.relay import Relay
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.support.e2e.world import NAMESPACE, Setup, World, page, shipped_configuration, total
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
+from tests.support.e2e.world import NAMESPACE, InstalledExtender, Setup, page, shipped_configuration, total
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -30,7 +30,7 @@ def setup() -> Setup:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def rival(world: World, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Relay]:
+async def rival(world: InstalledExtender, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Relay]:
     """A second extender that is no standby (leader election is off), with a scheduler of its own; the relay between the two."""
     async with AsyncExitStack() as stack:
         extender = ExtenderProcess(tmp_path_factory.mktemp("rival"), world.kubeconfig, name="rival-extender")
@@ -47,14 +47,14 @@ async def yielded(*urls: str) -> float:
     return sum(total(each, "dra_extender_allocation_overlaps_total", {"outcome": "yielded"}) for each in pages)
 
 
-async def bound_devices(scene: Scene) -> list[str]:
+async def bound_devices(scene: NamespaceFixture) -> list[str]:
     """The devices of all pods that are bound, sorted."""
     pods = [each["metadata"]["name"] for each in await scene.api.list(PODS, scene.name) if each["spec"].get("nodeName")]
     return sorted([await scene.device_of(each) for each in pods])
 
 
 async def test_no_device_is_bound_twice_by_two_extenders_that_are_both_active(
-    scene: Scene, world: World, rival: Relay
+    scene: NamespaceFixture, world: InstalledExtender, rival: Relay
 ) -> None:
     """Both have promised the same devices to pods of their own, and are told to bind them all at the same moment."""
     assert world.relay is not None
@@ -85,7 +85,7 @@ async def test_no_device_is_bound_twice_by_two_extenders_that_are_both_active(
     assert await yielded(*urls) > before
 
 
-async def foreign_claim(scene: Scene, like: Object, device: str | None = None) -> None:
+async def foreign_claim(scene: NamespaceFixture, like: Object, device: str | None = None) -> None:
     """Somebody else allocates the device of this claim, or another one of its pool, to a claim of theirs."""
     await scene.claim("foreign")
     (result,) = like["status"]["allocation"]["devices"]["results"]
@@ -96,12 +96,12 @@ async def foreign_claim(scene: Scene, like: Object, device: str | None = None) -
     await scene.api.patch(RESOURCE_CLAIMS, "foreign", change, scene.name, subresource="status")
 
 
-async def foreign_claim_ends(scene: Scene) -> None:
+async def foreign_claim_ends(scene: NamespaceFixture) -> None:
     await scene.api.delete(RESOURCE_CLAIMS, "foreign", scene.name)
 
 
 async def test_pod_that_waits_for_its_device_gives_it_up_when_a_foreign_writer_takes_it(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     await fabric(scene, "gpu-0", "gpu-1")
     await scene.claim("one")
@@ -120,7 +120,7 @@ async def test_pod_that_waits_for_its_device_gives_it_up_when_a_foreign_writer_t
 
 
 async def test_pod_that_waits_gives_way_to_a_foreign_partition_with_which_its_own_cannot_be(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """Not the same device, but the same GPU, in another mode (compatibility groups)."""
     slow = {"bindingConditions": [ATTACHED], "bindingFailureConditions": [FAILED]}
@@ -141,7 +141,7 @@ async def test_pod_that_waits_gives_way_to_a_foreign_partition_with_which_its_ow
 
 
 async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_when_ours_is_released(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """Its set of allocated devices loses the device with our release; the guard claim puts it back."""
     await world.cluster.start_scheduler(in_tree_config(IN_TREE), IN_TREE)
@@ -175,7 +175,9 @@ async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_whe
         await world.cluster.stop_scheduler(IN_TREE)
 
 
-async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(scene: Scene, world: World) -> None:
+async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     """Nothing can be undone any more: people are told."""
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.claim("one")

@@ -14,8 +14,8 @@ from tests.support.e2e.fabric import (
     wait_for_any_event,
     wait_until_nominated,
 )
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -33,7 +33,7 @@ def setup() -> Setup:
 
 
 @pytest.fixture
-def driver(scene: Scene) -> FakeDriver:
+def driver(scene: NamespaceFixture) -> FakeDriver:
     return FakeDriver(scene)
 
 
@@ -44,7 +44,7 @@ def age(claim: Object) -> float:
 
 
 async def test_device_that_takes_too_long_is_given_back_and_another_is_tried(
-    scene: Scene, driver: FakeDriver, world: World
+    scene: NamespaceFixture, driver: FakeDriver, world: InstalledExtender
 ) -> None:
     await fabric(scene, "gpu-0", "gpu-1")
     await scene.claim("one")
@@ -60,7 +60,7 @@ async def test_device_that_takes_too_long_is_given_back_and_another_is_tried(
     await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
 
-async def test_pod_that_joins_late_gets_no_more_time(scene: Scene) -> None:
+async def test_pod_that_joins_late_gets_no_more_time(scene: NamespaceFixture) -> None:
     """What both share times out for both at once."""
     await fabric(scene, "gpu-0")
     await scene.claim("one")
@@ -79,7 +79,7 @@ async def test_pod_that_joins_late_gets_no_more_time(scene: Scene) -> None:
 
 
 async def test_restart_of_the_extender_does_not_start_the_clock_anew(
-    scene: Scene, driver: FakeDriver, world: World
+    scene: NamespaceFixture, driver: FakeDriver, world: InstalledExtender
 ) -> None:
     """The time runs out while it is down, and the next process takes the device back at once."""
     await fabric(scene, "gpu-0")
@@ -101,7 +101,7 @@ async def test_restart_of_the_extender_does_not_start_the_clock_anew(
     await scene.wait_until_bound("worker", SECONDS)
 
 
-async def test_nomination_ends_with_the_wait(scene: Scene) -> None:
+async def test_nomination_ends_with_the_wait(scene: NamespaceFixture) -> None:
     await fabric(scene, "gpu-0")
     await scene.claim("one")
     await scene.pod("worker", claim="one", nodeSelector={"kubernetes.io/hostname": f"{scene.name}-a"})

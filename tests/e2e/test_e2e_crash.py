@@ -8,8 +8,8 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import CLUSTER_ROLES, NODES, Resource
-from tests.support.e2e.scene import SECONDS, Scene
-from tests.support.e2e.world import ACCOUNT, EXTENDER_USER, NAMESPACE, World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.world import ACCOUNT, EXTENDER_USER, NAMESPACE, InstalledExtender
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -17,7 +17,7 @@ REFUSED = 'cannot create resource "pods/binding"'
 REVIEWS = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
 
 
-async def may_bind(world: World) -> bool:
+async def may_bind(world: InstalledExtender) -> bool:
     """Whether the API server would let the extender bind pods now."""
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
     attributes = {"verb": "create", "resource": "pods", "subresource": "binding", "namespace": "default"}
@@ -29,7 +29,7 @@ async def may_bind(world: World) -> bool:
     return bool((await world.api.create(REVIEWS, review))["status"]["allowed"])
 
 
-async def set_rules(world: World, rules: list[dict[str, Any]], bind: bool) -> None:
+async def set_rules(world: InstalledExtender, rules: list[dict[str, Any]], bind: bool) -> None:
     """Gives the extender's role these rules and waits until the right to bind is there or gone."""
     await world.api.patch(CLUSTER_ROLES, ACCOUNT, {"rules": rules})
 
@@ -40,7 +40,7 @@ async def set_rules(world: World, rules: list[dict[str, Any]], bind: bool) -> No
 
 
 @asynccontextmanager
-async def binding_forbidden(world: World) -> AsyncIterator[None]:
+async def binding_forbidden(world: InstalledExtender) -> AsyncIterator[None]:
     """Inside, the extender can allocate claims but post no Binding."""
     rules = (await world.api.get(CLUSTER_ROLES, ACCOUNT))["rules"]
     world.tolerated.append(REFUSED)
@@ -51,7 +51,7 @@ async def binding_forbidden(world: World) -> AsyncIterator[None]:
         await set_rules(world, rules, bind=True)
 
 
-async def allocated_and_refused(scene: Scene, world: World, pod: str) -> str:
+async def allocated_and_refused(scene: NamespaceFixture, world: InstalledExtender, pod: str) -> str:
     """Waits until the pod's claim is allocated and its Binding was refused; returns the device."""
 
     async def device_held() -> str:
@@ -65,7 +65,7 @@ async def allocated_and_refused(scene: Scene, world: World, pod: str) -> str:
 
 
 async def test_extender_killed_between_allocation_and_binding_binds_on_the_same_device(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     for suffix in ("a", "b", "c"):
         await scene.node_with_devices(suffix, device("gpu-0"), device("gpu-1"))
@@ -80,7 +80,9 @@ async def test_extender_killed_between_allocation_and_binding_binds_on_the_same_
     assert await scene.allocated() == [held]
 
 
-async def test_pod_deleted_while_the_extender_is_down_leaves_nothing_allocated(scene: Scene, world: World) -> None:
+async def test_pod_deleted_while_the_extender_is_down_leaves_nothing_allocated(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     async with binding_forbidden(world):
@@ -95,7 +97,7 @@ async def test_pod_deleted_while_the_extender_is_down_leaves_nothing_allocated(s
 
 
 async def test_devices_on_a_node_that_became_unfit_before_the_binding_are_given_back(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """The pod has its claim allocated for a node that takes no pods any more; it gets a device of another node."""
     for suffix in ("a", "b"):

@@ -6,15 +6,15 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.support.e2e.world import World, page, total
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, page, total
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 QUIET_SECONDS = 3.0
 
 
-async def strip_and_delete(scene: Scene, claim: str) -> None:
+async def strip_and_delete(scene: NamespaceFixture, claim: str) -> None:
     """What somebody who may write claims does where no admission policy refuses it."""
     await scene.api.delete(RESOURCE_CLAIMS, claim, scene.name)
     await scene.api.patch(RESOURCE_CLAIMS, claim, {"metadata": {"finalizers": None}}, scene.name)
@@ -27,7 +27,7 @@ async def strip_and_delete(scene: Scene, claim: str) -> None:
 
 @pytest.mark.parametrize("end", ["deleted", "over"])
 async def test_device_of_a_deleted_claim_is_given_to_the_next_pod_when_the_first_ends(
-    scene: Scene, world: World, end: str
+    scene: NamespaceFixture, world: InstalledExtender, end: str
 ) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     for name in ("first", "second"):

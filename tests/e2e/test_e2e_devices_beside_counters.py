@@ -11,9 +11,9 @@ from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import PROMPT_SECONDS, Scene, refusal
+from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture, refusal
 from tests.support.e2e.stored import put_slice
-from tests.support.e2e.world import Setup, World, shipped_configuration
+from tests.support.e2e.world import InstalledExtender, Setup, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -42,7 +42,7 @@ def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     )
 
 
-async def publish(scene: Scene) -> str:
+async def publish(scene: NamespaceFixture) -> str:
     """A node with one GPU in one slice, as the HackMD proposal draws it, and a template for each kind of partition."""
     for kind in ("mig", "vgpu"):
         await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
@@ -62,7 +62,9 @@ async def publish(scene: Scene) -> str:
 
 
 @NORMAL
-async def test_devices_beside_counters_are_allocated_by_counters_and_by_groups_of_the_policy(scene: Scene) -> None:
+async def test_devices_beside_counters_are_allocated_by_counters_and_by_groups_of_the_policy(
+    scene: NamespaceFixture,
+) -> None:
     node = await publish(scene)
     await scene.pod("first", template="mig")
     assert await scene.wait_until_bound("first") == node
@@ -76,7 +78,7 @@ async def test_devices_beside_counters_are_allocated_by_counters_and_by_groups_o
 
 
 @LEFT_OVER
-async def test_what_is_left_of_them_after_an_upgrade_counts_for_its_counters_alone(scene: Scene) -> None:
+async def test_what_is_left_of_them_after_an_upgrade_counts_for_its_counters_alone(scene: NamespaceFixture) -> None:
     """As in upstream's scheduler of that release; the driver's slices of today's shape are used."""
     await publish(scene)
     await scene.pod("mig", template="mig")
@@ -92,7 +94,7 @@ async def test_what_is_left_of_them_after_an_upgrade_counts_for_its_counters_alo
 
 @LEFT_OVER
 async def test_what_is_left_of_them_is_served_where_the_administrator_says_so(
-    scene: Scene, world: World, tmp_path: Path
+    scene: NamespaceFixture, world: InstalledExtender, tmp_path: Path
 ) -> None:
     name = "beside-scheduler"
     node = await publish(scene)

@@ -6,8 +6,8 @@ from tests.controlplane.objects import device, device_class
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import PROMPT_SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -21,7 +21,7 @@ def setup(request: pytest.FixtureRequest) -> Setup:
 
 
 @WITHOUT_GROUPS
-async def test_without_groups_both_pods_share_a_gpu_as_before_the_kep(scene: Scene) -> None:
+async def test_without_groups_both_pods_share_a_gpu_as_before_the_kep(scene: NamespaceFixture) -> None:
     """The API server strips the groups without a word, so the counters alone decide, and they allow both."""
     node = await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
     stored = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a-devices")
@@ -34,7 +34,7 @@ async def test_without_groups_both_pods_share_a_gpu_as_before_the_kep(scene: Sce
 
 
 @WITHOUT_GROUPS
-async def test_it_is_told_that_groups_are_not_served(world: World) -> None:
+async def test_it_is_told_that_groups_are_not_served(world: InstalledExtender) -> None:
     """By the readiness page (which stays ready), a metric, and the log."""
     words = "not served by this API server (behaves as 1.36): drivers cannot publish groups"
     assert f"[i]compatibility-groups: {words}" in (await world.page("/readyz?verbose")).splitlines()
@@ -45,7 +45,7 @@ async def test_it_is_told_that_groups_are_not_served(world: World) -> None:
 
 
 @WITHOUT_GROUPS
-async def test_without_podgroups_pods_that_name_one_are_placed_one_by_one(scene: Scene) -> None:
+async def test_without_podgroups_pods_that_name_one_are_placed_one_by_one(scene: NamespaceFixture) -> None:
     """What fits is bound, whatever becomes of the others; that is said on the readiness page and once in the log."""
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
@@ -60,7 +60,7 @@ async def test_without_podgroups_pods_that_name_one_are_placed_one_by_one(scene:
 
 
 @WITHOUT_COUNTERS
-async def test_without_counters_a_claim_is_allocated_released_and_allocated_again(scene: Scene) -> None:
+async def test_without_counters_a_claim_is_allocated_released_and_allocated_again(scene: NamespaceFixture) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     assert "[i]partitionable-devices: not served" in await scene.world.page("/readyz?verbose")
     await scene.template("one")
@@ -74,7 +74,9 @@ async def test_without_counters_a_claim_is_allocated_released_and_allocated_agai
 
 
 @WITHOUT_COUNTERS
-async def test_extended_resources_are_left_to_nodes_that_list_them_where_no_class_can_back_them(scene: Scene) -> None:
+async def test_extended_resources_are_left_to_nodes_that_list_them_where_no_class_can_back_them(
+    scene: NamespaceFixture,
+) -> None:
     """kube-scheduler of these releases checks the resource on every node by itself, and no claim is made."""
     resource = f"{scene.driver}/gpu"
     await scene.node_with_devices("a", device("gpu-0"))

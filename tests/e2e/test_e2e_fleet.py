@@ -10,8 +10,8 @@ from tests.controlplane.objects import Object
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.support.e2e.checker import expect_sound, forbidden_findings
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import Scene, devices_of
-from tests.support.e2e.world import World
+from tests.support.e2e.scene import NamespaceFixture, devices_of
+from tests.support.e2e.world import InstalledExtender
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -23,7 +23,7 @@ SURPLUS = 100
 FLEET_SECONDS = 120.0
 
 
-async def pods(scene: Scene) -> tuple[list[Object], list[Object]]:
+async def pods(scene: NamespaceFixture) -> tuple[list[Object], list[Object]]:
     """The pods that are bound and those that wait."""
     found = await scene.api.list(PODS, scene.name)
     return [each for each in found if each["spec"].get("nodeName")], [
@@ -31,7 +31,7 @@ async def pods(scene: Scene) -> tuple[list[Object], list[Object]]:
     ]
 
 
-async def placed(scene: Scene, bound: int, waiting: int) -> bool:
+async def placed(scene: NamespaceFixture, bound: int, waiting: int) -> bool:
     """Whether so many pods are bound, and so many wait with a reason of ours."""
     ready, rest = await pods(scene)
     told = [each for each in rest if 'request "gpu": matching devices are in use' in reason(each)]
@@ -43,7 +43,7 @@ def reason(pod: Object) -> str:
 
 
 @asynccontextmanager
-async def always_sound(scene: Scene) -> AsyncIterator[None]:
+async def always_sound(scene: NamespaceFixture) -> AsyncIterator[None]:
     """Inside, rules that must hold at every moment are checked over and over; nothing broke them."""
     broken: list[str] = []
 
@@ -63,7 +63,7 @@ async def always_sound(scene: Scene) -> AsyncIterator[None]:
 
 
 async def test_every_pod_that_fits_is_bound_and_the_rest_follow_as_devices_are_freed(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """No device is in two claims at any time, and nothing is allocated when all pods are gone."""
     parts = [partition("mig", index, "20", gpu=name) for name in GPUS for index in range(PARTITIONS)]
@@ -92,7 +92,7 @@ async def test_every_pod_that_fits_is_bound_and_the_rest_follow_as_devices_are_f
     assert await world.metric("bind_total", outcome="failed") == 0
 
 
-async def test_shipped_rights_suffice(world: World) -> None:
+async def test_shipped_rights_suffice(world: InstalledExtender) -> None:
     """After all this nothing was forbidden, and the service says that it is well."""
     assert [line for line in world.log_lines() if "forbidden" in str(line).lower()] == []
     assert (await world.page("/readyz?verbose")).splitlines()[-1] == "readyz check passed"

@@ -10,8 +10,8 @@ from tests.controlplane.objects import Object, amounts
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.driver import ATTACHED, FAILED, driving
 from tests.support.e2e.gpus import gpu, mig_or_vgpu, partition
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.support.e2e.world import World, shipped_configuration
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -19,14 +19,14 @@ CONFLICT = "compatibility groups in conflict"
 SKIPPED = "devices with compatibility groups are skipped"
 
 
-async def cut(scene: Scene, *suffixes: str) -> list[str]:
+async def cut(scene: NamespaceFixture, *suffixes: str) -> list[str]:
     """Nodes with one GPU each, and the templates `mig` and `vgpu`."""
     for kind in ("mig", "vgpu"):
         await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
     return [await scene.node_with_counters(suffix, [gpu()], mig_or_vgpu()) for suffix in suffixes]
 
 
-async def test_mig_pod_is_refused_on_a_gpu_in_vgpu_mode_and_lands_on_another(scene: Scene) -> None:
+async def test_mig_pod_is_refused_on_a_gpu_in_vgpu_mode_and_lands_on_another(scene: NamespaceFixture) -> None:
     first, second = await cut(scene, "a", "b")
     await scene.pod("vgpu", template="vgpu", nodeSelector={"kubernetes.io/hostname": first})
     assert await scene.wait_until_bound("vgpu") == first
@@ -35,7 +35,9 @@ async def test_mig_pod_is_refused_on_a_gpu_in_vgpu_mode_and_lands_on_another(sce
     assert await scene.device_of("mig") == f"{second}/gpu-0-mig-0"
 
 
-async def test_mig_pod_waits_for_the_only_gpu_and_is_bound_soon_after_the_vgpu_pod_is_gone(scene: Scene) -> None:
+async def test_mig_pod_waits_for_the_only_gpu_and_is_bound_soon_after_the_vgpu_pod_is_gone(
+    scene: NamespaceFixture,
+) -> None:
     """Its Event names both groups and who holds the GPU."""
     (node,) = await cut(scene, "a")
     await scene.pod("vgpu", template="vgpu")
@@ -51,7 +53,7 @@ async def test_mig_pod_waits_for_the_only_gpu_and_is_bound_soon_after_the_vgpu_p
 
 
 async def test_groups_are_kept_in_the_annotation_alone_by_a_server_without_the_field(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """Its schema does not have `results[].compatibilityGroups`, so that it is not written, and the allocation is written once."""
     await cut(scene, "a")
@@ -66,7 +68,7 @@ async def test_groups_are_kept_in_the_annotation_alone_by_a_server_without_the_f
     assert "[i]allocation-groups" not in await world.page("/readyz?verbose")
 
 
-async def test_groups_edited_after_an_allocation_do_not_change_what_was_allocated(scene: Scene) -> None:
+async def test_groups_edited_after_an_allocation_do_not_change_what_was_allocated(scene: NamespaceFixture) -> None:
     """The snapshot on the claim counts; when the administrator removes it, the live slice does."""
     (node,) = await cut(scene, "a")
     await scene.pod("vgpu", template="vgpu")
@@ -89,7 +91,7 @@ async def test_groups_edited_after_an_allocation_do_not_change_what_was_allocate
 
 
 async def test_devices_with_groups_are_skipped_while_groups_are_switched_off(
-    scene: Scene, world: World, tmp_path: Path
+    scene: NamespaceFixture, world: InstalledExtender, tmp_path: Path
 ) -> None:
     """As KEP-5963 has it: the rest of the pool is used."""
     name = "groups-off-scheduler"
@@ -109,7 +111,7 @@ async def test_devices_with_groups_are_skipped_while_groups_are_switched_off(
 
 
 async def test_groups_off_and_on_again_with_holders_and_with_shares_in_flight(
-    scene: Scene, world: World, tmp_path: Path
+    scene: NamespaceFixture, world: InstalledExtender, tmp_path: Path
 ) -> None:
     """What was allocated stays, and closes its counter set meanwhile; a share that waits for its device is bound all the same."""
     name, file = "groups-switched-scheduler", tmp_path / "settings.yaml"
@@ -167,6 +169,6 @@ def shared_and_plain() -> list[Object]:
     return [shared, partition("mig", 0, "20"), *plain]
 
 
-async def shares(scene: Scene) -> bool:
+async def shares(scene: NamespaceFixture) -> bool:
     """Whether two claims have a share of the shared partition."""
     return [each.endswith("/gpu-0-mps-0") for each in await scene.allocated()] == [True, True]

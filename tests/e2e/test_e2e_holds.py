@@ -17,8 +17,8 @@ from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, NODES, PODS
 from tests.support.e2e.command import kubectl_dra
 from tests.support.e2e.forwarding_kubelet import ForwardingKubelet, node_status
-from tests.support.e2e.scene import PROMPT_SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -37,7 +37,7 @@ def setup() -> Setup:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def kubelet(scene: Scene) -> AsyncIterator[ForwardingKubelet]:
+async def kubelet(scene: NamespaceFixture) -> AsyncIterator[ForwardingKubelet]:
     """A kubelet that reaches the extender, and the extender's pod as the API has it; a viewer without the right to forward."""
     world, api = scene.world, scene.api
     async with ForwardingKubelet.serving(world.cluster.layout.certificate.parent) as kubelet:
@@ -67,7 +67,7 @@ async def kubelet(scene: Scene) -> AsyncIterator[ForwardingKubelet]:
         await api.delete(NODES, NODE)
 
 
-async def phase(world: World, name: str) -> None:
+async def phase(world: InstalledExtender, name: str) -> None:
     """Let the pod of the extender have this phase."""
     await world.api.patch(PODS, EXTENDER, {"status": {"phase": name}}, namespace=NAMESPACE, subresource="status")
 
@@ -83,7 +83,7 @@ async def asked(*arguments: str) -> tuple[str, dict[str, Any]]:
 
 
 async def test_device_that_is_held_for_one_pod_is_shown_as_held_to_another(
-    scene: Scene, kubelet: ForwardingKubelet, tmp_path: Path
+    scene: NamespaceFixture, kubelet: ForwardingKubelet, tmp_path: Path
 ) -> None:
     relay = scene.world.relay
     assert relay is not None
@@ -127,7 +127,9 @@ async def test_device_that_is_held_for_one_pod_is_shown_as_held_to_another(
     assert await scene.wait_until_bound("first", PROMPT_SECONDS) == node
 
 
-async def test_pod_of_an_extender_that_does_not_run_is_not_asked(scene: Scene, kubelet: ForwardingKubelet) -> None:
+async def test_pod_of_an_extender_that_does_not_run_is_not_asked(
+    scene: NamespaceFixture, kubelet: ForwardingKubelet
+) -> None:
     await scene.node_with_devices("a", objects.device("gpu-0"))
     asked_before = len(kubelet.asked)
     await phase(scene.world, "Pending")
@@ -139,7 +141,7 @@ async def test_pod_of_an_extender_that_does_not_run_is_not_asked(scene: Scene, k
         await phase(scene.world, "Running")
 
 
-async def test_server_that_is_no_api_server_is_said_in_a_sentence(scene: Scene, tmp_path: Path) -> None:
+async def test_server_that_is_no_api_server_is_said_in_a_sentence(scene: NamespaceFixture, tmp_path: Path) -> None:
     access = read_kubeconfig(scene.world.cluster.admin_kubeconfig)
     wrong = Access(server=scene.world.extender.url, authority=access.authority, token=access.token)
     file = write_kubeconfig(tmp_path / "wrong", wrong)

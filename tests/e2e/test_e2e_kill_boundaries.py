@@ -18,8 +18,8 @@ from tests.support.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, CREATION, 
 from tests.support.e2e.boundaries import Boundaries, Boundary
 from tests.support.e2e.checker import expect_rest, forbidden_findings
 from tests.support.e2e.driver import ATTACHED, FAILED, driving
-from tests.support.e2e.scene import SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -46,12 +46,12 @@ def setup() -> Setup:
 
 
 @pytest.fixture
-def relay(world: World) -> ApiRelay:
+def relay(world: InstalledExtender) -> ApiRelay:
     assert world.api_relay is not None
     return world.api_relay
 
 
-async def furnish(scene: Scene) -> None:
+async def furnish(scene: NamespaceFixture) -> None:
     """Nodes with devices that are ready and devices that have to be attached."""
     conditions: dict[str, Any] = {
         "bindingConditions": [ATTACHED],
@@ -70,12 +70,12 @@ async def furnish(scene: Scene) -> None:
         await scene.api.create(DEVICE_CLASSES, device_class(f"{scene.name}-{kind}", chosen, **fields))
 
 
-def resource(scene: Scene, kind: str) -> str:
+def resource(scene: NamespaceFixture, kind: str) -> str:
     """The extended resource of pods of this kind."""
     return f"{scene.driver}/{kind}"
 
 
-async def prepare(scene: Scene, kind: str, name: str) -> None:
+async def prepare(scene: NamespaceFixture, kind: str, name: str) -> None:
     """The claims of a pod of this kind; a pod that joins finds its claim allocated by another one."""
     if kind != EXTENDED:
         await scene.claim(f"{name}.a", f"!{scene.attribute('slow')}")
@@ -85,14 +85,14 @@ async def prepare(scene: Scene, kind: str, name: str) -> None:
         await scene.pod(f"host.{name}", claim=f"{name}.a")
 
 
-async def add(scene: Scene, kind: str, name: str) -> None:
+async def add(scene: NamespaceFixture, kind: str, name: str) -> None:
     """A pod of this kind."""
     claims = {} if kind == EXTENDED else {"a": f"{name}.a"} | ({"b": f"{name}.b"} if kind == TWO else {})
     extended = {resource(scene, kind): "1"} if kind in (EXTENDED, BESIDE) else {}
     await scene.pod(name, claims=claims, extended=extended)
 
 
-async def populate(scene: Scene, relay: ApiRelay, plan: Mapping[str, tuple[str, Boundary]]) -> Boundaries:
+async def populate(scene: NamespaceFixture, relay: ApiRelay, plan: Mapping[str, tuple[str, Boundary]]) -> Boundaries:
     """Pods (kind, boundary) by name; returns when every bind stands at its boundary."""
     await asyncio.gather(*(prepare(scene, kind, name) for name, (kind, _) in plan.items()))
     for name, (kind, _) in plan.items():
@@ -119,9 +119,9 @@ def every_boundary(steps: Steps, kinds: Sequence[str]) -> dict[str, tuple[str, B
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def steps(world: World) -> Steps:
+async def steps(world: InstalledExtender) -> Steps:
     """The writes of an undisturbed bind of each kind, as the API server gets them: what there is to be enumerated."""
-    scene, relay = Scene(world, "undisturbed"), world.api_relay
+    scene, relay = NamespaceFixture(world, "undisturbed"), world.api_relay
     assert relay is not None
     await scene.open()
     await furnish(scene)
@@ -153,7 +153,7 @@ async def test_a_bind_writes_what_is_enumerated_here_and_nothing_else(steps: Ste
     assert (steps[BESIDE][0], *steps[BESIDE][-3:]) == (CREATION, NOMINATION, TOLD, BINDING)
 
 
-async def one_special_claim_each(scene: Scene, plan: Mapping[str, tuple[str, Boundary]]) -> None:
+async def one_special_claim_each(scene: NamespaceFixture, plan: Mapping[str, tuple[str, Boundary]]) -> None:
     """Each pod with an extended resource has one claim for it, of which it was told, and there are no others."""
     special = await special_claims(scene)
     told = [
@@ -164,7 +164,7 @@ async def one_special_claim_each(scene: Scene, plan: Mapping[str, tuple[str, Bou
     assert sorted(each["metadata"]["name"] for each in special) == sorted(told)
 
 
-async def special_claims(scene: Scene) -> list[Object]:
+async def special_claims(scene: NamespaceFixture) -> list[Object]:
     """The claims that were made for extended resources."""
     claims = await scene.api.list(RESOURCE_CLAIMS, scene.name)
     return [each for each in claims if EXTENDED_ANNOTATION in each["metadata"].get("annotations", {})]
@@ -172,7 +172,7 @@ async def special_claims(scene: Scene) -> list[Object]:
 
 @ROUNDS
 async def test_every_pod_is_bound_after_a_kill_at_each_boundary(
-    scene: Scene, world: World, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
+    scene: NamespaceFixture, world: InstalledExtender, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
 ) -> None:
     await furnish(scene)
     plan = every_boundary(steps, kinds)
@@ -190,7 +190,7 @@ async def test_every_pod_is_bound_after_a_kill_at_each_boundary(
 
 @ROUNDS
 async def test_nothing_stays_taken_of_pods_that_are_deleted_after_a_kill_at_each_boundary(
-    scene: Scene, world: World, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
+    scene: NamespaceFixture, world: InstalledExtender, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
 ) -> None:
     """Claims that are used by name stay, and in the end are as they were made; those for extended resources are gone."""
     await furnish(scene)
@@ -217,7 +217,7 @@ async def test_nothing_stays_taken_of_pods_that_are_deleted_after_a_kill_at_each
 
 @ROUNDS
 async def test_every_pod_is_bound_when_the_scheduler_restarts_at_each_boundary(
-    scene: Scene, world: World, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
+    scene: NamespaceFixture, world: InstalledExtender, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
 ) -> None:
     """Also in the middle of a wait for a device: the first bind goes on without a caller, the second one joins or resumes it."""
     await furnish(scene)

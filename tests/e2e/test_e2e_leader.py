@@ -16,7 +16,7 @@ from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import LEASES, RESOURCE_CLAIMS
 from tests.support.e2e.replicas import DURATION, LEASE, Pair, Replica, grant, replica
-from tests.support.e2e.scene import SECONDS, Scene, devices_of
+from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.world import ACCOUNT, NAMESPACE, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -55,7 +55,7 @@ async def test_of_two_replicas_that_start_together_one_leads_and_the_other_says_
     assert world.writes(standby) == []
 
 
-async def test_pods_are_bound_on_while_the_leader_is_killed_in_the_middle(scene: Scene, world: Pair) -> None:
+async def test_pods_are_bound_on_while_the_leader_is_killed_in_the_middle(scene: NamespaceFixture, world: Pair) -> None:
     leader = await world.both()
     for suffix in "abc":
         await scene.node_with_devices(suffix, *(device(f"gpu-{index}") for index in range(8)))
@@ -77,7 +77,7 @@ async def test_pods_are_bound_on_while_the_leader_is_killed_in_the_middle(scene:
 
 
 async def test_a_pod_that_waits_is_woken_by_the_next_leader_for_what_happened_while_nobody_led(
-    scene: Scene, world: Pair
+    scene: NamespaceFixture, world: Pair
 ) -> None:
     """kube-scheduler has parked it, does not listen to slices, and the leader that had refused it is gone."""
     leader = await world.both()
@@ -91,7 +91,7 @@ async def test_a_pod_that_waits_is_woken_by_the_next_leader_for_what_happened_wh
     assert await world.leader() is world.other(leader)
 
 
-async def waiting_bind(scene: Scene) -> Object:
+async def waiting_bind(scene: NamespaceFixture) -> Object:
     """A pod whose bind waits until the driver reports its device attached; returns its claim."""
     await scene.node("a")
     attachable = device(
@@ -109,7 +109,7 @@ async def waiting_bind(scene: Scene) -> Object:
     return await scene.stored_claim("one")
 
 
-async def attach(scene: Scene, claim: Object) -> None:
+async def attach(scene: NamespaceFixture, claim: Object) -> None:
     """What the driver does in the end."""
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     true = {
@@ -124,7 +124,7 @@ async def attach(scene: Scene, claim: Object) -> None:
 
 
 async def test_a_leader_that_was_frozen_past_its_deadline_writes_nothing_when_it_goes_on(
-    scene: Scene, world: Pair
+    scene: NamespaceFixture, world: Pair
 ) -> None:
     """Its binds would have had everything to go on with: one device is attached while it sleeps, others are being written."""
     frozen = await world.both()
@@ -158,7 +158,7 @@ async def test_a_leader_that_was_frozen_past_its_deadline_writes_nothing_when_it
 
 
 async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_its_waiting_bind_is_resumed(
-    scene: Scene, world: Pair
+    scene: NamespaceFixture, world: Pair
 ) -> None:
     """It gives the lease up, so nobody waits for its end, and exits with 0."""
     leader = await world.both()
@@ -180,7 +180,7 @@ async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_its_waiting
 
 
 async def test_a_leader_whose_lease_was_taken_stands_by_without_restart_and_may_lead_again(
-    scene: Scene, world: Pair
+    scene: NamespaceFixture, world: Pair
 ) -> None:
     """Whoever takes the lease is respected for its duration; the process and its caches live on."""
     leader = await world.both()

@@ -8,8 +8,8 @@ import pytest
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import CLUSTER_ROLES, Resource
-from tests.support.e2e.scene import SECONDS, Scene
-from tests.support.e2e.world import EXTENDER_USER, NAMESPACE, World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.world import EXTENDER_USER, NAMESPACE, InstalledExtender
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -18,7 +18,7 @@ REVIEWS = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced
 
 
 @asynccontextmanager
-async def without(world: World, verb: str, group: str, resource: str) -> AsyncIterator[None]:
+async def without(world: InstalledExtender, verb: str, group: str, resource: str) -> AsyncIterator[None]:
     """Take one right from the role of the service, and give it back at the end."""
     role = await world.api.get(CLUSTER_ROLES, ROLE)
     rules = copy.deepcopy(role["rules"])
@@ -48,7 +48,7 @@ def role_verbs(role: Object, group: str, resource: str) -> list[str]:
     )
 
 
-async def until(world: World, verb: str, group: str, resource: str, *, allowed: bool) -> None:
+async def until(world: InstalledExtender, verb: str, group: str, resource: str, *, allowed: bool) -> None:
     """Wait until the API server has loaded the role."""
     kind, _, part = resource.partition("/")
     attributes = {"verb": verb, "group": group, "resource": kind, "subresource": part, "namespace": "default"}
@@ -65,7 +65,7 @@ async def until(world: World, verb: str, group: str, resource: str, *, allowed: 
     await world.api.wait_for(loaded, SECONDS, f"{verb} {resource} is allowed: {allowed}")
 
 
-async def until_logged(world: World, *words: str) -> None:
+async def until_logged(world: InstalledExtender, *words: str) -> None:
     """Wait for a line of the service's log with all these words."""
 
     async def found() -> bool:
@@ -84,7 +84,7 @@ async def until_logged(world: World, *words: str) -> None:
     ],
 )
 async def test_a_pod_waits_with_the_name_of_the_right_and_is_bound_when_it_is_back(
-    scene: Scene, world: World, verb: str, group: str, resource: str
+    scene: NamespaceFixture, world: InstalledExtender, verb: str, group: str, resource: str
 ) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
@@ -101,7 +101,9 @@ async def test_a_pod_waits_with_the_name_of_the_right_and_is_bound_when_it_is_ba
     assert await scene.allocated() == [f"{node}/gpu-0"]
 
 
-async def test_a_pod_is_bound_although_nothing_may_be_said_of_it(scene: Scene, world: World) -> None:
+async def test_a_pod_is_bound_although_nothing_may_be_said_of_it(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     await scene.template("one")
     await scene.node("a")
     async with without(world, "create", "events.k8s.io", "events"):

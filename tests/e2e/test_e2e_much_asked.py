@@ -4,7 +4,7 @@ import pytest
 
 from tests.controlplane import objects
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -15,7 +15,7 @@ _CLAIMS = 17
 _MUCH = "more is asked for than is looked at"
 
 
-async def test_thousands_of_containers_with_extended_resources_are_refused_in_words(scene: Scene) -> None:
+async def test_thousands_of_containers_with_extended_resources_are_refused_in_words(scene: NamespaceFixture) -> None:
     """Each init container could use the devices of each container: they are not matched."""
     node = await scene.node_with_devices("a", objects.device("gpu-0"), objects.device("gpu-1"))
     resource = f"deviceclass.resource.kubernetes.io/{scene.name}"
@@ -36,7 +36,7 @@ async def test_thousands_of_containers_with_extended_resources_are_refused_in_wo
     assert await scene.wait_until_bound("neighbour") == node
 
 
-async def test_claims_with_thousands_of_alternatives_are_refused_in_words(scene: Scene) -> None:
+async def test_claims_with_thousands_of_alternatives_are_refused_in_words(scene: NamespaceFixture) -> None:
     node = await scene.node_with_devices("a", objects.device("gpu-0"), objects.device("gpu-1"))
     alternative = {"deviceClassName": scene.name, "count": 1}
     alternatives = [{**alternative, "name": f"a{index}"} for index in range(_ALTERNATIVES)]

@@ -8,8 +8,8 @@ import pytest
 from tests.controlplane import objects
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import NAMESPACES, PODS, RESOURCE_CLAIMS
-from tests.support.e2e.scene import SECONDS, Scene, devices_of
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -26,14 +26,14 @@ def setup() -> Setup:
     )
 
 
-def hoarded(scene: Scene, namespace: str, number: int) -> objects.Object:
+def hoarded(scene: NamespaceFixture, namespace: str, number: int) -> objects.Object:
     """A claim of 10 KiB for the one device with this number."""
     request = scene.request(f"{scene.attribute('number')} == {number}")
     config = {"opaque": {"driver": scene.driver, "parameters": {"padding": f"{number}{PADDING}"}}}
     return objects.resource_claim(f"hoarded-{number}", namespace, request, config=[config])
 
 
-async def bound(scene: Scene, namespace: str, numbers: Sequence[int]) -> list[str]:
+async def bound(scene: NamespaceFixture, namespace: str, numbers: Sequence[int]) -> list[str]:
     """Creates a pod for each of these claims; the devices when all of them are bound."""
     for number in numbers:
         await scene.api.create(PODS, objects.pod(f"pod-{number}", namespace, claims={"gpu": f"hoarded-{number}"}))
@@ -48,7 +48,7 @@ async def bound(scene: Scene, namespace: str, numbers: Sequence[int]) -> list[st
 
 
 async def test_pods_with_claims_beyond_the_bound_get_their_devices_also_after_a_restart(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     devices = [objects.device(f"gpu-{number}", attributes={"number": number}) for number in range(3 * COUNT)]
     await scene.node_with_devices("a", *devices)

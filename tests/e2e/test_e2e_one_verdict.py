@@ -6,8 +6,8 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import Scene
-from tests.support.e2e.world import World
+from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.world import InstalledExtender
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -22,13 +22,13 @@ def shared(groups: list[str]) -> Object:
     }
 
 
-async def undone(world: World) -> float:
+async def undone(world: InstalledExtender) -> float:
     """How often the extender took an allocation of its own back because it overlaps another one."""
     return await world.metric("allocation_overlaps_total", outcome="yielded")
 
 
 async def test_pods_share_a_device_while_its_driver_begins_to_publish_groups_and_changes_them(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """The upgrade of a driver to KEP-5963, with a pod on the device: the next pods share it at the first attempt."""
     node = await scene.node_with_counters("a", [gpu()], [shared([])])
@@ -48,7 +48,7 @@ async def test_pods_share_a_device_while_its_driver_begins_to_publish_groups_and
 
 
 async def test_gpu_on_which_another_scheduler_mixed_none_with_groups_is_left_for_the_next_node(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """A partition without groups is listed first and held first, so that one without groups looked as if it would fit."""
     parts = [

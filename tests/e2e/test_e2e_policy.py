@@ -9,8 +9,8 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -52,7 +52,7 @@ def write(policy: Path, text: str) -> None:
     policy.write_text(text)
 
 
-async def rewritten(policy: Path, text: str, world: World) -> None:
+async def rewritten(policy: Path, text: str, world: InstalledExtender) -> None:
     """Write the file and wait until it was read."""
     before = await world.metric("policy_reads_total")
 
@@ -63,7 +63,7 @@ async def rewritten(policy: Path, text: str, world: World) -> None:
     await world.api.wait_for(read, SECONDS, "the policy file is read")
 
 
-async def kinds(scene: Scene) -> str:
+async def kinds(scene: NamespaceFixture) -> str:
     """A GPU that is MIG or vGPU by the driver's idea, and a template for each; returns the node."""
     node = await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
     for kind in ("mig", "vgpu"):
@@ -71,7 +71,7 @@ async def kinds(scene: Scene) -> str:
     return node
 
 
-async def test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_groups(scene: Scene) -> None:
+async def test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_groups(scene: NamespaceFixture) -> None:
     node = await kinds(scene)
     await scene.pod("mig", template="mig")
     assert await scene.wait_until_bound("mig") == node
@@ -82,7 +82,7 @@ async def test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_grou
     assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
 
 
-async def test_the_snapshot_says_which_rule_supplied_the_groups(scene: Scene) -> None:
+async def test_the_snapshot_says_which_rule_supplied_the_groups(scene: NamespaceFixture) -> None:
     await kinds(scene)
     await scene.pod("mig", template="mig")
     await scene.wait_until_bound("mig")
@@ -93,7 +93,7 @@ async def test_the_snapshot_says_which_rule_supplied_the_groups(scene: Scene) ->
 
 
 async def test_groups_that_were_frozen_outlive_a_restart_under_another_policy(
-    scene: Scene, policy: Path, world: World
+    scene: NamespaceFixture, policy: Path, world: InstalledExtender
 ) -> None:
     await kinds(scene)
     await scene.pod("mig", template="mig")
@@ -109,7 +109,7 @@ async def test_groups_that_were_frozen_outlive_a_restart_under_another_policy(
 
 
 async def test_a_wrong_file_changes_nothing_and_is_told_and_a_right_one_wakes_the_pod(
-    scene: Scene, policy: Path, world: World
+    scene: NamespaceFixture, policy: Path, world: InstalledExtender
 ) -> None:
     """Within the same process."""
     node = await kinds(scene)
@@ -147,7 +147,7 @@ rules:
 
 
 async def test_devices_that_only_attributes_tell_apart_exclude_each_other(
-    scene: Scene, policy: Path, world: World
+    scene: NamespaceFixture, policy: Path, world: InstalledExtender
 ) -> None:
     """Patterns 1 and 2 of the proposal: no counters, no groups, and another physical device in the same pool that nobody minds."""
     attributes = {

@@ -6,8 +6,8 @@ import pytest_asyncio
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PRIORITY_CLASSES
-from tests.support.e2e.scene import PROMPT_SECONDS, Scene
-from tests.support.e2e.world import World
+from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -15,7 +15,7 @@ PRIORITIES = {"least": 1, "low": 5, "high": 1000}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def priorities(world: World) -> None:
+async def priorities(world: InstalledExtender) -> None:
     """The priority classes by name."""
     for name, value in PRIORITIES.items():
         metadata = {"name": name}
@@ -27,7 +27,7 @@ def on(node: str) -> dict[str, str]:
     return {"kubernetes.io/hostname": node}
 
 
-async def test_victims_are_chosen_only_where_the_devices_would_suffice(scene: Scene) -> None:
+async def test_victims_are_chosen_only_where_the_devices_would_suffice(scene: NamespaceFixture) -> None:
     """Although another node has the victim of lower priority, which kube-scheduler alone would evict."""
     await scene.template("one")
     without = await scene.node_with_devices("a", device("gpu-0"), cpu="4")
@@ -46,7 +46,9 @@ async def test_victims_are_chosen_only_where_the_devices_would_suffice(scene: Sc
         await scene.read("victim")
 
 
-async def test_nobody_is_evicted_while_no_node_has_the_devices(scene: Scene, world: World) -> None:
+async def test_nobody_is_evicted_while_no_node_has_the_devices(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     await scene.template("one")
     node = await scene.node_with_devices("a", device("gpu-0"), cpu="4")
     await scene.pod("holder", template="one", priorityClassName="high")
@@ -61,7 +63,7 @@ async def test_nobody_is_evicted_while_no_node_has_the_devices(scene: Scene, wor
     assert await scene.node_of("spared") == node
 
 
-async def test_devices_of_the_victims_themselves_count(scene: Scene) -> None:
+async def test_devices_of_the_victims_themselves_count(scene: NamespaceFixture) -> None:
     """They are free once the controller has released the victim's claim."""
     await scene.template("one")
     node = await scene.node_with_devices("a", device("gpu-0"), cpu="4")
@@ -73,7 +75,7 @@ async def test_devices_of_the_victims_themselves_count(scene: Scene) -> None:
     assert await scene.allocated() == [f"{node}/gpu-0"]
 
 
-async def test_pod_whose_claim_is_still_being_made_from_its_template_may_preempt(scene: Scene) -> None:
+async def test_pod_whose_claim_is_still_being_made_from_its_template_may_preempt(scene: NamespaceFixture) -> None:
     """kube-scheduler proposes victims once, and the shortage of CPU alone parks the pod, so the claim is waited for."""
     await scene.template("one")
     node = await scene.node_with_devices("a", device("gpu-0"), cpu="4")

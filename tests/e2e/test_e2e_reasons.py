@@ -15,7 +15,7 @@ from tests.support.e2e.reasons.case import WAITING, Reason
 from tests.support.e2e.reasons.claims import release_kept_claims
 from tests.support.e2e.reasons.every import REASONS
 from tests.support.e2e.reasons.shares import POLICY
-from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import clear_groups
 from tests.support.e2e.world import Setup
 
@@ -42,7 +42,7 @@ def setup(policy: Path) -> Setup:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def place(scene: Scene) -> AsyncIterator[Scene]:
+async def place(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
     """The scene of one reason; reasons may have PodGroups."""
     yield scene
     await release_kept_claims(scene)
@@ -52,7 +52,7 @@ async def place(scene: Scene) -> AsyncIterator[Scene]:
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.name.replace(" ", "-"))
 async def test_why_says_what_the_service_says_and_what_ends_the_wait(
-    place: Scene, reason: Reason, policy: Path
+    place: NamespaceFixture, reason: Reason, policy: Path
 ) -> None:
     await reason.build(place)
     if reason.said != "":

@@ -18,8 +18,8 @@ from tests.support.e2e.reasons.asking import ask_why, check_report
 from tests.support.e2e.reasons.case import WAITING, Reason
 from tests.support.e2e.reasons.claims import release_kept_claims
 from tests.support.e2e.reasons.every import REASONS
-from tests.support.e2e.scene import SECONDS, Scene
-from tests.support.e2e.world import World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender
 
 pytestmark = pytest.mark.e2e
 
@@ -48,9 +48,9 @@ async def in_tree(control_plane: ControlPlaneFactory) -> InTreeControlPlane:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def place(in_tree: InTreeControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+async def place(in_tree: InTreeControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
     number = [each.name for each in KNOWN].index(request.node.callspec.params["reason"].name)
-    scene = Scene(cast("World", in_tree), f"in-tree-{number}", IN_TREE)
+    scene = NamespaceFixture(cast("InstalledExtender", in_tree), f"in-tree-{number}", IN_TREE)
     await scene.open()
     yield scene
     await release_kept_claims(scene)
@@ -59,7 +59,7 @@ async def place(in_tree: InTreeControlPlane, request: pytest.FixtureRequest) -> 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("reason", KNOWN, ids=lambda reason: reason.name.replace(" ", "-"))
-async def test_why_says_the_same_where_the_in_tree_scheduler_decides(place: Scene, reason: Reason) -> None:
+async def test_why_says_the_same_where_the_in_tree_scheduler_decides(place: NamespaceFixture, reason: Reason) -> None:
     await reason.build(place)
     if reason.said_in_tree is not None:
         await place.wait_until_unschedulable(WAITING, reason.said_in_tree)

@@ -17,8 +17,8 @@ from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
 from tests.support.e2e.relay import Relay
-from tests.support.e2e.scene import SECONDS, Scene, devices_of
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -43,7 +43,7 @@ def setup() -> Setup:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(world: World) -> AsyncIterator[ApiClient]:
+async def service(world: InstalledExtender) -> AsyncIterator[ApiClient]:
     """A client with the account of the extender."""
     async with ApiClient.from_kubeconfig(world.kubeconfig) as client:
         yield client
@@ -61,7 +61,7 @@ class Left:
     allocated: timedelta = field(default_factory=timedelta)
 
 
-async def leave(scene: Scene, client: ApiClient, manager: str, left: Left) -> None:
+async def leave(scene: NamespaceFixture, client: ApiClient, manager: str, left: Left) -> None:
     """Brings a claim of this name into this state, under the name of this field manager."""
     await scene.claim(left.name)
     claim = await scene.stored_claim(left.name)
@@ -93,18 +93,18 @@ async def leave(scene: Scene, client: ApiClient, manager: str, left: Left) -> No
         )
 
 
-async def waiting_pod(scene: Scene, name: str, claim: str, scheduler: str = "nobody") -> None:
+async def waiting_pod(scene: NamespaceFixture, name: str, claim: str, scheduler: str = "nobody") -> None:
     """A pod that waits, because no scheduler of this name runs, and names the claim before it exists."""
     await scene.pod(name, claim=claim, scheduler=scheduler)
 
 
-async def taken(scene: Scene, names: Sequence[str]) -> list[str]:
+async def taken(scene: NamespaceFixture, names: Sequence[str]) -> list[str]:
     """Those of the claims that are allocated or reserved."""
     claims = [await scene.stored_claim(name) for name in names]
     return [each["metadata"]["name"] for each in claims if devices_of(each) or each["status"].get("reservedFor")]
 
 
-async def released(scene: Scene, *names: str) -> None:
+async def released(scene: NamespaceFixture, *names: str) -> None:
     """Waits until none of the claims is allocated or reserved, and none has a finalizer or a snapshot of ours any more."""
 
     async def done() -> bool:
@@ -119,7 +119,7 @@ async def released(scene: Scene, *names: str) -> None:
 
 
 async def test_each_kind_of_leftover_of_ours_is_given_back_and_its_foreign_twin_is_not(
-    scene: Scene, world: World, service: ApiClient
+    scene: NamespaceFixture, world: InstalledExtender, service: ApiClient
 ) -> None:
     """Same objects, different field managers: reserved for nobody, for waiting pods, for devices that failed or were late."""
     for suffix in ("a", "b"):
@@ -179,7 +179,7 @@ async def test_each_kind_of_leftover_of_ours_is_given_back_and_its_foreign_twin_
 
 
 async def test_pod_whose_allocation_ties_it_to_a_cordoned_node_moves_to_another(
-    scene: Scene, world: World, service: ApiClient
+    scene: NamespaceFixture, world: InstalledExtender, service: ApiClient
 ) -> None:
     """Found by the refusal, long before the grace would end."""
     for suffix in ("a", "b"):
@@ -197,7 +197,7 @@ async def test_pod_whose_allocation_ties_it_to_a_cordoned_node_moves_to_another(
 
 
 async def test_devices_of_a_pod_that_no_filter_of_the_scheduler_lets_pass_go_to_another_pod(
-    scene: Scene, service: ApiClient
+    scene: NamespaceFixture, service: ApiClient
 ) -> None:
     """The extender is never asked about the pod: its node is full."""
     node = await scene.node_with_devices("a", device("one"), cpu="1")
@@ -212,7 +212,7 @@ async def test_devices_of_a_pod_that_no_filter_of_the_scheduler_lets_pass_go_to_
 
 
 @contextmanager
-def asleep(world: World, component: str) -> Iterator[None]:
+def asleep(world: InstalledExtender, component: str) -> Iterator[None]:
     """Inside, the component stands still."""
     pid = world.cluster.pids[component]
     os.kill(pid, signal.SIGSTOP)
@@ -223,7 +223,7 @@ def asleep(world: World, component: str) -> Iterator[None]:
 
 
 async def test_reservations_of_pods_that_ended_go_even_when_no_controller_removes_them(
-    scene: Scene, world: World, service: ApiClient
+    scene: NamespaceFixture, world: InstalledExtender, service: ApiClient
 ) -> None:
     """The one rule for claims of all schedulers, because kube-controller-manager has it, too."""
     node = await scene.node("a")
@@ -246,7 +246,7 @@ async def test_reservations_of_pods_that_ended_go_even_when_no_controller_remove
         assert await world.metric("reclaims_total", reason=reason, outcome="done") >= 2
 
 
-async def test_hold_of_a_pod_whose_bind_never_comes_ends(scene: Scene, world: World) -> None:
+async def test_hold_of_a_pod_whose_bind_never_comes_ends(scene: NamespaceFixture, world: InstalledExtender) -> None:
     """Another pod gets the device then."""
     assert isinstance(world.relay, Relay)
     node = await scene.node_with_devices("a", device("one"))
@@ -267,7 +267,7 @@ async def test_hold_of_a_pod_whose_bind_never_comes_ends(scene: Scene, world: Wo
     assert await scene.wait_until_bound("second") == node
 
 
-async def test_finalizer_without_allocation_is_removed(scene: Scene, service: ApiClient) -> None:
+async def test_finalizer_without_allocation_is_removed(scene: NamespaceFixture, service: ApiClient) -> None:
     """A process that was killed after its first write leaves finalizer and snapshot on a claim that nobody allocates any more."""
     for name, client, manager in (("half", service, OURS), ("foreign", scene.api, FOREIGN)):
         await scene.claim(name)

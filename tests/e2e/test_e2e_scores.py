@@ -8,19 +8,19 @@ from tests.controlplane.objects import Object, device, resource_claim
 from tests.controlplane.resources import RESOURCE_CLAIMS
 from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 SUFFIXES = ("a", "b", "c", "d")
 
 
-def alternative(scene: Scene, model: str) -> Object:
+def alternative(scene: NamespaceFixture, model: str) -> Object:
     selector = {"cel": {"expression": f'{scene.attribute("model")} == "{model}"'}}
     return {"name": model, "deviceClassName": scene.name, "count": 1, "selectors": [selector]}
 
 
-async def test_pod_lands_on_the_node_that_has_the_first_alternative(scene: Scene) -> None:
+async def test_pod_lands_on_the_node_that_has_the_first_alternative(scene: NamespaceFixture) -> None:
     for suffix in SUFFIXES:
         model = "big" if suffix == "c" else "small"
         await scene.node_with_devices(suffix, device("gpu-0", attributes={"model": model}))
@@ -30,7 +30,7 @@ async def test_pod_lands_on_the_node_that_has_the_first_alternative(scene: Scene
     assert await scene.wait_until_bound("worker") == f"{scene.name}-c"
 
 
-async def test_pod_lands_on_the_node_without_binding_conditions(scene: Scene) -> None:
+async def test_pod_lands_on_the_node_without_binding_conditions(scene: NamespaceFixture) -> None:
     conditions: dict[str, Any] = {
         "bindingConditions": [ATTACHED],
         "bindingFailureConditions": [FAILED],
@@ -44,7 +44,7 @@ async def test_pod_lands_on_the_node_without_binding_conditions(scene: Scene) ->
     assert await scene.wait_until_bound("worker") == f"{scene.name}-b"
 
 
-async def test_partitions_land_next_to_each_other(scene: Scene) -> None:
+async def test_partitions_land_next_to_each_other(scene: NamespaceFixture) -> None:
     """Although kube-scheduler itself prefers nodes with fewer pods."""
     for suffix in SUFFIXES:
         parts = [partition("mig", index, "20") for index in range(4)]

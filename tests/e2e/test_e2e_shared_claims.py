@@ -5,8 +5,8 @@ import pytest
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PODS
 from tests.support.e2e.relay import Relay
-from tests.support.e2e.scene import SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -17,16 +17,18 @@ def setup() -> Setup:
 
 
 @pytest.fixture
-def relay(world: World) -> Relay:
+def relay(world: InstalledExtender) -> Relay:
     assert world.relay is not None
     return world.relay
 
 
-async def nothing_held(world: World) -> bool:
+async def nothing_held(world: InstalledExtender) -> bool:
     return await world.metric("held_claims") == 0
 
 
-async def test_two_pods_that_share_an_unallocated_claim_end_on_one_allocation(scene: Scene, relay: Relay) -> None:
+async def test_two_pods_that_share_an_unallocated_claim_end_on_one_allocation(
+    scene: NamespaceFixture, relay: Relay
+) -> None:
     """Both are filtered before either is bound; the second joins what is held for the first."""
     for suffix in ("a", "b"):
         await scene.node_with_devices(suffix, device("gpu-0"))
@@ -48,7 +50,7 @@ async def test_two_pods_that_share_an_unallocated_claim_end_on_one_allocation(sc
     await scene.wait_until_free()
 
 
-async def test_pod_that_is_nominated_to_a_node_gets_it(scene: Scene) -> None:
+async def test_pod_that_is_nominated_to_a_node_gets_it(scene: NamespaceFixture) -> None:
     """Out of several on which its devices are free."""
     nodes = [await scene.node_with_devices(suffix, device("gpu-0")) for suffix in ("a", "b", "c", "d", "z")]
     for name in ("wanted", "youngest"):
@@ -64,7 +66,7 @@ async def test_pod_that_is_nominated_to_a_node_gets_it(scene: Scene) -> None:
 
 
 async def test_pod_that_is_deleted_between_filter_and_bind_leaves_nothing_held(
-    scene: Scene, relay: Relay, world: World
+    scene: NamespaceFixture, relay: Relay, world: InstalledExtender
 ) -> None:
     """A bind that arrives afterwards allocates nothing."""
     node = await scene.node_with_devices("a", device("gpu-0"))
@@ -83,7 +85,7 @@ async def test_pod_that_is_deleted_between_filter_and_bind_leaves_nothing_held(
 
 
 async def test_scheduler_that_restarts_between_filter_and_bind_causes_no_second_allocation(
-    scene: Scene, relay: Relay, world: World
+    scene: NamespaceFixture, relay: Relay, world: InstalledExtender
 ) -> None:
     """Its successor filters and binds the pod again; the first bind, delivered late, changes nothing."""
     for suffix in ("a", "b", "c"):

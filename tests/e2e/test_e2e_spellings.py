@@ -12,7 +12,7 @@ from dra_extender.model.resource_claim import FINALIZER
 from tests.controlplane import objects
 from tests.controlplane.objects import device
 from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -81,14 +81,14 @@ def spellings() -> list[str]:
     return found
 
 
-async def part(scene: Scene, name: str, number: int) -> bytes:
+async def part(scene: NamespaceFixture, name: str, number: int) -> bytes:
     """The bytes of a claim's spec or status as they are stored."""
     body = await scene.api.raw("GET", RESOURCE_CLAIMS.path(scene.name, name), accept=MEDIA_TYPE)
     claim = fields(Envelope.opened(body, RESOURCE_CLAIMS.group_version, "ResourceClaim").content)
     return one(claim, number).content
 
 
-def claim(scene: Scene, name: str, parameters: str) -> bytes:
+def claim(scene: NamespaceFixture, name: str, parameters: str) -> bytes:
     """JSON of a claim with these very parameters."""
     config = [{"opaque": {"driver": scene.driver, "parameters": "@@"}}]
     body = objects.resource_claim(name, scene.name, scene.request(), config=config)
@@ -100,7 +100,7 @@ def parameters_in(allocation: dict[str, Any]) -> Any:
     return entry["opaque"]["parameters"]
 
 
-async def test_claims_are_bound_shared_and_released_and_stay_as_they_are_spelled(scene: Scene) -> None:
+async def test_claims_are_bound_shared_and_released_and_stay_as_they_are_spelled(scene: NamespaceFixture) -> None:
     found = spellings()
     names = [f"claim-{index}" for index in range(len(found))]
     await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(len(found))))
@@ -141,7 +141,7 @@ async def test_claims_are_bound_shared_and_released_and_stay_as_they_are_spelled
     await scene.api.delete_collection(RESOURCE_CLAIMS, scene.name)
 
 
-async def test_claim_that_asks_for_nothing_is_allocated(scene: Scene) -> None:
+async def test_claim_that_asks_for_nothing_is_allocated(scene: NamespaceFixture) -> None:
     """The API server spells its requests as null."""
     node = await scene.node("a")
     await scene.api.create(RESOURCE_CLAIMS, objects.resource_claim("empty", scene.name))
@@ -151,7 +151,7 @@ async def test_claim_that_asks_for_nothing_is_allocated(scene: Scene) -> None:
     await scene.delete_pod("first")
 
 
-async def say(scene: Scene, name: str, data: str) -> None:
+async def say(scene: NamespaceFixture, name: str, data: str) -> None:
     """What a driver says of its device, in a spelling of its own."""
     path = RESOURCE_CLAIMS.path(scene.name, name)
     stored = await scene.api.raw("GET", path)

@@ -7,7 +7,7 @@ import pytest
 from tests.controlplane import attacks, objects
 from tests.controlplane.attacks import ATTACKS, Attack
 from tests.controlplane.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -16,7 +16,7 @@ _VICTIMS = 12
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.name.replace(" ", "-"))
-async def test_pods_of_another_namespace_are_bound_beside_an_attack(scene: Scene, attack: Attack) -> None:
+async def test_pods_of_another_namespace_are_bound_beside_an_attack(scene: NamespaceFixture, attack: Attack) -> None:
     node = await scene.node("a")
     await scene.api.create(RESOURCE_SLICES, scene.slice_of("a", node=node, devices=attacks.devices()))
     await scene.template("one")
@@ -40,6 +40,6 @@ async def test_pods_of_another_namespace_are_bound_beside_an_attack(scene: Scene
         await scene.api.delete_collection(RESOURCE_CLAIMS, attacker)
 
 
-async def _was_tried(scene: Scene, namespace: str) -> bool:
+async def _was_tried(scene: NamespaceFixture, namespace: str) -> bool:
     pods = await scene.api.list(PODS, namespace)
     return any(each["type"] == "PodScheduled" for pod in pods for each in pod["status"].get("conditions", ()))

@@ -13,8 +13,8 @@ from dra_extender.certificates.issue import KeyPair, new_authority, new_client_c
 from tests.controlplane.objects import device
 from tests.controlplane.ports import free_ports
 from tests.support.e2e.mounted import MountedFolder
-from tests.support.e2e.scene import Scene
-from tests.support.e2e.world import SCHEDULER, Setup, World
+from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.world import SCHEDULER, InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -76,7 +76,7 @@ def setup(sides: Sides) -> Setup:
 class Load:
     """Pods that come one after the other while something else happens; each has a device of its own."""
 
-    def __init__(self, scene: Scene, name: str) -> None:
+    def __init__(self, scene: NamespaceFixture, name: str) -> None:
         self._scene = scene
         self._name = name
         self._made: list[str] = []
@@ -113,7 +113,7 @@ class Load:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def devices(scene: Scene) -> Scene:
+async def devices(scene: NamespaceFixture) -> NamespaceFixture:
     """Room for all pods of a test."""
     for suffix in "abcdef":
         await scene.node_with_devices(suffix, *(device(f"gpu-{number}") for number in range(100)))
@@ -121,7 +121,7 @@ async def devices(scene: Scene) -> Scene:
     return scene
 
 
-async def taken(world: World, number: float) -> None:
+async def taken(world: InstalledExtender, number: float) -> None:
     """Returns when certificates were taken up so many times."""
 
     async def is_taken() -> bool:
@@ -130,24 +130,24 @@ async def taken(world: World, number: float) -> None:
     await world.api.wait_for(is_taken, 30.0, f"certificates are taken up {number} times")
 
 
-def failed_calls(world: World, since: int) -> list[str]:
+def failed_calls(world: InstalledExtender, since: int) -> list[str]:
     """What kube-scheduler's log says of calls that failed, from this line on."""
     lines = world.cluster.logs(SCHEDULER).read_text(errors="replace").splitlines()[since:]
     return [line for line in lines if "localhost" in line and any(word in line for word in FAILED)]
 
 
-def logged(world: World) -> int:
+def logged(world: InstalledExtender) -> int:
     return len(world.cluster.logs(SCHEDULER).read_text(errors="replace").splitlines())
 
 
-async def test_kube_scheduler_calls_over_tls_with_its_certificate(devices: Scene) -> None:
+async def test_kube_scheduler_calls_over_tls_with_its_certificate(devices: NamespaceFixture) -> None:
     await devices.pod("one", template="gpu")
     await devices.wait_until_bound("one")
     assert await devices.world.metric("tls_handshakes_total", outcome="failed") == 0
     assert await devices.world.metric("certificate_expiration_timestamp_seconds", certificate="server") > 0
 
 
-async def test_kube_scheduler_opens_no_more_than_a_connection_for_each_bind(devices: Scene) -> None:
+async def test_kube_scheduler_opens_no_more_than_a_connection_for_each_bind(devices: NamespaceFixture) -> None:
     """Which is what `make bench ONLY=tls` assumes."""
     world, many = devices.world, 150
     before = await world.metric("tls_handshakes_total", outcome="done")
@@ -159,7 +159,9 @@ async def test_kube_scheduler_opens_no_more_than_a_connection_for_each_bind(devi
     assert 0 < opened <= many
 
 
-async def test_every_certificate_is_renewed_under_load_without_a_failed_call(devices: Scene, sides: Sides) -> None:
+async def test_every_certificate_is_renewed_under_load_without_a_failed_call(
+    devices: NamespaceFixture, sides: Sides
+) -> None:
     """Leaves first, then the authority: both bundles overlap, and kube-scheduler is restarted for its bundle alone."""
     world = devices.world
     begun, reads = logged(world), await world.metric("certificate_reads_total", outcome="taken")
@@ -199,7 +201,7 @@ async def test_every_certificate_is_renewed_under_load_without_a_failed_call(dev
 
 
 async def test_kube_scheduler_takes_up_its_certificate_but_its_authority_at_a_restart_alone(
-    devices: Scene, sides: Sides
+    devices: NamespaceFixture, sides: Sides
 ) -> None:
     """Why bundles have to overlap."""
     world = devices.world

@@ -7,8 +7,8 @@ import pytest
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions, default_gates
 from tests.controlplane.resources import DEVICE_TAINT_RULES, NODES, RESOURCE_SLICES
-from tests.support.e2e.scene import SECONDS, Scene
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -24,7 +24,7 @@ def setup() -> Setup:
     return Setup(ControlPlaneOptions(feature_gates=default_gates() | GATES))
 
 
-async def lay(scene: Scene, world: World, **spec: Any) -> None:
+async def lay(scene: NamespaceFixture, world: InstalledExtender, **spec: Any) -> None:
     """Creates a taint rule and waits until the extender has heard of it."""
     before = await world.metric("watch_events_total", kind="devicetaintrules", type="ADDED")
     rule = {
@@ -42,7 +42,7 @@ async def lay(scene: Scene, world: World, **spec: Any) -> None:
     await scene.api.wait_for(known, SECONDS, "the extender has heard of the rule")
 
 
-async def test_taint_rule_without_selector_keeps_no_pod_away(scene: Scene, world: World) -> None:
+async def test_taint_rule_without_selector_keeps_no_pod_away(scene: NamespaceFixture, world: InstalledExtender) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await lay(scene, world)
     try:
@@ -53,7 +53,9 @@ async def test_taint_rule_without_selector_keeps_no_pod_away(scene: Scene, world
         await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
 
 
-async def test_taint_rule_with_an_empty_selector_keeps_every_pod_away(scene: Scene, world: World) -> None:
+async def test_taint_rule_with_an_empty_selector_keeps_every_pod_away(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await lay(scene, world, deviceSelector={})
     try:
@@ -65,12 +67,14 @@ async def test_taint_rule_with_an_empty_selector_keeps_every_pod_away(scene: Sce
     assert await scene.wait_until_bound("waiting") == node
 
 
-async def declare(scene: Scene, node: str, feature: str) -> None:
+async def declare(scene: NamespaceFixture, node: str, feature: str) -> None:
     kept = await scene.api.patch(NODES, node, {"status": {"declaredFeatures": [feature]}}, subresource="status")
     assert kept["status"]["declaredFeatures"] == [feature]
 
 
-async def test_claim_that_skips_node_operations_is_shared_only_on_nodes_that_declare_the_feature(scene: Scene) -> None:
+async def test_claim_that_skips_node_operations_is_shared_only_on_nodes_that_declare_the_feature(
+    scene: NamespaceFixture,
+) -> None:
     able = await scene.node("able")
     await declare(scene, able, SKIPS)
     await scene.publish(scene.slice_of("net", allNodes=True, devices=[device("d")], skipNodeOperations=SKIPPED))
@@ -86,7 +90,7 @@ async def test_claim_that_skips_node_operations_is_shared_only_on_nodes_that_dec
     assert await scene.wait_until_bound("second") == late
 
 
-async def test_device_that_counts_against_its_node_is_not_chosen(scene: Scene) -> None:
+async def test_device_that_counts_against_its_node_is_not_chosen(scene: NamespaceFixture) -> None:
     counted = device("cpus", nodeAllocatableResources={"cpu": {"mapping": {"deviceMultiplier": "4"}}})
     node = await scene.node("a")
     # The API server takes such a device of a node only from one that declares the feature, as far as its own watch has told it.

@@ -6,9 +6,9 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import clear_groups, create_group, member
-from tests.support.e2e.world import World
+from tests.support.e2e.world import InstalledExtender
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -16,7 +16,7 @@ QUIET_SECONDS = 3.0
 BURST = 500
 
 
-async def settled(world: World, pods: int = 1) -> float:
+async def settled(world: InstalledExtender, pods: int = 1) -> float:
     """Waits until kube-scheduler has parked these pods and asks no more; returns how often it has called filter."""
 
     async def parked() -> bool:
@@ -36,11 +36,13 @@ async def settled(world: World, pods: int = 1) -> float:
     return await world.api.wait_for(quiet, 2 * SECONDS, "kube-scheduler asks no more about pods that fit nowhere")
 
 
-async def calls(world: World) -> float:
+async def calls(world: InstalledExtender) -> float:
     return await world.metric("requests_total", verb="filter")
 
 
-async def test_waiting_pod_is_bound_soon_after_only_a_slice_appeared(scene: Scene, world: World) -> None:
+async def test_waiting_pod_is_bound_soon_after_only_a_slice_appeared(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     node = await scene.node("a")
     await scene.template("one")
     await scene.pod("waiting", template="one")
@@ -51,7 +53,9 @@ async def test_waiting_pod_is_bound_soon_after_only_a_slice_appeared(scene: Scen
     assert await world.metric("scheduler_wakes_total", reason="devices") >= 1
 
 
-async def test_waiting_pod_is_bound_soon_after_only_a_slice_changed(scene: Scene, world: World) -> None:
+async def test_waiting_pod_is_bound_soon_after_only_a_slice_changed(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     node = await scene.node_with_devices("a", device("gpu-0", attributes={"type": "old"}))
     await scene.template("new", f'{scene.attribute("type")} == "new"')
     await scene.pod("waiting", template="new")
@@ -63,7 +67,9 @@ async def test_waiting_pod_is_bound_soon_after_only_a_slice_changed(scene: Scene
     assert await scene.wait_until_bound("waiting", PROMPT_SECONDS) == node
 
 
-async def test_waiting_pod_is_bound_soon_after_only_a_taint_rule_went(scene: Scene, world: World) -> None:
+async def test_waiting_pod_is_bound_soon_after_only_a_taint_rule_went(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     rule = {
         "apiVersion": DEVICE_TAINT_RULES.group_version,
@@ -88,7 +94,9 @@ async def test_waiting_pod_is_bound_soon_after_only_a_taint_rule_went(scene: Sce
     assert await scene.wait_until_bound("waiting", PROMPT_SECONDS) == node
 
 
-async def test_pods_that_fit_nowhere_settle_and_one_helpful_change_wakes_them_all(scene: Scene, world: World) -> None:
+async def test_pods_that_fit_nowhere_settle_and_one_helpful_change_wakes_them_all(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     """Nothing is asked while nothing changes, however many wait and whatever the reasons; unhelpful changes end quietly too."""
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
@@ -110,7 +118,7 @@ async def test_pods_that_fit_nowhere_settle_and_one_helpful_change_wakes_them_al
     await settled(world, 1)
 
 
-async def heard(world: World, kind: str, more: int, since: float) -> None:
+async def heard(world: InstalledExtender, kind: str, more: int, since: float) -> None:
     """Waits until the extender has heard of so many changes of this kind since it had heard of `since`."""
 
     async def enough() -> bool:
@@ -119,7 +127,9 @@ async def heard(world: World, kind: str, more: int, since: float) -> None:
     await world.api.wait_for(enough, 2 * SECONDS, f"the extender has heard of {more} changes of {kind}")
 
 
-async def test_waiting_pods_are_bound_soon_after_only_their_class_or_claim_appeared(scene: Scene, world: World) -> None:
+async def test_waiting_pods_are_bound_soon_after_only_their_class_or_claim_appeared(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     late = scene.device_class()
     late["metadata"]["name"] = f"{scene.name}-late"
@@ -136,7 +146,9 @@ async def test_waiting_pods_are_bound_soon_after_only_their_class_or_claim_appea
     assert await scene.wait_until_bound("claimless", PROMPT_SECONDS) == node
 
 
-async def test_waiting_pod_is_bound_soon_after_only_its_pod_group_appeared(scene: Scene, world: World) -> None:
+async def test_waiting_pod_is_bound_soon_after_only_its_pod_group_appeared(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     """kube-scheduler without group scheduling does not listen to PodGroups."""
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
@@ -148,7 +160,9 @@ async def test_waiting_pod_is_bound_soon_after_only_its_pod_group_appeared(scene
     await clear_groups(scene)
 
 
-async def test_slices_that_help_no_waiting_pod_wake_none_however_many_change(scene: Scene, world: World) -> None:
+async def test_slices_that_help_no_waiting_pod_wake_none_however_many_change(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
     """Another driver on the node, and devices that do not match, changed again and again: nobody is asked."""
     node = await scene.node_with_devices("a", device("gpu-0", attributes={"type": "old"}))
     await scene.template("new", f'{scene.attribute("type")} == "new"')
@@ -168,7 +182,7 @@ async def test_slices_that_help_no_waiting_pod_wake_none_however_many_change(sce
 
 
 async def test_a_burst_of_helpful_changes_is_told_a_few_times_and_its_end_is_not_missed(
-    scene: Scene, world: World
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """While pods wait for more than each change brings, changes come as fast as they can; the last one brings enough."""
     node = await scene.node_with_devices("a", device("gpu-0", attributes={"type": "old"}))

@@ -18,7 +18,7 @@ from tests.controlplane.objects import device
 from tests.controlplane.resources import NODES, PODS
 from tests.support.e2e import command
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import PROMPT_SECONDS, Scene
+from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 SECONDS = 60.0
 
 
-async def what_if(scene: Scene, *arguments: str) -> dict[str, Any]:
+async def what_if(scene: NamespaceFixture, *arguments: str) -> dict[str, Any]:
     """The answer of the command line, in a process of its own, as JSON."""
     source = ("--kubeconfig", str(scene.world.cluster.admin_kubeconfig))
     status, out, err = await command.run("what-if", "-n", scene.name, "-o", "json", *source, *arguments)
@@ -35,7 +35,7 @@ async def what_if(scene: Scene, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def after(scene: Scene, report: Mapping[str, Any]) -> dict[str, str]:
+def after(scene: NamespaceFixture, report: Mapping[str, Any]) -> dict[str, str]:
     """The node of each pod of the scene that lands, else `waits` or `ended`."""
     own = f"{scene.name}/"
     return {
@@ -46,12 +46,12 @@ def after(scene: Scene, report: Mapping[str, Any]) -> dict[str, str]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def grouped(scene: Scene) -> AsyncIterator[Scene]:
+async def grouped(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
     yield scene
     await clear_groups(scene)
 
 
-async def test_pod_lands_where_it_was_said_once_the_pod_in_its_way_has_ended(scene: Scene) -> None:
+async def test_pod_lands_where_it_was_said_once_the_pod_in_its_way_has_ended(scene: NamespaceFixture) -> None:
     for kind in ("mig", "vgpu"):
         await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
     node = await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
@@ -73,7 +73,7 @@ async def test_pod_lands_where_it_was_said_once_the_pod_in_its_way_has_ended(sce
     assert [each.split("/", 1)[1] for each in lands["after"]["devices"]] == [await scene.device_of("mig")]
 
 
-async def test_as_many_copies_fit_as_were_counted_and_the_next_one_waits(scene: Scene) -> None:
+async def test_as_many_copies_fit_as_were_counted_and_the_next_one_waits(scene: NamespaceFixture) -> None:
     await scene.template("one")
     await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)))
     await scene.node_with_devices("b", *(device(f"gpu-{index}") for index in range(2)))
@@ -98,7 +98,7 @@ async def test_as_many_copies_fit_as_were_counted_and_the_next_one_waits(scene: 
     assert used[small] == 2
 
 
-async def test_pods_of_a_drained_node_move_or_wait_as_was_said(scene: Scene) -> None:
+async def test_pods_of_a_drained_node_move_or_wait_as_was_said(scene: NamespaceFixture) -> None:
     await scene.template("one")
     first = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     for name in ("p-0", "p-1"):
@@ -120,7 +120,7 @@ async def test_pods_of_a_drained_node_move_or_wait_as_was_said(scene: Scene) -> 
     await scene.wait_until_unschedulable("p-1")
 
 
-async def test_waiting_pods_land_on_nodes_that_are_added_as_was_said(scene: Scene) -> None:
+async def test_waiting_pods_land_on_nodes_that_are_added_as_was_said(scene: NamespaceFixture) -> None:
     await scene.template("two", count=2)
     node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await scene.pod("p-0", template="two")
@@ -142,7 +142,9 @@ async def test_waiting_pods_land_on_nodes_that_are_added_as_was_said(scene: Scen
     assert len(await bound_members(scene)) == 2
 
 
-async def test_objects_of_a_file_land_and_wait_as_they_do_when_they_are_created(scene: Scene, tmp_path: Path) -> None:
+async def test_objects_of_a_file_land_and_wait_as_they_do_when_they_are_created(
+    scene: NamespaceFixture, tmp_path: Path
+) -> None:
     await scene.node_with_devices("a", *(device(f"gpu-{index}", attributes={"type": "x"}) for index in range(2)))
     await scene.node_with_devices(
         "b", device("gpu-0", attributes={"type": "y"}), device("gpu-1", attributes={"type": "x"})
@@ -170,7 +172,7 @@ async def test_objects_of_a_file_land_and_wait_as_they_do_when_they_are_created(
     assert (await scene.node_of("p-0")) == said["p-0"]
 
 
-async def test_gang_waits_as_a_whole_and_lands_as_a_whole_as_was_said(grouped: Scene) -> None:
+async def test_gang_waits_as_a_whole_and_lands_as_a_whole_as_was_said(grouped: NamespaceFixture) -> None:
     scene = grouped
     await scene.template("one")
     node = await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)))
@@ -192,7 +194,7 @@ async def test_gang_waits_as_a_whole_and_lands_as_a_whole_as_was_said(grouped: S
         assert await scene.wait_until_bound(name) == node
 
 
-async def test_nothing_is_written_to_the_cluster(scene: Scene) -> None:
+async def test_nothing_is_written_to_the_cluster(scene: NamespaceFixture) -> None:
     await scene.template("one")
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.pod("p-0", template="one")

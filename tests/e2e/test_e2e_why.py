@@ -8,18 +8,18 @@ import pytest
 
 from tests.support.e2e.command import run
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import PROMPT_SECONDS, Scene
+from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 SECONDS = 60.0
 
 
-def kubeconfig(scene: Scene) -> str:
+def kubeconfig(scene: NamespaceFixture) -> str:
     return str(scene.world.cluster.admin_kubeconfig)
 
 
-async def why(scene: Scene, pod: str, *more: str) -> dict[str, Any]:
+async def why(scene: NamespaceFixture, pod: str, *more: str) -> dict[str, Any]:
     source = more or ("--kubeconfig", kubeconfig(scene))
     status, out, err = await run("why", pod, "-n", scene.name, "-o", "json", *source)
     assert (status, err) == (0, "")
@@ -27,7 +27,7 @@ async def why(scene: Scene, pod: str, *more: str) -> dict[str, Any]:
     return found
 
 
-async def one_gpu(scene: Scene) -> str:
+async def one_gpu(scene: NamespaceFixture) -> str:
     for kind in ("mig", "vgpu"):
         await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
     return await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
@@ -40,7 +40,7 @@ def reason(report: dict[str, Any], code: str) -> dict[str, Any]:
     return found
 
 
-async def test_pod_kept_out_by_groups_is_placed_after_the_next_step_that_why_names(scene: Scene) -> None:
+async def test_pod_kept_out_by_groups_is_placed_after_the_next_step_that_why_names(scene: NamespaceFixture) -> None:
     node = await one_gpu(scene)
     await scene.pod("vgpu", template="vgpu")
     assert await scene.wait_until_bound("vgpu") == node
@@ -59,7 +59,7 @@ async def test_pod_kept_out_by_groups_is_placed_after_the_next_step_that_why_nam
 
 
 async def test_snapshot_of_the_cluster_has_the_same_answer_and_none_of_the_secrets(
-    scene: Scene, tmp_path: Path
+    scene: NamespaceFixture, tmp_path: Path
 ) -> None:
     node = await one_gpu(scene)
     await scene.claim("large", f'{scene.attribute("type")} == "none"')
@@ -79,7 +79,7 @@ async def test_snapshot_of_the_cluster_has_the_same_answer_and_none_of_the_secre
     assert reason(kept, "NO_MATCH")["examples"] == [node]
 
 
-async def test_account_that_may_not_list_pods_is_told_what_is_forbidden(scene: Scene) -> None:
+async def test_account_that_may_not_list_pods_is_told_what_is_forbidden(scene: NamespaceFixture) -> None:
     await one_gpu(scene)
     await scene.pod("mig", template="mig")
     await scene.wait_until_bound("mig")
@@ -90,7 +90,9 @@ async def test_account_that_may_not_list_pods_is_told_what_is_forbidden(scene: S
     assert "forbidden" in err
 
 
-async def test_unknown_pod_and_unreadable_kubeconfig_are_said_in_a_sentence(scene: Scene, tmp_path: Path) -> None:
+async def test_unknown_pod_and_unreadable_kubeconfig_are_said_in_a_sentence(
+    scene: NamespaceFixture, tmp_path: Path
+) -> None:
     status, out, err = await run("why", "absent", "-n", scene.name, "--kubeconfig", kubeconfig(scene))
     assert (status, out) == (1, "")
     assert f"pod {scene.name}/absent does not exist" in err

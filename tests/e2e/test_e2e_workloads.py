@@ -14,7 +14,7 @@ from tests.controlplane.resources import EVENTS, POD_GROUPS, RESOURCE_CLAIMS
 from tests.support.e2e.checker import expect_rest
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.random_gangs import create_gangs, random_gangs
-from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
 from tests.support.e2e.world import Setup, shipped_configuration
 
@@ -43,17 +43,17 @@ def setup() -> Setup:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def groups(scene: Scene) -> AsyncIterator[Scene]:
+async def groups(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
     """The scene of a test that makes PodGroups."""
     yield scene
     await clear_groups(scene)
 
 
-async def count(scene: Scene) -> int:
+async def count(scene: NamespaceFixture) -> int:
     return len(await bound_members(scene))
 
 
-async def test_group_of_300_pods_runs_under_one_reservation_until_the_group_goes(groups: Scene) -> None:
+async def test_group_of_300_pods_runs_under_one_reservation_until_the_group_goes(groups: NamespaceFixture) -> None:
     for suffix in ("a", "b"):
         await groups.node(suffix)
     await groups.publish(groups.slice_of("fabric", allNodes=True, pool="fabric", devices=[device("domain-0")]))
@@ -81,7 +81,7 @@ async def test_group_of_300_pods_runs_under_one_reservation_until_the_group_goes
     await groups.wait_until_free()
 
 
-async def cards(scene: Scene, suffix: str, *, whole: bool) -> str:
+async def cards(scene: NamespaceFixture, suffix: str, *, whole: bool) -> str:
     """A node with one card, in halves, and as a whole if it can be had so."""
     devices = [partition("half", index, "50", groups=()) for index in range(2)]
     if whole:
@@ -89,18 +89,18 @@ async def cards(scene: Scene, suffix: str, *, whole: bool) -> str:
     return await scene.node_with_counters(suffix, [gpu()], devices)
 
 
-async def attempts(scene: Scene) -> float:
+async def attempts(scene: NamespaceFixture) -> float:
     """How often the extender was asked about a pod."""
     return await scene.world.metric("requests_total", verb="filter")
 
 
-async def told(scene: Scene) -> int:
+async def told(scene: NamespaceFixture) -> int:
     """How often something was said about a pod of the scene, repetitions included."""
     found = await scene.api.list(EVENTS, scene.name)
     return sum(int((each.get("series") or {}).get("count", 1)) for each in found)
 
 
-async def test_gang_is_placed_where_pod_by_pod_would_fail(groups: Scene) -> None:
+async def test_gang_is_placed_where_pod_by_pod_would_fail(groups: NamespaceFixture) -> None:
     """Two members take anything, the third needs the one card that can be had whole."""
     whole, halves = await cards(groups, "a", whole=True), await cards(groups, "b", whole=False)
     await groups.template("any")
@@ -116,14 +116,16 @@ async def test_gang_is_placed_where_pod_by_pod_would_fail(groups: Scene) -> None
     assert await bound_members(groups) == {"first": halves, "second": halves, "third": whole}
 
 
-async def as_a_group(scene: Scene, name: str) -> bool:
+async def as_a_group(scene: NamespaceFixture, name: str) -> bool:
     """Whether kube-scheduler says that it has scheduled a PodGroup, which it does where it schedules groups itself."""
     group = await scene.api.get(POD_GROUPS, name, scene.name)
     conditions = {each["type"]: each["status"] for each in group.get("status", {}).get("conditions", ())}
     return conditions.get("PodGroupInitiallyScheduled") == "True"
 
 
-async def test_gang_is_placed_in_one_cycle_of_a_scheduler_that_schedules_groups_itself(groups: Scene) -> None:
+async def test_gang_is_placed_in_one_cycle_of_a_scheduler_that_schedules_groups_itself(
+    groups: NamespaceFixture,
+) -> None:
     """Its gate GenericWorkload on: it asks about all members before it binds one, and all are answered by the plan."""
     name, cluster = "group-scheduler", groups.world.cluster
     options = cluster.options
@@ -155,7 +157,9 @@ async def test_gang_is_placed_in_one_cycle_of_a_scheduler_that_schedules_groups_
     await cluster.stop_scheduler(name)
 
 
-async def test_random_gangs_are_bound_exactly_when_a_planner_that_tries_everything_seats_them(groups: Scene) -> None:
+async def test_random_gangs_are_bound_exactly_when_a_planner_that_tries_everything_seats_them(
+    groups: NamespaceFixture,
+) -> None:
     """All at once, each on nodes of its own; of one that does not fit nobody is bound, and nothing stays allocated."""
     gangs = random_gangs(RANDOM, Random(5729))
     fitting = [each for each in gangs if each.fits()]
@@ -174,7 +178,7 @@ async def test_random_gangs_are_bound_exactly_when_a_planner_that_tries_everythi
     assert (await seated()).keys() == {each.name for each in fitting}
 
 
-async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups: Scene) -> None:
+async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups: NamespaceFixture) -> None:
     await groups.node_with_devices("a", *(device(f"gpu-{index}") for index in range(4)))
     await groups.template("one")
     before = await attempts(groups)
@@ -206,7 +210,7 @@ async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups:
         await groups.wait_until_bound(f"{loser}{index}")
 
 
-async def test_gang_that_never_comes_together_is_not_bound_and_gives_its_devices_back(groups: Scene) -> None:
+async def test_gang_that_never_comes_together_is_not_bound_and_gives_its_devices_back(groups: NamespaceFixture) -> None:
     """One member finds no CPU: the others wait at the gate, with devices, until the time to bind is over; also over a restart."""
     await groups.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)), cpu="1")
     await groups.template("one")

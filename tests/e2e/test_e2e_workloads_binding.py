@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, wait_for_any_event
-from tests.support.e2e.scene import Scene, devices_of
+from tests.support.e2e.scene import NamespaceFixture, devices_of
 from tests.support.e2e.workloads import clear_groups, create_group, delete_group, member
 from tests.support.e2e.world import Setup
 
@@ -28,13 +28,15 @@ def setup() -> Setup:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def groups(scene: Scene) -> AsyncIterator[Scene]:
+async def groups(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
     """The scene of a test that makes PodGroups."""
     yield scene
     await clear_groups(scene)
 
 
-async def test_device_that_fails_is_given_back_while_all_wait_and_kept_once_a_member_is_bound(groups: Scene) -> None:
+async def test_device_that_fails_is_given_back_while_all_wait_and_kept_once_a_member_is_bound(
+    groups: NamespaceFixture,
+) -> None:
     driver = FakeDriver(groups)
     await fabric(groups, "gpu-0", "gpu-1")
     await groups.claim("one")

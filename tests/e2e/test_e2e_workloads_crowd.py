@@ -12,9 +12,9 @@ import pytest_asyncio
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS
 from tests.support.e2e.checker import expect_rest
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -34,7 +34,7 @@ def setup() -> Setup:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def groups(scene: Scene) -> AsyncIterator[Scene]:
+async def groups(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
     """A device that all nodes reach, a claim for it, and a PodGroup with that."""
     await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[device("domain-0")]))
     await scene.claim(CLAIM)
@@ -44,7 +44,7 @@ async def groups(scene: Scene) -> AsyncIterator[Scene]:
 
 
 @asynccontextmanager
-async def kubelets(scene: Scene, able: Collection[str]) -> AsyncIterator[None]:
+async def kubelets(scene: NamespaceFixture, able: Collection[str]) -> AsyncIterator[None]:
     """Kubelets, which start a pod that has an entry of its own, and on the nodes `able` also one whose group has one."""
 
     async def work() -> None:
@@ -67,7 +67,7 @@ async def kubelets(scene: Scene, able: Collection[str]) -> AsyncIterator[None]:
     assert isinstance(outcome[0], asyncio.CancelledError), outcome
 
 
-async def reserved(scene: Scene) -> list[Object]:
+async def reserved(scene: NamespaceFixture) -> list[Object]:
     """The entries of the claim."""
     status = (await scene.stored_claim(CLAIM)).get("status", {})
     return list(status.get("reservedFor", ()))
@@ -79,14 +79,14 @@ def is_started(pod: Object) -> bool:
     )
 
 
-async def start(scene: Scene, name: str) -> None:
+async def start(scene: NamespaceFixture, name: str) -> None:
     """The kubelet reports that the pod's sandbox is there."""
     condition = {"type": STARTED, "status": "True"}
     change = {"status": {"conditions": [condition]}}
     await scene.api.patch(PODS, name, change, scene.name, kind="strategic", subresource="status")
 
 
-async def all_started(scene: Scene, seconds: float) -> None:
+async def all_started(scene: NamespaceFixture, seconds: float) -> None:
     async def done() -> bool:
         pods = await scene.api.list(PODS, scene.name)
         return len(pods) == PODS_OF_ALL and all(map(is_started, pods))
@@ -94,7 +94,9 @@ async def all_started(scene: Scene, seconds: float) -> None:
     await scene.api.wait_for(done, seconds, f"{PODS_OF_ALL} pods have started")
 
 
-async def test_300_pods_of_a_podgroup_share_a_named_claim_with_shipped_defaults(groups: Scene, world: World) -> None:
+async def test_300_pods_of_a_podgroup_share_a_named_claim_with_shipped_defaults(
+    groups: NamespaceFixture, world: InstalledExtender
+) -> None:
     """Each node is tried by one pod; the group's entry ends with the group."""
     nodes = [await groups.node(suffix) for suffix in ("a", "b", "c")]
     async with kubelets(groups, nodes):
@@ -111,7 +113,7 @@ async def test_300_pods_of_a_podgroup_share_a_named_claim_with_shipped_defaults(
 
 
 async def test_where_kubelets_lack_the_gate_pods_on_trial_get_their_own_entries_in_time(
-    groups: Scene, world: World
+    groups: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """One node of three is able; nobody stays where he is not started."""
     nodes = [await groups.node(suffix) for suffix in ("a", "b", "c")]
@@ -127,7 +129,7 @@ async def test_where_kubelets_lack_the_gate_pods_on_trial_get_their_own_entries_
     await expect_rest(groups.api, world.kubelets)
 
 
-async def test_the_role_edit_may_not_write_what_a_trial_reads(world: World) -> None:
+async def test_the_role_edit_may_not_write_what_a_trial_reads(world: InstalledExtender) -> None:
     """Conditions of pods, entries of claims, labels of nodes: a tenant cannot say of a node what is not so."""
     role = json.loads(world.cluster.kubectl("get", "clusterrole", "edit", "--output=json"))
     writable = {

@@ -9,7 +9,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import Object, device, device_class
 from tests.controlplane.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import in_tree_config
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene, devices_of
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture, devices_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -18,7 +18,7 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 
-async def backed(scene: Scene) -> str:
+async def backed(scene: NamespaceFixture) -> str:
     """Creates a class; the extended resource that it backs."""
     resource = f"{scene.driver}/gpu"
     fields = {"extendedResourceName": resource}
@@ -28,13 +28,13 @@ async def backed(scene: Scene) -> str:
     return resource
 
 
-async def special(scene: Scene, pod: str) -> Object:
+async def special(scene: NamespaceFixture, pod: str) -> Object:
     """The claim of which the pod was told."""
     told = (await scene.read(pod))["status"]["extendedResourceClaimStatus"]
     return await scene.stored_claim(told["resourceClaimName"])
 
 
-async def claims(scene: Scene) -> list[Object]:
+async def claims(scene: NamespaceFixture) -> list[Object]:
     return list(await scene.api.list(RESOURCE_CLAIMS, scene.name))
 
 
@@ -69,7 +69,7 @@ def shape(claim: Object, pod: Object) -> Object:
     }
 
 
-async def test_claim_and_pod_status_are_what_the_in_tree_plugin_writes(scene: Scene) -> None:
+async def test_claim_and_pod_status_are_what_the_in_tree_plugin_writes(scene: NamespaceFixture) -> None:
     """The same pod, once by each scheduler on a node of its own, with all kinds of containers."""
     await scene.world.cluster.start_scheduler(in_tree_config(IN_TREE), "in-tree")
     resource = await backed(scene)
@@ -92,7 +92,9 @@ async def test_claim_and_pod_status_are_what_the_in_tree_plugin_writes(scene: Sc
 
 
 @pytest.mark.parametrize("kind", ["explicit", "implicit"])
-async def test_a_pod_waits_for_devices_of_its_extended_resource_and_frees_them(scene: Scene, kind: str) -> None:
+async def test_a_pod_waits_for_devices_of_its_extended_resource_and_frees_them(
+    scene: NamespaceFixture, kind: str
+) -> None:
     """kube-scheduler leaves the check to the plugin that the extender replaces."""
     node = await scene.node_with_devices("a", device("gpu-0"))
     resource = await backed(scene)
@@ -112,7 +114,7 @@ async def test_a_pod_waits_for_devices_of_its_extended_resource_and_frees_them(s
     await scene.api.wait_for(one_claim, SECONDS, "the claim of the first pod is gone")
 
 
-async def test_nodes_with_a_device_plugin_and_with_devices_serve_one_workload(scene: Scene) -> None:
+async def test_nodes_with_a_device_plugin_and_with_devices_serve_one_workload(scene: NamespaceFixture) -> None:
     """Four pods, two nodes with two each: where the plugin serves no claim is made, and a fifth pod fits nowhere."""
     resource = await backed(scene)
     plugin = await scene.node("plugin", extended={resource: "2"})
@@ -127,7 +129,7 @@ async def test_nodes_with_a_device_plugin_and_with_devices_serve_one_workload(sc
     await scene.wait_until_unschedulable("fifth", f"Insufficient {resource}")
 
 
-async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(scene: Scene) -> None:
+async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(scene: NamespaceFixture) -> None:
     resource = await backed(scene)
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
@@ -138,7 +140,7 @@ async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(
     assert await scene.allocated() == [f"{node}/gpu-0", f"{node}/gpu-1"]
 
 
-async def test_a_pod_that_nobody_can_serve_is_refused_in_words(scene: Scene) -> None:
+async def test_a_pod_that_nobody_can_serve_is_refused_in_words(scene: NamespaceFixture) -> None:
     resource = await backed(scene)
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.pod("more", extended={resource: "2"})

@@ -13,9 +13,9 @@ from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS, Resource
 from tests.support.e2e.api_relay import BINDING, Answer, ApiCall, ApiRelay, Forward, pass_on
 from tests.support.e2e.checker import expect_rest, forbidden_findings
-from tests.support.e2e.scene import SECONDS, Scene, devices_of
+from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -39,13 +39,13 @@ def setup() -> Setup:
 
 
 @pytest.fixture
-def relay(world: World) -> ApiRelay:
+def relay(world: InstalledExtender) -> ApiRelay:
     assert world.api_relay is not None
     return world.api_relay
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def groups(scene: Scene, relay: ApiRelay) -> AsyncIterator[Scene]:
+async def groups(scene: NamespaceFixture, relay: ApiRelay) -> AsyncIterator[NamespaceFixture]:
     """A scene with nodes whose devices suffice for every gang, and devices that all nodes reach."""
     for suffix in ("a", "b", "c"):
         devices = (device(f"gpu-{index}", attributes={"shared": False}) for index in range(MEMBERS * GANGS // 2))
@@ -82,17 +82,17 @@ def names(gang: str) -> list[str]:
     return [f"{gang}-{index}" for index in range(MEMBERS)]
 
 
-async def gang(scene: Scene, name: str) -> None:
+async def gang(scene: NamespaceFixture, name: str) -> None:
     """A gang of which all members are needed."""
     await create_group(scene, name, min_count=MEMBERS, templates={"shared": "shared"})
     await asyncio.gather(*(add(scene, name, each) for each in names(name)))
 
 
-async def add(scene: Scene, gang: str, name: str) -> None:
+async def add(scene: NamespaceFixture, gang: str, name: str) -> None:
     await member(scene, gang, name, templates={"gpu": "own", "shared": "shared"})
 
 
-async def allocations(scene: Scene) -> dict[str, Object]:
+async def allocations(scene: NamespaceFixture) -> dict[str, Object]:
     """Allocation and reservations of each claim that has them, by name."""
     found = await scene.api.list(RESOURCE_CLAIMS, scene.name)
     return {
@@ -103,7 +103,7 @@ async def allocations(scene: Scene) -> dict[str, Object]:
 
 
 @asynccontextmanager
-async def following(scene: Scene, resource: Resource) -> AsyncIterator[list[Object]]:
+async def following(scene: NamespaceFixture, resource: Resource) -> AsyncIterator[list[Object]]:
     """Every state of the objects of a kind that there is inside the block."""
     seen: list[Object] = []
     async with scene.api.watch(resource, scene.name) as events:
@@ -129,7 +129,7 @@ def first(states: Sequence[Object], name: str, part: str, field: str) -> int:
     )
 
 
-async def test_every_claim_of_a_gang_is_written_before_its_first_binding(groups: Scene) -> None:
+async def test_every_claim_of_a_gang_is_written_before_its_first_binding(groups: NamespaceFixture) -> None:
     """Of several gangs at once, in the order in which the API server stored it."""
     gangs = [f"gang-{index}" for index in range(GANGS)]
     async with following(groups, PODS) as pods, following(groups, RESOURCE_CLAIMS) as claims:
@@ -153,7 +153,7 @@ async def test_every_claim_of_a_gang_is_written_before_its_first_binding(groups:
 
 
 async def test_killed_before_its_first_binding_nobody_is_bound_and_all_is_released(
-    groups: Scene, relay: ApiRelay
+    groups: NamespaceFixture, relay: ApiRelay
 ) -> None:
     """One member is gone when the extender is back, and the others wait for it in vain until the time to bind is over.
 
@@ -183,7 +183,7 @@ async def test_killed_before_its_first_binding_nobody_is_bound_and_all_is_releas
 
 @pytest.mark.parametrize("posted", [1, MEMBERS - 1])
 async def test_killed_after_its_first_binding_the_rest_is_bound_as_written(
-    groups: Scene, relay: ApiRelay, posted: int
+    groups: NamespaceFixture, relay: ApiRelay, posted: int
 ) -> None:
     """The same devices on the same nodes, from the same moment on."""
     gate = relay.handler = Turnstile(posted)
@@ -209,7 +209,7 @@ async def test_killed_after_its_first_binding_the_rest_is_bound_as_written(
     await expect_rest(groups.api, groups.world.kubelets)
 
 
-async def shared_claim(scene: Scene) -> Object:
+async def shared_claim(scene: NamespaceFixture) -> Object:
     """The claim that the members share."""
     (found,) = [
         each

@@ -8,9 +8,9 @@ from tests.controlplane.objects import device, device_class
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import Scene, devices_of
+from tests.support.e2e.scene import NamespaceFixture, devices_of
 from tests.support.e2e.workloads import bound_members, create_group, member
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -49,7 +49,7 @@ def setup(request: pytest.FixtureRequest) -> Setup:
     return Setup(options)
 
 
-async def backing(scene: Scene) -> str:
+async def backing(scene: NamespaceFixture) -> str:
     """A class that wants to back an extended resource, whose name this returns."""
     resource = f"{scene.driver}/gpu"
     wanted = device_class(f"{scene.name}-backing", f'device.driver == "{scene.driver}"', extendedResourceName=resource)
@@ -59,7 +59,7 @@ async def backing(scene: Scene) -> str:
 
 @ALL_OFF
 async def test_with_all_gates_off_ordinary_claims_are_bound_and_fields_that_are_dropped_count_for_nothing(
-    scene: Scene,
+    scene: NamespaceFixture,
 ) -> None:
     """The binding conditions of the one, and counters and groups of the other, never reach the extender."""
     conditions: dict[str, Any] = {
@@ -81,7 +81,9 @@ async def test_with_all_gates_off_ordinary_claims_are_bound_and_fields_that_are_
 
 
 @ALL_OFF
-async def test_with_all_gates_off_each_is_named_on_the_readiness_page_and_once_in_the_log(world: World) -> None:
+async def test_with_all_gates_off_each_is_named_on_the_readiness_page_and_once_in_the_log(
+    world: InstalledExtender,
+) -> None:
     page = (await world.page("/readyz?verbose")).splitlines()
     for field, gate in NOT_SERVED.items():
         said = [line for line in page if line.startswith(f"[i]{field}: ")]
@@ -94,7 +96,7 @@ async def test_with_all_gates_off_each_is_named_on_the_readiness_page_and_once_i
 
 
 @ALL_OFF
-async def test_with_all_gates_off_members_are_placed_one_by_one(scene: Scene) -> None:
+async def test_with_all_gates_off_members_are_placed_one_by_one(scene: NamespaceFixture) -> None:
     """The API server drops the pod's group: one that finds no device keeps nobody else from being bound."""
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
@@ -106,7 +108,9 @@ async def test_with_all_gates_off_members_are_placed_one_by_one(scene: Scene) ->
 
 
 @ALL_OFF
-async def test_extended_resources_are_served_whatever_gates_are_off_as_theirs_is_locked(scene: Scene) -> None:
+async def test_extended_resources_are_served_whatever_gates_are_off_as_theirs_is_locked(
+    scene: NamespaceFixture,
+) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.pod("extended", extended={await backing(scene): "1"})
     assert await scene.wait_until_bound("extended") == node
@@ -115,7 +119,7 @@ async def test_extended_resources_are_served_whatever_gates_are_off_as_theirs_is
 
 
 @CLAIMS_OF_GROUPS_OFF
-async def test_groups_without_claims_are_gangs_whose_members_have_claims_of_their_own(scene: Scene) -> None:
+async def test_groups_without_claims_are_gangs_whose_members_have_claims_of_their_own(scene: NamespaceFixture) -> None:
     """The API server drops the group's claims: what they were is generated for, and reserved for, each pod."""
     node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await scene.template("one")
@@ -132,7 +136,7 @@ async def test_groups_without_claims_are_gangs_whose_members_have_claims_of_thei
 
 
 @CLAIMS_OF_GROUPS_OFF
-async def test_a_claim_by_name_of_a_group_without_claims_is_reserved_for_each_pod(scene: Scene) -> None:
+async def test_a_claim_by_name_of_a_group_without_claims_is_reserved_for_each_pod(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.claim("shared")
     await create_group(scene, "team", claims={"gpu": "shared"})
@@ -148,7 +152,7 @@ async def test_a_claim_by_name_of_a_group_without_claims_is_reserved_for_each_po
 
 
 @EXTENDED_OFF
-async def test_without_extended_resources_of_classes_nodes_that_list_them_are_left(scene: Scene) -> None:
+async def test_without_extended_resources_of_classes_nodes_that_list_them_are_left(scene: NamespaceFixture) -> None:
     """The explicit name backs nothing, for the API server drops it; the implicit one kube-scheduler leaves to its plugin, which
     the extender replaces: neither is bound where nobody serves it, and no claim is made."""
     await scene.node_with_devices("a", device("gpu-0"))

@@ -10,9 +10,9 @@ import pytest_asyncio
 from tests.controlplane.objects import device
 from tests.support.e2e.api_relay import BINDING, Answer, ApiCall, ApiRelay, Forward, pass_on
 from tests.support.e2e.checker import expect_rest
-from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -27,13 +27,13 @@ def setup() -> Setup:
 
 
 @pytest.fixture
-def relay(world: World) -> ApiRelay:
+def relay(world: InstalledExtender) -> ApiRelay:
     assert world.api_relay is not None
     return world.api_relay
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def groups(scene: Scene, relay: ApiRelay) -> AsyncIterator[Scene]:
+async def groups(scene: NamespaceFixture, relay: ApiRelay) -> AsyncIterator[NamespaceFixture]:
     """A scene with as many devices as the gang has members, on two nodes."""
     for suffix in ("a", "b"):
         await scene.node_with_devices(suffix, *(device(f"gpu-{index}") for index in range(MEMBERS // 2)))
@@ -44,7 +44,7 @@ async def groups(scene: Scene, relay: ApiRelay) -> AsyncIterator[Scene]:
 
 
 async def test_after_a_restart_the_others_are_refused_and_released_until_there_is_another(
-    groups: Scene, relay: ApiRelay
+    groups: NamespaceFixture, relay: ApiRelay
 ) -> None:
     """The service is killed before the first Binding, with every claim allocated, and one member is gone when it is back."""
     came = asyncio.Event()

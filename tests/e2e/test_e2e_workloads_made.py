@@ -12,9 +12,9 @@ from tests.controlplane import objects
 from tests.controlplane.objects import Object, device
 from tests.controlplane.options import ControlPlaneOptions, default_gates
 from tests.controlplane.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import clear_groups, create_group, delete_group, member
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -38,7 +38,7 @@ def setup() -> Setup:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def groups(scene: Scene) -> AsyncIterator[Scene]:
+async def groups(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
     """The scene of a test that makes PodGroups, on two nodes that reach one device."""
     for suffix in ("a", "b"):
         await scene.node(suffix)
@@ -48,17 +48,17 @@ async def groups(scene: Scene) -> AsyncIterator[Scene]:
     await clear_groups(scene)
 
 
-async def recorded(scene: Scene, group: str) -> dict[str, str]:
+async def recorded(scene: NamespaceFixture, group: str) -> dict[str, str]:
     """What the status of a PodGroup says of its claims."""
     found = (await scene.api.get(POD_GROUPS, group, scene.name))["status"].get("resourceClaimStatuses", ())
     return {each["name"]: each["resourceClaimName"] for each in found}
 
 
-async def claims(scene: Scene) -> list[Object]:
+async def claims(scene: NamespaceFixture) -> list[Object]:
     return await scene.api.list(RESOURCE_CLAIMS, scene.name)
 
 
-async def none_left(scene: Scene) -> None:
+async def none_left(scene: NamespaceFixture) -> None:
     """Waits until there are no claims."""
 
     async def gone() -> bool:
@@ -67,7 +67,7 @@ async def none_left(scene: Scene) -> None:
     await scene.api.wait_for(gone, 2 * SECONDS, "all claims are deleted")
 
 
-async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: Scene) -> None:
+async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: NamespaceFixture) -> None:
     """Also when the group is deleted first: the API server protects it, and its reservation stays with it."""
     uid = await create_group(groups, "workers", templates={"gpu": "domain"})
     names = [f"worker-{index}" for index in range(MEMBERS)]
@@ -94,7 +94,7 @@ async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: Sce
     assert await groups.world.metric("reclaims_total", reason="group_gone", outcome="done") >= 1
 
 
-async def test_two_groups_with_one_template_get_a_claim_each(groups: Scene) -> None:
+async def test_two_groups_with_one_template_get_a_claim_each(groups: NamespaceFixture) -> None:
     """There is one device: the second group waits for it until the first is gone."""
     for name in ("first", "second"):
         await create_group(groups, name, templates={"gpu": "domain"})
@@ -108,7 +108,7 @@ async def test_two_groups_with_one_template_get_a_claim_each(groups: Scene) -> N
     await groups.wait_until_bound("b", 2 * SECONDS)
 
 
-async def test_pod_with_a_claim_of_its_own_beside_the_groups_gets_both(groups: Scene) -> None:
+async def test_pod_with_a_claim_of_its_own_beside_the_groups_gets_both(groups: NamespaceFixture) -> None:
     """kube-controller-manager gives up on it at the group's entry, whatever the order."""
     await groups.publish(groups.slice_of("more", allNodes=True, pool="more", devices=[device("a"), device("b")]))
     await create_group(groups, "workers", templates={"gpu": "domain"})
@@ -121,7 +121,7 @@ async def test_pod_with_a_claim_of_its_own_beside_the_groups_gets_both(groups: S
     assert len(await groups.allocated()) == 3
 
 
-async def test_forged_snapshot_of_a_template_never_arrives(groups: Scene) -> None:
+async def test_forged_snapshot_of_a_template_never_arrives(groups: NamespaceFixture) -> None:
     """Beside the shipped policy, from which the account that makes the claims of groups is exempt."""
     forged = objects.resource_claim_template("forged", groups.name, groups.request())
     forged["spec"]["metadata"] = {"annotations": {SNAPSHOT_ANNOTATION: "forged", "note": "kept"}}
@@ -139,7 +139,7 @@ async def test_forged_snapshot_of_a_template_never_arrives(groups: Scene) -> Non
     assert "forged" not in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
 
 
-async def test_a_killed_service_makes_no_second_claim(groups: Scene, world: World) -> None:
+async def test_a_killed_service_makes_no_second_claim(groups: NamespaceFixture, world: InstalledExtender) -> None:
     await create_group(groups, "workers", templates={"gpu": "domain"})
     await member(groups, "workers", "a", template="domain")
 
@@ -153,7 +153,9 @@ async def test_a_killed_service_makes_no_second_claim(groups: Scene, world: Worl
     assert len(await claims(groups)) == 1
 
 
-async def test_group_goes_where_kube_controller_manager_knows_no_podgroups(groups: Scene, world: World) -> None:
+async def test_group_goes_where_kube_controller_manager_knows_no_podgroups(
+    groups: NamespaceFixture, world: InstalledExtender
+) -> None:
     """Without GenericWorkload it leaves the protection finalizer on, which the API server put there."""
     await world.cluster.restart_controller_manager({})
     await create_group(groups, "workers", templates={"gpu": "domain"})
@@ -163,7 +165,7 @@ async def test_group_goes_where_kube_controller_manager_knows_no_podgroups(group
 
 
 async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_carries_on(
-    groups: Scene, world: World
+    groups: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """What was made is used on; the next group's claim is kube-controller-manager's, and one alone."""
     world.tolerated.append("left to another controller")

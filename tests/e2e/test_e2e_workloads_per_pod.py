@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
 from tests.support.e2e.world import Setup
 
@@ -23,13 +23,13 @@ def setup() -> Setup:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def groups(scene: Scene) -> AsyncIterator[Scene]:
+async def groups(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
     """The scene of a test that makes PodGroups."""
     yield scene
     await clear_groups(scene)
 
 
-async def test_pod_257_is_refused_in_words_and_takes_the_place_of_one_that_goes(groups: Scene) -> None:
+async def test_pod_257_is_refused_in_words_and_takes_the_place_of_one_that_goes(groups: NamespaceFixture) -> None:
     for suffix in ("a", "b"):
         await groups.node(suffix)
     await groups.publish(groups.slice_of("fabric", allNodes=True, pool="fabric", devices=[device("domain-0")]))

@@ -4,18 +4,18 @@ import pytest
 
 from tests.controlplane.objects import device, device_class, resource_claim
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
-from tests.support.e2e.scene import PROMPT_SECONDS, Scene, refusal
+from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture, refusal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 
-async def test_pod_without_claims_is_bound(scene: Scene) -> None:
+async def test_pod_without_claims_is_bound(scene: NamespaceFixture) -> None:
     node = await scene.node("a")
     await scene.pod("plain")
     assert await scene.wait_until_bound("plain") == node
 
 
-async def test_each_wrong_pod_is_told_why_and_the_right_one_beside_them_is_bound(scene: Scene) -> None:
+async def test_each_wrong_pod_is_told_why_and_the_right_one_beside_them_is_bound(scene: NamespaceFixture) -> None:
     devices = (device(f"gpu-{index}", attributes={"type": kind}) for index, kind in enumerate(("mig", "whole")))
     node = await scene.node_with_devices("a", *devices)
     await scene.claim("no-class", device_class=f"{scene.name}-absent")
@@ -40,14 +40,14 @@ async def test_each_wrong_pod_is_told_why_and_the_right_one_beside_them_is_bound
         assert note.endswith(f". More: kubectl dra why {name} -n {scene.name}")
 
 
-async def test_selector_that_does_not_compile_is_not_even_stored(scene: Scene) -> None:
+async def test_selector_that_does_not_compile_is_not_even_stored(scene: NamespaceFixture) -> None:
     broken = resource_claim("broken", scene.name, scene.request("device.nonsense == 1"))
     refused = await refusal(scene.api, RESOURCE_CLAIMS, broken)
     assert (refused.status, refused.reason) == (422, "Invalid")
     assert "undefined field 'nonsense'" in refused.message
 
 
-async def test_missing_claim_and_class_get_their_pods_bound_when_they_appear(scene: Scene) -> None:
+async def test_missing_claim_and_class_get_their_pods_bound_when_they_appear(scene: NamespaceFixture) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await scene.pod("claimless", claim="late")
     await scene.claim("classless", device_class=f"{scene.name}-late")
@@ -61,7 +61,7 @@ async def test_missing_claim_and_class_get_their_pods_bound_when_they_appear(sce
     assert await scene.wait_until_bound("classless", PROMPT_SECONDS) == node
 
 
-async def test_class_that_is_deleted_while_a_pod_waits_is_missed_until_it_is_back(scene: Scene) -> None:
+async def test_class_that_is_deleted_while_a_pod_waits_is_missed_until_it_is_back(scene: NamespaceFixture) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     await scene.pod("first", template="one")

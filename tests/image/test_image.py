@@ -15,8 +15,8 @@ from tests.controlplane.kubeconfig import read_kubeconfig
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.image.builder import Image
 from tests.image.contained import command
-from tests.support.e2e.scene import Scene
-from tests.support.e2e.world import NAMESPACE, Setup, World
+from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.world import NAMESPACE, InstalledExtender, Setup
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -146,16 +146,16 @@ def setup(request: pytest.FixtureRequest, image: Image, tmp_path_factory: pytest
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(
     control_plane: ControlPlaneFactory, setup: Setup, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[World]:
+) -> AsyncIterator[InstalledExtender]:
     """A control plane with a kube-scheduler that asks the service in the image."""
-    async with World.start(await control_plane(), tmp_path_factory.mktemp("image"), setup) as world:
+    async with InstalledExtender.start(await control_plane(), tmp_path_factory.mktemp("image"), setup) as world:
         yield world
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_service_in_a_read_only_image_places_a_pod(world: World, image: Image) -> None:
+async def test_service_in_a_read_only_image_places_a_pod(world: InstalledExtender, image: Image) -> None:
     """By filter, prioritize and bind over HTTP, asked by a real kube-scheduler, until it is told to stop."""
-    scene = Scene(world, f"image-{world.extender.port}")
+    scene = NamespaceFixture(world, f"image-{world.extender.port}")
     await scene.open()
     node = await scene.node_with_devices("one", objects.device("gpu-0"))
     await scene.claim("mine")

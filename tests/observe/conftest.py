@@ -10,7 +10,7 @@ from tests.chart.programs import Helm
 from tests.controlplane.build import CONTROL_PLANE, HELM, PROMETHEUS, ensure, pinned
 from tests.e2e.conftest import pytest_runtest_makereport, scene, world
 from tests.observe.prometheus import Prometheus
-from tests.support.e2e.world import Setup, World
+from tests.support.e2e.world import InstalledExtender, Setup
 
 __all__ = ["pytest_runtest_makereport", "scene", "world"]
 
@@ -29,7 +29,9 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def prometheus(world: World, helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prometheus]:
+async def prometheus(
+    world: InstalledExtender, helm: Helm, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Prometheus]:
     """Scrapes the extender each second, and evaluates the rules of the chart."""
     rules = helm.template(
         "--api-versions",

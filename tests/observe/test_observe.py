@@ -8,7 +8,7 @@ import pytest
 from tests.controlplane import objects
 from tests.controlplane.waiting import wait_for
 from tests.observe.prometheus import Prometheus
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 from tests.support.observe.dashboard import queries
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -30,7 +30,7 @@ EITHER: Final = frozenset({"Released by reason [{{reason}} {{outcome}}]"})
 """Who releases a device first, this service or kube-controller-manager, depends on the moment."""
 
 
-async def busy(scene: Scene) -> None:
+async def busy(scene: NamespaceFixture) -> None:
     """Pods have a device that is published whole and in halves, and three plain ones; one pod waits.
 
     One more has ended, and its device went to a pod that waited; another pod has waited for a device that is published late.
@@ -59,7 +59,9 @@ async def busy(scene: Scene) -> None:
     await scene.wait_until_unschedulable("waits-on")
 
 
-async def test_every_rule_and_every_query_is_evaluated_on_a_real_run(scene: Scene, prometheus: Prometheus) -> None:
+async def test_every_rule_and_every_query_is_evaluated_on_a_real_run(
+    scene: NamespaceFixture, prometheus: Prometheus
+) -> None:
     await busy(scene)
 
     async def empty() -> set[str]:
@@ -81,7 +83,7 @@ async def test_every_rule_and_every_query_is_evaluated_on_a_real_run(scene: Scen
     assert [each["name"] for each in rules if each["state"] != "inactive"] == []
 
 
-async def test_gauges_of_devices_agree_with_the_cluster(scene: Scene, prometheus: Prometheus) -> None:
+async def test_gauges_of_devices_agree_with_the_cluster(scene: NamespaceFixture, prometheus: Prometheus) -> None:
     await busy(scene)
     in_states = f'sum by (state) (dra_extender_devices{{driver="{scene.driver}"}})'
 
@@ -93,7 +95,7 @@ async def test_gauges_of_devices_agree_with_the_cluster(scene: Scene, prometheus
     assert await prometheus.value(f'dra_extender_stranded_devices{{driver="{scene.driver}"}}') == 2
 
 
-async def test_names_of_kubernetes_have_the_values_of_the_run(scene: Scene, prometheus: Prometheus) -> None:
+async def test_names_of_kubernetes_have_the_values_of_the_run(scene: NamespaceFixture, prometheus: Prometheus) -> None:
     await busy(scene)
     waiting = f'scheduler_unschedulable_pods{{plugin="DynamicResources",profile="{scene.scheduler}"}}'
 
@@ -106,7 +108,7 @@ async def test_names_of_kubernetes_have_the_values_of_the_run(scene: Scene, prom
     assert {("Filter", "Success"), ("Filter", "Unschedulable"), ("PreBind", "Success")} <= found
 
 
-async def test_an_extender_that_is_gone_is_noticed(scene: Scene, prometheus: Prometheus) -> None:
+async def test_an_extender_that_is_gone_is_noticed(scene: NamespaceFixture, prometheus: Prometheus) -> None:
     """Last: the world has no extender afterwards until this test starts it again."""
     extender = scene.world.extender
     await extender.terminate()

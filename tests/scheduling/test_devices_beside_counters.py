@@ -7,7 +7,7 @@ from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 BOTH = {
     "sharedCounters": [{"name": "gpu-0", "counters": {"units": {"value": "3"}}}],
@@ -18,8 +18,8 @@ BOTH = {
 }
 
 
-def world_of(setting: DevicesBesideCounters, *, release_has_them: bool) -> World:
-    world = World(Options(settle_wait_seconds=0.0, devices_beside_counters=setting))
+def world_of(setting: DevicesBesideCounters, *, release_has_them: bool) -> InMemoryExtender:
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, devices_beside_counters=setting))
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     world.node("n1")
     world.device_class()

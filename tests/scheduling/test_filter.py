@@ -4,11 +4,11 @@ import pytest
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 
-def gpus(nodes: int, each: int, options: Options | None = None) -> World:
-    world = World(options)
+def gpus(nodes: int, each: int, options: Options | None = None) -> InMemoryExtender:
+    world = InMemoryExtender(options)
     for index in range(nodes):
         world.node(f"n{index}")
         world.gpus(f"n{index}", each)
@@ -205,7 +205,7 @@ async def test_a_generated_claim_must_exist_and_belong_to_the_pod() -> None:
 
 
 async def test_an_extended_resource_of_a_device_class_is_refused_unless_the_node_lists_it() -> None:
-    world = World()
+    world = InMemoryExtender()
     world.node("plain")
     world.node("plugin", **{"example.com/gpu": "4"})
     world.device_class(extendedResourceName="example.com/gpu")
@@ -235,7 +235,7 @@ async def test_cached_results_are_dropped_when_slices_claims_or_labels_change() 
 
 
 async def test_groups_in_conflict_are_named_in_the_event() -> None:
-    world = World()
+    world = InMemoryExtender()
     world.node("n0")
     world.device_class()
 
@@ -265,7 +265,7 @@ async def test_groups_in_conflict_are_named_in_the_event() -> None:
 
 async def test_selectors_of_design_documents_can_be_read_as_they_were_meant() -> None:
     for rewrite in (False, True):
-        world = World(Options(rewrite_attribute_suffixes=rewrite))
+        world = InMemoryExtender(Options(rewrite_attribute_suffixes=rewrite))
         world.node("n0")
         world.slice("n0", [{"name": "gpu-0", "attributes": {"type": {"string": "mig-1g"}}}])
         world.device_class()

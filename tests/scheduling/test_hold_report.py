@@ -6,14 +6,14 @@ from dra_extender.scheduling import hold_report
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangWorld
-from tests.support.scheduling.world import DRIVER, World
+from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 PLANTED = "s3cr3t-of-a-tenant"
 
 
-def world_with_gpus(nodes: int, each: int) -> World:
-    world = World()
+def world_with_gpus(nodes: int, each: int) -> InMemoryExtender:
+    world = InMemoryExtender()
     for index in range(nodes):
         world.node(f"n{index}")
         world.gpus(f"n{index}", each)
@@ -80,7 +80,7 @@ async def test_without_holds_the_report_is_empty() -> None:
 
 
 async def test_plan_of_a_gang_names_the_node_of_each_member_and_which_are_announced() -> None:
-    world = GangWorld()
+    world = GangExtender()
     for node in ("n1", "n2"):
         world.cards(node, 1)
     world.gang("g", 2)

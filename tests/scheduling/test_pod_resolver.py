@@ -15,14 +15,14 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.seam import Seam
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, new_claim_wait_seconds=0.0)
 
 
-def prepared(options: Options = OPTIONS) -> tuple[World, Seam]:
+def prepared(options: Options = OPTIONS) -> tuple[InMemoryExtender, Seam]:
     """Two nodes with a device each, pod `p` with claim `c`, and the calls to the API server's pods."""
-    world = World(options)
+    world = InMemoryExtender(options)
     seam: Any = Seam(world.cluster.pods)
     world.pods = seam
     world.start()
@@ -40,7 +40,7 @@ def sent(pod: Json, **changes: Any) -> RequestPod:
     return RequestPod(msgspec.json.encode({**pod, "metadata": {**pod["metadata"], **changes}}))
 
 
-def unwatched(world: World, name: str, *claims: str) -> Json:
+def unwatched(world: InMemoryExtender, name: str, *claims: str) -> Json:
     """A pod that the API server has and the watch has not brought."""
     spec = {
         "containers": [{"name": "c"}],
@@ -49,7 +49,7 @@ def unwatched(world: World, name: str, *claims: str) -> Json:
     return world.cluster.store.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
 
-def held(world: World) -> int:
+def held(world: InMemoryExtender) -> int:
     return len(world.ledger.holds)
 
 
@@ -130,7 +130,7 @@ async def test_the_number_of_pods_looked_up_at_once_is_limited() -> None:
     await asyncio.gather(*calls)
 
 
-Call = Callable[[World], Awaitable[object]]
+Call = Callable[[InMemoryExtender], Awaitable[object]]
 CALLS: dict[str, Call] = {
     "filter": lambda world: world.extender.filter(sent(world.pod("p")), ["n0", "n1"]),
     "preempt": lambda world: world.extender.preempt(sent(world.pod("p")), {"n0": ["v"]}),

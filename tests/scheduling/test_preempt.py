@@ -3,12 +3,12 @@ import asyncio
 from dra_extender.scheduling.ports.options import Options
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 
-async def prepared() -> World:
+async def prepared() -> InMemoryExtender:
     """Two nodes with one device each, taken by `low`; `other` uses the device of n1 as well."""
-    world = World(Options(new_claim_wait_seconds=0.0))
+    world = InMemoryExtender(Options(new_claim_wait_seconds=0.0))
     for node in ("n0", "n1"):
         world.node(node)
         world.gpus(node, 1)
@@ -25,7 +25,7 @@ async def prepared() -> World:
     return world
 
 
-def uid(world: World, pod: str) -> str:
+def uid(world: InMemoryExtender, pod: str) -> str:
     return str(world.pod(pod)["metadata"]["uid"])
 
 
@@ -61,7 +61,7 @@ async def test_a_pod_whose_claim_is_missing_preempts_nobody() -> None:
 
 
 async def test_a_claim_that_is_just_being_made_is_waited_for() -> None:
-    world = World(Options(new_claim_wait_seconds=5.0))
+    world = InMemoryExtender(Options(new_claim_wait_seconds=5.0))
     world.node("n0")
     world.gpus("n0", 1)
     world.device_class()

@@ -6,13 +6,13 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 MODELS = ("big", "middle", "small")
 
 
-def world_of(**options: int) -> World:
-    world = World(Options(settle_wait_seconds=0.0, **options))  # type: ignore[arg-type]  # only whole numbers are passed
+def world_of(**options: int) -> InMemoryExtender:
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, **options))  # type: ignore[arg-type]  # only whole numbers are passed
     world.device_class()
     return world
 
@@ -21,7 +21,7 @@ def gpu(name: str, model: str, **fields: object) -> Json:
     return {"name": name, "attributes": {"model": {"string": model}}, **fields}
 
 
-def add_pod(world: World, name: str, models: Sequence[str]) -> None:
+def add_pod(world: InMemoryExtender, name: str, models: Sequence[str]) -> None:
     """A pod whose claim asks for the first of these models that is available."""
     alternatives = [
         {"name": each, "deviceClassName": "gpu", "selectors": [{"cel": {"expression": selector(each)}}], "count": 1}
@@ -36,7 +36,7 @@ def selector(model: str) -> str:
     return f'device.attributes["{DRIVER}"].model == "{model}"'
 
 
-async def scores(world: World, pod: str, *nodes: str) -> dict[str, int]:
+async def scores(world: InMemoryExtender, pod: str, *nodes: str) -> dict[str, int]:
     offered = (await world.filter(pod, *nodes)).fitting
     return dict(await world.extender.prioritize(pod_from(world.pod(pod)), offered))
 

@@ -19,19 +19,19 @@ from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.telemetry.metrics import DEFINITIONS
 
 from tests.scheduling.binding.test_condition_wait import metric, report
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.kube.recording import CountingObserver, ManualClock
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import until
 
 FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> InMemoryExtender:
     """Node n1 with one GPU; pods p1 and p2 with a claim for one each."""
-    world = World()
+    world = InMemoryExtender()
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()
@@ -41,9 +41,9 @@ def world() -> World:
     return world
 
 
-def shared(*pods: str) -> World:
+def shared(*pods: str) -> InMemoryExtender:
     """Nodes n1 and n2 with a GPU each, and pods that share one claim."""
-    world = World()
+    world = InMemoryExtender()
     for node in ("n1", "n2"):
         world.node(node)
         world.gpus(node, 1)
@@ -54,7 +54,9 @@ def shared(*pods: str) -> World:
     return world
 
 
-async def test_136269_a_device_is_not_given_again_before_the_watch_has_told_of_its_allocation(world: World) -> None:
+async def test_136269_a_device_is_not_given_again_before_the_watch_has_told_of_its_allocation(
+    world: InMemoryExtender,
+) -> None:
     """The first pod's claim is written and its bind done; nothing of that has come back yet when the second pod is filtered."""
     await world.filter("p1", "n1")
     bind = asyncio.create_task(world.bind("p1", "n1"))
@@ -67,7 +69,7 @@ async def test_136269_a_device_is_not_given_again_before_the_watch_has_told_of_i
         await world.bind("p2", "n1")
 
 
-async def test_136269_two_binds_at_once_without_filter_do_not_take_one_device(world: World) -> None:
+async def test_136269_two_binds_at_once_without_filter_do_not_take_one_device(world: InMemoryExtender) -> None:
     async with world.watching():
         found = await asyncio.gather(world.bind("p1", "n1"), world.bind("p2", "n1"), return_exceptions=True)
     assert found.count(None) == 1
@@ -78,7 +80,7 @@ async def test_136269_two_binds_at_once_without_filter_do_not_take_one_device(wo
 async def test_138765_a_gang_that_fits_somehow_is_placed_whichever_member_comes_first() -> None:
     """Pod by pod the first members would take the halves of the only card that can be had whole."""
     for order in (["a", "b", "w"], ["w", "b", "a"], ["b", "w", "a"]):
-        world = GangWorld()
+        world = GangExtender()
         world.cards("n1", 1)
         world.cards("n2", 1, whole=False)
         world.gang("g", 3)
@@ -148,7 +150,7 @@ async def test_137647_members_of_a_group_that_bind_a_shared_pending_claim_at_onc
 class Unbindable(MemoryPods):
     """The pods port; pod p1 cannot be bound."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: InMemoryExtender) -> None:
         super().__init__(world.cluster.store)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
@@ -177,7 +179,7 @@ async def test_139417_a_bind_that_fails_lets_go_of_a_shared_claim_once() -> None
     assert list((await world.filter("p3", "n1")).fitting) == []
 
 
-async def pokes(world: World) -> int:
+async def pokes(world: InMemoryExtender) -> int:
     world.sync()
     for _ in range(10):
         await asyncio.sleep(0.005)
@@ -185,7 +187,7 @@ async def pokes(world: World) -> int:
 
 
 async def test_129698_a_refused_pod_is_woken_by_the_claim_that_frees_its_device_and_by_no_other() -> None:
-    world = World(Options(settle_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01))
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01))
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()
@@ -217,7 +219,7 @@ async def test_129698_a_refused_pod_is_woken_by_the_claim_that_frees_its_device_
 
 
 @pytest.mark.parametrize("order", ["forwards", "backwards"])
-def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: World, order: str) -> None:
+def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: InMemoryExtender, order: str) -> None:
     """What we wrote is known at once; the watch brings what was before it, in any order; answers come after a deletion.
 
     The watch itself brings nothing of a claim that it has said to be deleted, unless the server's store was set back.
@@ -249,7 +251,9 @@ def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: Wor
 
 
 @pytest.mark.parametrize("over", ["deleted", "ended"])
-def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after_it(world: World, over: str) -> None:
+def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after_it(
+    world: InMemoryExtender, over: str
+) -> None:
     """While the pod runs the devices stay counted, and after it no late state of the deleted claim counts them again."""
     feed, pods = sinks_of(world.ledger)["resourceclaims"], sinks_of(world.ledger)["pods"]
     pod = world.pod("p1")
@@ -278,7 +282,7 @@ def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after
 
 async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_buckets() -> None:
     """Profile, driver and status; from 0.1 s in doublings to beyond the ten minutes after which a wait ends."""
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0))
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0))
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}])
     world.device_class()
@@ -300,7 +304,7 @@ async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_bu
 
 
 async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_its_driver_arrives() -> None:
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=20.0))
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=20.0))
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
     world.device_class()
@@ -322,7 +326,7 @@ async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_
 
 async def test_130160_a_node_with_a_ready_device_is_preferred_and_first_fit_is_kept_on_demand() -> None:
     """The worry of the review: that putting ready devices first disturbs first fit.  A setting keeps it."""
-    world = World(Options(settle_wait_seconds=0.0, ready_devices_first=False))
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, ready_devices_first=False))
     for node in ("n1", "n2"):
         world.node(node)
     world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1"}])

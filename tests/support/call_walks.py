@@ -17,7 +17,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 from tests.support.tracing import modules_crossed
 
 ROOT: Final = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ class CallWalks(NamedTuple):
 
 async def trace_calls() -> CallWalks:
     """Trace calls for two pods of one workload, each with a claim of its own, on two nodes that are not equivalent."""
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     for devices, name in enumerate(NODES, start=4):
         world.node(name)
@@ -95,7 +95,7 @@ def _docstrings(tree: ast.Module) -> Iterator[str]:
             yield text
 
 
-def _pod(world: World, index: int) -> Pod:
+def _pod(world: InMemoryExtender, index: int) -> Pod:
     world.add_claim(f"c{index}")
     spec = {
         "schedulerName": "dra-extender-scheduler",

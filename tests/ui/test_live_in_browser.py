@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.conftest import pytest_runtest_makereport, scene, setup, world  # noqa: F401 - fixtures, and logs of failures
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 from tests.ui.browser import Browser, browser, served_page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -19,7 +19,7 @@ def live_window() -> Iterator[Browser]:
         yield opened
 
 
-async def test_views_change_when_a_pod_is_bound(scene: Scene, live_window: Browser) -> None:  # noqa: F811 - the fixture
+async def test_views_change_when_a_pod_is_bound(scene: NamespaceFixture, live_window: Browser) -> None:  # noqa: F811 - the fixture
     for kind in ("mig", "vgpu"):
         await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
     node = await scene.node_with_counters("a", [gpu()], mig_or_vgpu())

@@ -9,13 +9,13 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> InMemoryExtender:
+    world = InMemoryExtender()
     world.node("n1")
     world.node("n2")
     world.gpus("n1", 1)
@@ -26,7 +26,7 @@ def world() -> World:
     return world
 
 
-async def test_bind_writes_the_held_devices_with_finalizer_snapshot_and_reservation(world: World) -> None:
+async def test_bind_writes_the_held_devices_with_finalizer_snapshot_and_reservation(world: InMemoryExtender) -> None:
     await world.filter("p1", "n1", "n2")
     async with world.watching():
         await world.bind("p1", "n2")
@@ -41,14 +41,14 @@ async def test_bind_writes_the_held_devices_with_finalizer_snapshot_and_reservat
     assert len(world.ledger.holds) == 0
 
 
-async def test_bind_without_a_hold_allocates_on_the_named_node(world: World) -> None:
+async def test_bind_without_a_hold_allocates_on_the_named_node(world: InMemoryExtender) -> None:
     async with world.watching():
         await world.bind("p1", "n2")
 
     assert world.devices("c1") == ["n2/gpu-0"]
 
 
-async def test_a_bound_pod_binds_again_without_any_write(world: World) -> None:
+async def test_a_bound_pod_binds_again_without_any_write(world: InMemoryExtender) -> None:
     async with world.watching():
         await world.bind("p1", "n1")
         version = world.cluster.store.version
@@ -58,7 +58,7 @@ async def test_a_bound_pod_binds_again_without_any_write(world: World) -> None:
     assert world.cluster.store.version == version
 
 
-async def test_a_bound_pod_is_not_bound_elsewhere(world: World) -> None:
+async def test_a_bound_pod_is_not_bound_elsewhere(world: InMemoryExtender) -> None:
     async with world.watching():
         await world.bind("p1", "n1")
         await world.cluster.watch.caught_up()
@@ -66,14 +66,14 @@ async def test_a_bound_pod_is_not_bound_elsewhere(world: World) -> None:
             await world.bind("p1", "n2")
 
 
-async def test_two_callers_of_the_same_bind_share_one(world: World) -> None:
+async def test_two_callers_of_the_same_bind_share_one(world: InMemoryExtender) -> None:
     async with world.watching():
         await asyncio.gather(world.bind("p1", "n1"), world.bind("p1", "n1"))
 
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: World) -> None:
+async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: InMemoryExtender) -> None:
     await world.filter("p1", "n1", "n2")
     uid = world.pod("p1")["metadata"]["uid"]
     world.delete(StoredKind.POD, "p1")
@@ -85,14 +85,16 @@ async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: 
     assert world.devices("c1") == []
 
 
-async def test_the_metric_of_held_claims_follows_what_ends_without_a_call(world: World) -> None:
+async def test_the_metric_of_held_claims_follows_what_ends_without_a_call(world: InMemoryExtender) -> None:
     await world.filter("p1", "n1", "n2")
     assert b"\ndra_extender_held_claims 1.0\n" in await world.metrics.render()
     world.delete(StoredKind.POD, "p1")
     assert b"\ndra_extender_held_claims 0.0\n" in await world.metrics.render()
 
 
-async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_the_bind(world: World) -> None:
+async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_the_bind(
+    world: InMemoryExtender,
+) -> None:
     """The name of the generated claim came with the filter call; our own pod watch is behind when bind is called."""
     made = {"name": "gpu", "resourceClaimTemplateName": "template"}
     spec = {"containers": [{"name": "main", "image": "pause"}], "resourceClaims": [made]}
@@ -117,7 +119,7 @@ async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_
     assert world.devices("p2-gpu-x") == ["n1/gpu-0"]
 
 
-async def test_a_second_pod_of_a_shared_claim_is_reserved_on_the_same_devices(world: World) -> None:
+async def test_a_second_pod_of_a_shared_claim_is_reserved_on_the_same_devices(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1")
     async with world.watching():
         await asyncio.gather(world.bind("p1", "n1"), world.bind("p2", "n1"))
@@ -127,7 +129,7 @@ async def test_a_second_pod_of_a_shared_claim_is_reserved_on_the_same_devices(wo
     assert world.pod("p2")["spec"]["nodeName"] == "n1"
 
 
-async def test_a_second_pod_of_a_shared_claim_cannot_go_to_another_node(world: World) -> None:
+async def test_a_second_pod_of_a_shared_claim_cannot_go_to_another_node(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1")
     async with world.watching():
         await world.bind("p1", "n1")
@@ -135,7 +137,7 @@ async def test_a_second_pod_of_a_shared_claim_cannot_go_to_another_node(world: W
             await world.bind("p2", "n2")
 
 
-async def test_devices_stored_by_another_writer_first_are_yielded_to(world: World) -> None:
+async def test_devices_stored_by_another_writer_first_are_yielded_to(world: InMemoryExtender) -> None:
     await world.filter("p1", "n1", "n2")
     world.add_claim("foreign")
     raw = world.claim("foreign")
@@ -159,7 +161,9 @@ async def test_devices_stored_by_another_writer_first_are_yielded_to(world: Worl
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
 @pytest.mark.parametrize("after", [False, True])
-async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(world: World, step: str, *, after: bool) -> None:
+async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(
+    world: InMemoryExtender, step: str, *, after: bool
+) -> None:
     claims = Seam(world.cluster.claims)
     (claims.after if after else claims.before)(step, ServerUnavailableError("connection reset"))
     restart(world, claims=claims)
@@ -171,7 +175,9 @@ async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(world: Wo
 
 
 @pytest.mark.parametrize("last", ["update", "update_status", "bind"])
-async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one(world: World, last: str) -> None:
+async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one(
+    world: InMemoryExtender, last: str
+) -> None:
     """`last` is the write that it does not get to make any more."""
     claims, pods = Seam(world.cluster.claims), Seam(world.cluster.pods)
     (pods if last == "bind" else claims).before(last, asyncio.Event().wait)
@@ -204,14 +210,14 @@ def condition(claim: Json, name: str) -> Json:
 
 
 @pytest.fixture
-def fabric(world: World) -> World:
+def fabric(world: InMemoryExtender) -> InMemoryExtender:
     world.node("n3")
     device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     world.slice("n3", [device])
     return world
 
 
-async def test_bind_waits_for_binding_conditions(fabric: World) -> None:
+async def test_bind_waits_for_binding_conditions(fabric: InMemoryExtender) -> None:
     async with fabric.watching():
         bind = asyncio.create_task(fabric.bind("p1", "n3"))
         await turns()
@@ -223,7 +229,7 @@ async def test_bind_waits_for_binding_conditions(fabric: World) -> None:
     assert "gpu.example.com/n3/gpu-0 waits for Attached" in fabric.messages("p1")[0]
 
 
-async def test_a_binding_failure_condition_releases_the_claim(fabric: World) -> None:
+async def test_a_binding_failure_condition_releases_the_claim(fabric: InMemoryExtender) -> None:
     async with fabric.watching():
         bind = asyncio.create_task(fabric.bind("p1", "n3"))
         await turns()

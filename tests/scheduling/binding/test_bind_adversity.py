@@ -11,13 +11,13 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.scheduling.adversity import edit, node_of, troubled_world
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 LAG = 0.2
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> InMemoryExtender:
     return troubled_world()
 
 
@@ -54,7 +54,9 @@ async def test_a_watch_that_comes_back_brings_the_allocation_to_which_a_repeated
 
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
-async def test_a_pod_made_anew_under_its_name_gets_nothing_of_the_bind_of_the_first(world: World, step: str) -> None:
+async def test_a_pod_made_anew_under_its_name_gets_nothing_of_the_bind_of_the_first(
+    world: InMemoryExtender, step: str
+) -> None:
     claims = Seam(world.cluster.claims)
     restart(world, claims=claims)
     first = world.pod("p1")["metadata"]["uid"]
@@ -75,7 +77,9 @@ async def test_a_pod_made_anew_under_its_name_gets_nothing_of_the_bind_of_the_fi
     assert first != world.pod("p1")["metadata"]["uid"]
 
 
-async def test_a_pod_made_anew_before_the_watch_tells_is_not_bound_by_the_uid_of_the_first(world: World) -> None:
+async def test_a_pod_made_anew_before_the_watch_tells_is_not_bound_by_the_uid_of_the_first(
+    world: InMemoryExtender,
+) -> None:
     pods = Seam(world.cluster.pods)
     restart(world, pods=pods)
     uid = world.pod("p1")["metadata"]["uid"]
@@ -100,7 +104,7 @@ async def test_a_pod_made_anew_before_the_watch_tells_is_not_bound_by_the_uid_of
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
 async def test_a_claim_made_anew_under_its_name_is_not_given_what_was_decided_for_the_first(
-    world: World, step: str
+    world: InMemoryExtender, step: str
 ) -> None:
     claims = Seam(world.cluster.claims)
     restart(world, claims=claims)
@@ -124,7 +128,7 @@ async def test_a_claim_made_anew_under_its_name_is_not_given_what_was_decided_fo
     assert world.claim("c1")["metadata"]["finalizers"] == [FINALIZER]
 
 
-async def test_a_finalizer_that_is_taken_off_between_the_two_writes_is_put_back(world: World) -> None:
+async def test_a_finalizer_that_is_taken_off_between_the_two_writes_is_put_back(world: InMemoryExtender) -> None:
     claims = Seam(world.cluster.claims)
     restart(world, claims=claims)
     claims.before("update_status", edit(world, lambda claim: claim["metadata"].update(finalizers=[])))
@@ -135,7 +139,7 @@ async def test_a_finalizer_that_is_taken_off_between_the_two_writes_is_put_back(
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_no_pod_is_bound_to_a_node_that_went_away_while_its_claim_was_written(world: World) -> None:
+async def test_no_pod_is_bound_to_a_node_that_went_away_while_its_claim_was_written(world: InMemoryExtender) -> None:
     claims = Seam(world.cluster.claims)
     restart(world, claims=claims)
     claims.before("update_status", lambda: world.delete(StoredKind.NODE, "n1"))
@@ -148,7 +152,7 @@ async def test_no_pod_is_bound_to_a_node_that_went_away_while_its_claim_was_writ
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
 async def test_a_claim_that_another_scheduler_allocates_first_is_used_as_it_is_by_the_next_bind(
-    world: World, step: str
+    world: InMemoryExtender, step: str
 ) -> None:
     """What we froze for other devices does not count for these."""
     claims = Seam(world.cluster.claims)
@@ -174,7 +178,7 @@ async def test_a_claim_that_another_scheduler_allocates_first_is_used_as_it_is_b
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
 async def test_a_write_that_is_denied_is_told_in_the_servers_words_and_takes_nothing_from_others(
-    world: World, step: str
+    world: InMemoryExtender, step: str
 ) -> None:
     """A quota, a webhook, or a right that is missing."""
     claims = Seam(world.cluster.claims)
@@ -197,7 +201,7 @@ async def test_a_write_that_is_denied_is_told_in_the_servers_words_and_takes_not
     [ConflictError("the object has been modified"), ServerUnavailableError("500"), ServerUnavailableError("429")],
 )
 async def test_a_server_that_never_lets_a_write_through_is_asked_a_few_times_and_no_more(
-    world: World, fault: Exception
+    world: InMemoryExtender, fault: Exception
 ) -> None:
     claims = Seam(world.cluster.claims)
     restart(world, claims=claims)
@@ -211,7 +215,9 @@ async def test_a_server_that_never_lets_a_write_through_is_asked_a_few_times_and
 
 
 @pytest.mark.parametrize("stored", [False, True])
-async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(world: World, *, stored: bool) -> None:
+async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(
+    world: InMemoryExtender, *, stored: bool
+) -> None:
     """The server stored the allocation and went away before it answered, or it did not; then it comes back."""
     silent = ServerUnavailableError("connection refused")
     claims = Seam(world.cluster.claims).before("read", *[silent] * 5)
@@ -234,7 +240,7 @@ async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(w
     assert node_of(world) == "n1"
 
 
-async def test_a_stop_does_not_wait_for_a_server_that_is_gone(world: World) -> None:
+async def test_a_stop_does_not_wait_for_a_server_that_is_gone(world: InMemoryExtender) -> None:
     silent = [ServerUnavailableError("connection refused")] * 100
     restart(world, claims=Seam(world.cluster.claims).before("read", *silent).before("update_status", *silent))
     async with world.watching():
@@ -246,7 +252,7 @@ async def test_a_stop_does_not_wait_for_a_server_that_is_gone(world: World) -> N
 
 
 @pytest.mark.parametrize("step", ["update", "update_status", "bind"])
-async def test_a_write_of_the_leader_before_that_arrives_late_harms_nothing(world: World, step: str) -> None:
+async def test_a_write_of_the_leader_before_that_arrives_late_harms_nothing(world: InMemoryExtender, step: str) -> None:
     """It left the process before the end of the term, and the next leader has bound the pod meanwhile."""
     late = asyncio.Event()
     arrived = asyncio.Event()
@@ -279,7 +285,9 @@ async def test_a_write_of_the_leader_before_that_arrives_late_harms_nothing(worl
 
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
-async def test_writes_that_the_end_of_the_term_stops_are_made_by_the_next_leader(world: World, step: str) -> None:
+async def test_writes_that_the_end_of_the_term_stops_are_made_by_the_next_leader(
+    world: InMemoryExtender, step: str
+) -> None:
     claims = Seam(world.cluster.claims)
     claims.before(step, *[ServerUnavailableError("not sent: this replica stands by")] * 20)
     restart(world, claims=claims)

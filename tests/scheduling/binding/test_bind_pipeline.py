@@ -14,7 +14,7 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns
 
 
@@ -54,8 +54,8 @@ class Paused:
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> InMemoryExtender:
+    world = InMemoryExtender()
     world.node("n1")
     world.node("n2")
     world.gpus("n1", 4)
@@ -67,19 +67,19 @@ def world() -> World:
     return world
 
 
-def paused_claims(world: World, method: str) -> Paused:
+def paused_claims(world: InMemoryExtender, method: str) -> Paused:
     paused = Paused(world.cluster.claims, method)
     restart(world, claims=paused)
     return paused
 
 
-def paused_pods(world: World, method: str) -> Paused:
+def paused_pods(world: InMemoryExtender, method: str) -> Paused:
     paused = Paused(world.cluster.pods, method)
     restart(world, pods=paused)
     return paused
 
 
-async def test_a_claim_costs_two_writes_and_a_pod_one(world: World) -> None:
+async def test_a_claim_costs_two_writes_and_a_pod_one(world: InMemoryExtender) -> None:
     claims, pods = Paused(world.cluster.claims, ""), Paused(world.cluster.pods, "")
     restart(world, claims=claims, pods=pods)
     async with world.watching():
@@ -88,7 +88,7 @@ async def test_a_claim_costs_two_writes_and_a_pod_one(world: World) -> None:
     assert (claims.calls, pods.calls) == (["update", "update_status"], ["bind"])
 
 
-async def test_claims_of_one_pod_are_written_at_the_same_time(world: World) -> None:
+async def test_claims_of_one_pod_are_written_at_the_same_time(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1", "c2", "c3")
     claims = paused_claims(world, "update")
     async with world.watching():
@@ -104,7 +104,9 @@ async def test_claims_of_one_pod_are_written_at_the_same_time(world: World) -> N
     ]
 
 
-async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_that_one_alone(world: World) -> None:
+async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_that_one_alone(
+    world: InMemoryExtender,
+) -> None:
     world.add_pod("p2", "c1", "c2")
 
     class Refusing(Paused):
@@ -127,7 +129,9 @@ async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_
     assert world.pod("p2")["spec"]["nodeName"] == "n1"
 
 
-async def test_a_write_in_flight_is_finished_when_the_caller_hangs_up_and_the_next_bind_resumes(world: World) -> None:
+async def test_a_write_in_flight_is_finished_when_the_caller_hangs_up_and_the_next_bind_resumes(
+    world: InMemoryExtender,
+) -> None:
     claims = paused_claims(world, "update_status")
     hung_up = asyncio.Event()
     async with world.watching():
@@ -146,7 +150,7 @@ async def test_a_write_in_flight_is_finished_when_the_caller_hangs_up_and_the_ne
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-async def test_a_bind_goes_on_while_one_of_its_callers_is_left(world: World) -> None:
+async def test_a_bind_goes_on_while_one_of_its_callers_is_left(world: InMemoryExtender) -> None:
     claims = paused_claims(world, "update_status")
     gone, there = asyncio.Event(), asyncio.Event()
     async with world.watching():
@@ -160,7 +164,7 @@ async def test_a_bind_goes_on_while_one_of_its_callers_is_left(world: World) -> 
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-async def test_a_bind_to_another_node_stops_the_first_one(world: World) -> None:
+async def test_a_bind_to_another_node_stops_the_first_one(world: InMemoryExtender) -> None:
     """What the first has written stays: it decides where the pod can go, so here the second is told so."""
     claims = paused_claims(world, "update_status")
     async with world.watching():
@@ -178,7 +182,7 @@ async def test_a_bind_to_another_node_stops_the_first_one(world: World) -> None:
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: World) -> None:
+async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: InMemoryExtender) -> None:
     pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
     device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     fabric = {"driver": "fabric.example.com", "pool": pool, "allNodes": True, "devices": [device]}
@@ -203,7 +207,7 @@ async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: Wo
 
 
 @pytest.mark.parametrize("problem", [ConflictError("pod is already assigned"), ServerUnavailableError("no answer")])
-async def test_a_binding_that_is_ours_already_is_success(world: World, problem: Exception) -> None:
+async def test_a_binding_that_is_ours_already_is_success(world: InMemoryExtender, problem: Exception) -> None:
     restart(world, pods=Seam(world.cluster.pods).after("bind", problem))
     async with world.watching():
         await world.bind("p1", "n1")
@@ -211,7 +215,7 @@ async def test_a_binding_that_is_ours_already_is_success(world: World, problem: 
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-async def test_a_binding_to_another_node_is_no_success(world: World) -> None:
+async def test_a_binding_to_another_node_is_no_success(world: InMemoryExtender) -> None:
     uid = world.pod("p1")["metadata"]["uid"]
     elsewhere = partial(world.cluster.pods.bind, "default", "p1", uid, "n2")
     restart(world, pods=Seam(world.cluster.pods).before("bind", elsewhere))
@@ -220,7 +224,7 @@ async def test_a_binding_to_another_node_is_no_success(world: World) -> None:
             await world.bind("p1", "n1")
 
 
-async def test_a_conflict_is_read_again_and_decided_again(world: World) -> None:
+async def test_a_conflict_is_read_again_and_decided_again(world: InMemoryExtender) -> None:
     """Somebody labelled the claim meanwhile: the same devices are written, over the new state."""
     claims = paused_claims(world, "update_status")
     async with world.watching():
@@ -239,7 +243,7 @@ async def test_a_conflict_is_read_again_and_decided_again(world: World) -> None:
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_stop_ends_a_bind_that_waits_and_leaves_what_it_has(world: World) -> None:
+async def test_stop_ends_a_bind_that_waits_and_leaves_what_it_has(world: InMemoryExtender) -> None:
     device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     world.node("n3")
     world.slice("n3", [device])
@@ -258,7 +262,9 @@ def background() -> set[str]:
     return {each.get_name() for each in asyncio.all_tasks()} & (set(BackgroundTask) - {BackgroundTask.BIND})
 
 
-async def test_a_stop_that_is_given_up_because_a_write_does_not_end_leaves_no_background_work(world: World) -> None:
+async def test_a_stop_that_is_given_up_because_a_write_does_not_end_leaves_no_background_work(
+    world: InMemoryExtender,
+) -> None:
     """Else a leader that loses the lease and wins it again would do everything twice."""
     claims = paused_claims(world, "update_status")
     await world.extender.start()
@@ -275,7 +281,7 @@ async def test_a_stop_that_is_given_up_because_a_write_does_not_end_leaves_no_ba
         await asyncio.gather(bind, return_exceptions=True)
 
 
-async def test_a_binding_in_flight_is_finished_at_a_stop(world: World) -> None:
+async def test_a_binding_in_flight_is_finished_at_a_stop(world: InMemoryExtender) -> None:
     pods = paused_pods(world, "bind")
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
@@ -289,7 +295,7 @@ async def test_a_binding_in_flight_is_finished_at_a_stop(world: World) -> None:
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-async def test_many_binds_at_once_all_end(world: World) -> None:
+async def test_many_binds_at_once_all_end(world: InMemoryExtender) -> None:
     names = [f"many-{index}" for index in range(200)]
     world.node("n9")
     world.gpus("n9", 200)
@@ -302,7 +308,7 @@ async def test_many_binds_at_once_all_end(world: World) -> None:
     assert len({device for name in names for device in world.devices(name)}) == len(names)
 
 
-async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(world: World) -> None:
+async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(world: InMemoryExtender) -> None:
     """The process was killed right after the write, before it could look at what the server had kept."""
     world.node("n3")
     world.slice("n3", [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}])

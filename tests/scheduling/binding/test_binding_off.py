@@ -8,15 +8,15 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import until
 
 OFF = Features(device_binding_and_status=False)
 CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 
-def a_world(*, on: bool) -> World:
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0))
+def a_world(*, on: bool) -> InMemoryExtender:
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0))
     if not on:
         world.features = OFF
         world.start()
@@ -28,7 +28,7 @@ def a_world(*, on: bool) -> World:
     return world
 
 
-def report(world: World, condition: str) -> None:
+def report(world: InMemoryExtender, condition: str) -> None:
     """The driver says this of every device of the claim."""
     stored = world.claim("c1")
     said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
@@ -39,7 +39,7 @@ def report(world: World, condition: str) -> None:
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
-async def allocated_and_waiting(world: World) -> None:
+async def allocated_and_waiting(world: InMemoryExtender) -> None:
     """The claim is allocated with conditions, and its pod's bind is cut off while it waits."""
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
@@ -48,12 +48,12 @@ async def allocated_and_waiting(world: World) -> None:
         await asyncio.gather(bind, return_exceptions=True)
 
 
-def restart_with(world: World, features: Features) -> None:
+def restart_with(world: InMemoryExtender, features: Features) -> None:
     world.features = features
     world.start()
 
 
-async def results(world: World) -> list[Json]:
+async def results(world: InMemoryExtender) -> list[Json]:
     return list(world.claim("c1")["status"]["allocation"]["devices"]["results"])
 
 

@@ -9,15 +9,15 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns
 
 TIMEOUT = 600.0
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0))
+def world() -> InMemoryExtender:
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0))
     world.node("n1")
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(4)])
@@ -28,7 +28,7 @@ def world() -> World:
     return world
 
 
-def report(world: World, claim: str, condition: str = "Attached") -> None:
+def report(world: InMemoryExtender, claim: str, condition: str = "Attached") -> None:
     """The driver says this of every device of the claim."""
     stored = world.claim(claim)
     said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
@@ -39,7 +39,7 @@ def report(world: World, claim: str, condition: str = "Attached") -> None:
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
-async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:
+async def waiting(world: InMemoryExtender, pod: str = "p1") -> asyncio.Task[None]:
     """A bind that waits."""
     bind = asyncio.create_task(world.bind(pod, "n1"))
     await turns()
@@ -47,18 +47,18 @@ async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:
     return bind
 
 
-async def metric(world: World, series: str) -> float:
+async def metric(world: InMemoryExtender, series: str) -> float:
     for line in (await world.metrics.render()).decode().splitlines():
         if line.startswith(f"dra_extender_{series} "):
             return float(line.rpartition(" ")[2])
     return 0
 
 
-def nomination(world: World) -> str:
+def nomination(world: InMemoryExtender) -> str:
     return str(world.pod("p1")["status"].get("nominatedNodeName", ""))
 
 
-async def test_pod_is_nominated_while_it_waits_and_told_what_for_and_since_when(world: World) -> None:
+async def test_pod_is_nominated_while_it_waits_and_told_what_for_and_since_when(world: InMemoryExtender) -> None:
     async with world.watching():
         bind = await waiting(world)
         since = world.claim("c1")["status"]["allocation"]["allocationTimestamp"]
@@ -76,7 +76,7 @@ async def test_pod_is_nominated_while_it_waits_and_told_what_for_and_since_when(
     assert await metric(world, f"bindingconditions_wait_duration_seconds_count{{{labels}}}") == 1
 
 
-async def test_all_claims_of_a_pod_are_waited_for_at_once_and_each_progress_is_told(world: World) -> None:
+async def test_all_claims_of_a_pod_are_waited_for_at_once_and_each_progress_is_told(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1", "c2")
     async with world.watching():
         bind = await waiting(world, "p2")
@@ -93,7 +93,7 @@ async def test_all_claims_of_a_pod_are_waited_for_at_once_and_each_progress_is_t
     assert "gpu-1" not in second
 
 
-async def test_failure_of_one_claim_leaves_the_other_with_the_pod(world: World) -> None:
+async def test_failure_of_one_claim_leaves_the_other_with_the_pod(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1", "c2")
     async with world.watching():
         bind = await waiting(world, "p2")
@@ -105,7 +105,9 @@ async def test_failure_of_one_claim_leaves_the_other_with_the_pod(world: World) 
     assert "nominatedNodeName" not in world.pod("p2")["status"]
 
 
-async def test_clock_of_a_shared_claim_runs_out_for_all_its_pods_and_the_last_one_gives_it_back(world: World) -> None:
+async def test_clock_of_a_shared_claim_runs_out_for_all_its_pods_and_the_last_one_gives_it_back(
+    world: InMemoryExtender,
+) -> None:
     world.add_pod("p2", "c1")
     async with world.watching():
         first = await waiting(world)
@@ -122,7 +124,7 @@ async def test_clock_of_a_shared_claim_runs_out_for_all_its_pods_and_the_last_on
     assert await metric(world, f"bindingconditions_allocations_total{{{labels}}}") == 2
 
 
-async def test_claim_that_failed_is_left_to_the_pods_that_run_on_it(world: World) -> None:
+async def test_claim_that_failed_is_left_to_the_pods_that_run_on_it(world: InMemoryExtender) -> None:
     """A pod that comes later is refused, rather than bound or told to try for ever."""
     async with world.watching():
         bind = await waiting(world)
@@ -140,7 +142,7 @@ async def test_claim_that_failed_is_left_to_the_pods_that_run_on_it(world: World
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_a_restart_neither_starts_the_clock_anew_nor_forgets_what_it_waits_for(world: World) -> None:
+async def test_a_restart_neither_starts_the_clock_anew_nor_forgets_what_it_waits_for(world: InMemoryExtender) -> None:
     async with world.watching():
         bind = await waiting(world)
         bind.cancel()
@@ -155,7 +157,7 @@ async def test_a_restart_neither_starts_the_clock_anew_nor_forgets_what_it_waits
             await again
 
 
-async def test_wait_ends_when_the_caller_hangs_up_and_the_devices_stay_with_the_pod(world: World) -> None:
+async def test_wait_ends_when_the_caller_hangs_up_and_the_devices_stay_with_the_pod(world: InMemoryExtender) -> None:
     hung_up = asyncio.Event()
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1", hung_up))
@@ -171,7 +173,7 @@ async def test_wait_ends_when_the_caller_hangs_up_and_the_devices_stay_with_the_
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-async def test_claim_that_somebody_deallocates_ends_the_wait(world: World) -> None:
+async def test_claim_that_somebody_deallocates_ends_the_wait(world: InMemoryExtender) -> None:
     def clear(claim: Json) -> None:
         claim["status"] = {}
 
@@ -182,7 +184,7 @@ async def test_claim_that_somebody_deallocates_ends_the_wait(world: World) -> No
             await bind
 
 
-async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(world: World) -> None:
+async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(world: InMemoryExtender) -> None:
     restart(world, pods=Seam(world.cluster.pods).before("nominate", RequestRejectedError("403 Forbidden")))
     async with world.watching():
         bind = await waiting(world)
@@ -192,7 +194,7 @@ async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(w
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-def foreign(world: World, device: str) -> None:
+def foreign(world: InMemoryExtender, device: str) -> None:
     """Another scheduler allocates this device to a claim of its own."""
     world.add_claim("foreign")
     stored = world.claim("foreign")
@@ -201,7 +203,7 @@ def foreign(world: World, device: str) -> None:
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
-async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_once(world: World) -> None:
+async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_once(world: InMemoryExtender) -> None:
     await world.extender.start()
     async with world.watching():
         bind = await waiting(world)
@@ -216,7 +218,7 @@ async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_on
 
 
 async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world.extender.conflict_monitor, "report_seconds", 0.0)
     await world.extender.start()

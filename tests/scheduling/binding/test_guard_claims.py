@@ -15,16 +15,16 @@ from dra_extender.scheduling.ports.options import Options, YieldPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.controlplane.waiting import wait_for
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns
 
 OURS = "dra-extender"
 GPU = (DRIVER, "n1", "gpu-0")
 
 
-def a_world(mode: YieldPolicy = YieldPolicy.GUARD) -> World:
+def a_world(mode: YieldPolicy = YieldPolicy.GUARD) -> InMemoryExtender:
     """One device, whose binding conditions make a bind wait."""
-    world = World(
+    world = InMemoryExtender(
         Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0, yield_policy=mode)
     )
     world.node("n1")
@@ -36,7 +36,7 @@ def a_world(mode: YieldPolicy = YieldPolicy.GUARD) -> World:
 
 
 @asynccontextmanager
-async def at_work(world: World) -> AsyncIterator[None]:
+async def at_work(world: InMemoryExtender) -> AsyncIterator[None]:
     """The service runs, and the watch brings what is stored."""
     await world.extender.start()
     try:
@@ -47,14 +47,14 @@ async def at_work(world: World) -> AsyncIterator[None]:
         await world.extender.stop()
 
 
-async def waiting(world: World) -> asyncio.Task[None]:
+async def waiting(world: InMemoryExtender) -> asyncio.Task[None]:
     bind = asyncio.create_task(world.bind("p1", "n1"))
     await turns()
     assert not bind.done()
     return bind
 
 
-def foreign(world: World, name: str = "foreign", namespace: str = "default") -> None:
+def foreign(world: InMemoryExtender, name: str = "foreign", namespace: str = "default") -> None:
     """Another scheduler allocates the device to a claim of its own."""
     spec = {"devices": {"requests": [{"name": "req", "exactly": {"deviceClassName": "gpu", "count": 1}}]}}
     stored = world.cluster.store.create(
@@ -68,11 +68,11 @@ def device() -> Json:
     return dict(zip(("driver", "pool", "device"), GPU, strict=True))
 
 
-def guards(world: World) -> list[Json]:
+def guards(world: InMemoryExtender) -> list[Json]:
     return [each for each in world.cluster.store.all(StoredKind.CLAIM) if each["metadata"]["namespace"] == OURS]
 
 
-async def yielding(world: World) -> None:
+async def yielding(world: InMemoryExtender) -> None:
     """A bind of ours that waits for its device and ends because another scheduler allocates that device."""
     bind = await waiting(world)
     foreign(world)
@@ -80,7 +80,7 @@ async def yielding(world: World) -> None:
         await bind
 
 
-async def guarded(world: World) -> Json:
+async def guarded(world: InMemoryExtender) -> Json:
     """The one guard claim, when it is allocated."""
 
     async def allocated() -> bool:
@@ -91,7 +91,7 @@ async def guarded(world: World) -> Json:
     return guard
 
 
-async def unguarded(world: World) -> None:
+async def unguarded(world: InMemoryExtender) -> None:
 
     async def gone() -> bool:
         return not guards(world)

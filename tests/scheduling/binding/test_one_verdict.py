@@ -9,7 +9,7 @@ from dra_extender.cel.program import compile_expression
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 ROUNDS = 5
 TOTAL = 10
@@ -28,7 +28,7 @@ def named(name: str) -> str:
     return f'device.attributes["{DRIVER}"].name == "{name}"'
 
 
-def add_pod(world: World, pod: str, wanted: str, memory: str = "") -> None:
+def add_pod(world: InMemoryExtender, pod: str, wanted: str, memory: str = "") -> None:
     """A pod with a claim of its own for the device of this name; `memory` of it, if it is shared."""
     body: Json = {"deviceClassName": "gpu", "count": 1, "selectors": [{"cel": {"expression": named(wanted)}}]}
     if memory:
@@ -38,14 +38,14 @@ def add_pod(world: World, pod: str, wanted: str, memory: str = "") -> None:
     world.add_pod(pod, f"{pod}-claim")
 
 
-def publish(world: World, *devices: Json, node: str = "n1") -> None:
+def publish(world: InMemoryExtender, *devices: Json, node: str = "n1") -> None:
     """The node's driver replaces its devices."""
     stored = world.cluster.store.get(Key(StoredKind.SLICE, "", f"{node}-devices"))
     stored["spec"]["devices"] = list(devices)
     world.update(StoredKind.SLICE, stored)
 
 
-def foreign(world: World, *devices: str) -> None:
+def foreign(world: InMemoryExtender, *devices: str) -> None:
     """Another scheduler allocates these devices of n1, each to a claim of its own."""
     for name in devices:
         world.add_claim(f"foreign-{name}")
@@ -56,7 +56,7 @@ def foreign(world: World, *devices: str) -> None:
     world.sync()
 
 
-async def scheduled(world: World, pod: str, *nodes: str) -> list[str]:
+async def scheduled(world: InMemoryExtender, pod: str, *nodes: str) -> list[str]:
     """Let the pod be scheduled as kube-scheduler does it; what was tried, one sentence each, the last one tells the node."""
     tried: list[str] = []
     for _ in range(ROUNDS):
@@ -73,9 +73,9 @@ async def scheduled(world: World, pod: str, *nodes: str) -> list[str]:
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> InMemoryExtender:
     """Two nodes with a shared device `gpu` and a partition `part` on one counter set."""
-    world = World()
+    world = InMemoryExtender()
     for node in ("n1", "n2"):
         world.node(node)
         world.slice(node, [device("gpu", 2, shared=True), device("part", 3)], {"s": TOTAL})
@@ -88,7 +88,7 @@ BEFORE: dict[str, tuple[str, ...]] = {"none": (), "a": ("a",)}
 
 @pytest.mark.parametrize(("before", "after"), [("none", ("a",)), ("a", ()), ("a", ("b",)), ("a", ("b", "c"))], ids=str)
 async def test_further_share_while_the_driver_publishes_other_groups(
-    world: World, before: str, after: tuple[str, ...]
+    world: InMemoryExtender, before: str, after: tuple[str, ...]
 ) -> None:
     publish(world, device("gpu", 2, *BEFORE[before], shared=True))
     async with world.watching():
@@ -100,7 +100,7 @@ async def test_further_share_while_the_driver_publishes_other_groups(
     assert world.devices("second-claim") == ["n1/gpu"]
 
 
-async def test_further_share_while_the_driver_raises_what_the_device_consumes(world: World) -> None:
+async def test_further_share_while_the_driver_raises_what_the_device_consumes(world: InMemoryExtender) -> None:
     async with world.watching():
         for pod, wanted, memory in (("first", "gpu", "2Gi"), ("beside", "part", ""), ("second", "gpu", "2Gi")):
             add_pod(world, pod, wanted, memory)
@@ -110,7 +110,7 @@ async def test_further_share_while_the_driver_raises_what_the_device_consumes(wo
         assert await scheduled(world, "second", "n1") == ["bound to n1"]
 
 
-async def test_further_share_while_the_policy_gives_groups(world: World) -> None:
+async def test_further_share_while_the_policy_gives_groups(world: InMemoryExtender) -> None:
     publish(world, device("gpu", 2, shared=True))
     async with world.watching():
         for pod in ("first", "second"):
@@ -121,7 +121,7 @@ async def test_further_share_while_the_policy_gives_groups(world: World) -> None
         assert await scheduled(world, "second", "n1") == ["bound to n1"]
 
 
-async def test_further_share_keeps_what_the_first_one_froze_when_the_first_one_ends(world: World) -> None:
+async def test_further_share_keeps_what_the_first_one_froze_when_the_first_one_ends(world: InMemoryExtender) -> None:
     """A partition that goes with the frozen groups fits, one that goes with the published groups does not."""
     publish(world, device("gpu", 2, "a", shared=True), device("part", 3, "a"), device("other", 3, "b"))
     async with world.watching():
@@ -140,7 +140,7 @@ async def test_further_share_keeps_what_the_first_one_froze_when_the_first_one_e
         assert await scheduled(world, "fourth", "n1") == ["bound to n1"]
 
 
-async def test_share_is_frozen_as_published_when_only_a_hold_had_the_older_groups(world: World) -> None:
+async def test_share_is_frozen_as_published_when_only_a_hold_had_the_older_groups(world: InMemoryExtender) -> None:
     """The first pod was offered the device before its driver changed the groups, and is never bound."""
     publish(world, device("gpu", 2, "a", shared=True))
     async with world.watching():
@@ -162,7 +162,7 @@ MIXED: list[Any] = [
 @pytest.mark.parametrize("order", MIXED)
 @pytest.mark.parametrize("wanted", ["plain-2", "grouped-2"])
 async def test_counter_set_on_which_another_scheduler_mixed_none_with_groups_admits_nothing(
-    world: World, order: tuple[str, ...], wanted: str
+    world: InMemoryExtender, order: tuple[str, ...], wanted: str
 ) -> None:
     by_name = {"plain": device("plain"), "grouped": device("grouped", 1, "a")}
     devices = [*(by_name[each] for each in order), device("plain-2"), device("grouped-2", 1, "a")]
@@ -179,7 +179,7 @@ async def test_counter_set_on_which_another_scheduler_mixed_none_with_groups_adm
 MODE = f'device.attributes["{DRIVER}"].mode'
 
 
-async def test_neighbour_that_comes_during_the_wait_is_yielded_to_before_the_binding(world: World) -> None:
+async def test_neighbour_that_comes_during_the_wait_is_yielded_to_before_the_binding(world: InMemoryExtender) -> None:
     """The foreign allocation arrives between the write and the Binding."""
     parts = [
         {

@@ -7,14 +7,16 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import until
 
 MODE = f'device.attributes["{DRIVER}"].mode'
 
 
-def a_world(**features: bool) -> World:
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0), **features)
+def a_world(**features: bool) -> InMemoryExtender:
+    world = InMemoryExtender(
+        Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0), **features
+    )
     world.node("n1")
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     rule = {"compatibleOnlyWith": {"expression": f'{MODE} == "mig"'}}
@@ -28,7 +30,7 @@ def a_world(**features: bool) -> World:
     return world
 
 
-def foreign(world: World, device: str) -> None:
+def foreign(world: InMemoryExtender, device: str) -> None:
     """Another scheduler allocates this device to a claim of its own."""
     world.add_claim("foreign")
     stored = world.claim("foreign")
@@ -37,7 +39,7 @@ def foreign(world: World, device: str) -> None:
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
-def attached(world: World) -> None:
+def attached(world: InMemoryExtender) -> None:
     """The driver reports the device of c1 ready."""
     stored = world.claim("c1")
     said = {"type": "Attached", "status": "True", "reason": "Test", "message": ""}
@@ -46,7 +48,7 @@ def attached(world: World) -> None:
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
-async def waiting_for_mig_0(world: World) -> asyncio.Task[None]:
+async def waiting_for_mig_0(world: InMemoryExtender) -> asyncio.Task[None]:
     """A bind that waits for mig-0, which is the only free device of its mode."""
     world.add_claim("other", selector="device.attributes[device.driver].mode == 'mig'")
     world.add_pod("p0", "other")

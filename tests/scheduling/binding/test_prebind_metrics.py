@@ -9,7 +9,7 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import until
 
 ATTEMPTS = "bindingconditions_attempts_total"
@@ -17,8 +17,8 @@ PREBIND = "bindingconditions_prebind_duration_seconds"
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0))
+def world() -> InMemoryExtender:
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0))
     world.node("n1")
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     world.slice("n1", [{"name": "plain"}, *({"name": f"fabric-{index}", **conditions} for index in range(2))])
@@ -30,7 +30,7 @@ def world() -> World:
     return world
 
 
-async def samples(world: World, metric: str) -> dict[str, float]:
+async def samples(world: InMemoryExtender, metric: str) -> dict[str, float]:
     """Labels -> value of a metric with the prefix left out."""
     found = {}
     for line in (await world.metrics.render()).decode().splitlines():
@@ -40,7 +40,7 @@ async def samples(world: World, metric: str) -> dict[str, float]:
     return found
 
 
-def report(world: World, condition: str) -> None:
+def report(world: InMemoryExtender, condition: str) -> None:
     stored = world.claim("fabric")
     said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
     stored["status"]["devices"] = [
@@ -50,14 +50,14 @@ def report(world: World, condition: str) -> None:
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
-async def waiting(world: World) -> asyncio.Task[None]:
+async def waiting(world: InMemoryExtender) -> asyncio.Task[None]:
     bind = asyncio.create_task(world.bind("p1", "n1"))
     await until(lambda: bool(world.messages("p1")))
     return bind
 
 
 async def test_a_success_counts_once_whatever_the_number_of_devices_and_its_wait_is_in_the_duration(
-    world: World,
+    world: InMemoryExtender,
 ) -> None:
     async with world.watching():
         bind = await waiting(world)
@@ -70,7 +70,7 @@ async def test_a_success_counts_once_whatever_the_number_of_devices_and_its_wait
     assert await samples(world, f"{PREBIND}_sum") == {labels: 40}
 
 
-async def test_a_failure_and_a_time_out_are_told_apart(world: World) -> None:
+async def test_a_failure_and_a_time_out_are_told_apart(world: InMemoryExtender) -> None:
     async with world.watching():
         bind = await waiting(world)
         report(world, "Failed")
@@ -88,14 +88,14 @@ async def test_a_failure_and_a_time_out_are_told_apart(world: World) -> None:
     }
 
 
-async def _second_wait(world: World) -> asyncio.Task[None]:
+async def _second_wait(world: InMemoryExtender) -> asyncio.Task[None]:
     bind = asyncio.create_task(world.bind("p1", "n1"))
     await until(lambda: bool(world.claim("fabric").get("status", {}).get("allocation")))
     await world.cluster.watch.caught_up()
     return bind
 
 
-async def test_a_bind_without_conditions_is_in_the_duration_and_is_no_attempt(world: World) -> None:
+async def test_a_bind_without_conditions_is_in_the_duration_and_is_no_attempt(world: InMemoryExtender) -> None:
     world.add_pod("p2", "plain")
     async with world.watching():
         await world.bind("p2", "n1")
@@ -105,7 +105,7 @@ async def test_a_bind_without_conditions_is_in_the_duration_and_is_no_attempt(wo
     assert await samples(world, f"{PREBIND}_count") == {labels: 1}
 
 
-async def test_a_pod_without_claims_is_in_neither(world: World) -> None:
+async def test_a_pod_without_claims_is_in_neither(world: InMemoryExtender) -> None:
     world.add_pod("p3")
     async with world.watching():
         await world.bind("p3", "n1")
@@ -113,7 +113,9 @@ async def test_a_pod_without_claims_is_in_neither(world: World) -> None:
     assert await samples(world, f"{PREBIND}_count") == {}
 
 
-async def test_a_write_that_is_refused_is_a_failure_of_an_attempt_that_requires_conditions(world: World) -> None:
+async def test_a_write_that_is_refused_is_a_failure_of_an_attempt_that_requires_conditions(
+    world: InMemoryExtender,
+) -> None:
     restart(world, claims=Seam(world.cluster.claims).before("update_status", RequestRejectedError("403 Forbidden")))
     async with world.watching():
         with pytest.raises(RetryableError, match="403"):
@@ -121,7 +123,7 @@ async def test_a_write_that_is_refused_is_a_failure_of_an_attempt_that_requires_
     assert await samples(world, ATTEMPTS) == {'status="failure"': 1}
 
 
-async def test_a_binding_that_is_refused_comes_after_a_success(world: World) -> None:
+async def test_a_binding_that_is_refused_comes_after_a_success(world: InMemoryExtender) -> None:
     """PreBind is over then; the KEP's metric says nothing of the Binding."""
     restart(world, pods=Seam(world.cluster.pods).before("bind", RequestRejectedError("403 Forbidden")))
     async with world.watching():

@@ -12,21 +12,21 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns
 
 LIMIT = {"memory": {"value": "8Gi"}}
 
 
-def add_claim(world: World, name: str, memory: str = "3Gi") -> None:
+def add_claim(world: InMemoryExtender, name: str, memory: str = "3Gi") -> None:
     body: Json = {"deviceClassName": "gpu", "count": 1, "capacity": {"requests": {"memory": memory}}}
     spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
     world.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": spec})
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> InMemoryExtender:
+    world = InMemoryExtender()
     for node in ("n1", "n2"):
         world.node(node)
         world.slice(node, [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": LIMIT}])
@@ -37,17 +37,17 @@ def world() -> World:
     return world
 
 
-def result(world: World, claim: str) -> Json:
+def result(world: InMemoryExtender, claim: str) -> Json:
     found: Json = world.claim(claim)["status"]["allocation"]["devices"]["results"][0]
     return found
 
 
-def held_shares(world: World) -> list[str | None]:
+def held_shares(world: InMemoryExtender) -> list[str | None]:
     pools = world.ledger.holds.overlay
     return [each.share_id for node in ("n1", "n2") for each in pools.pool((DRIVER, node)).get("gpu-0", ())]
 
 
-async def test_replicas_that_share_a_device_get_different_share_ids(world: World) -> None:
+async def test_replicas_that_share_a_device_get_different_share_ids(world: InMemoryExtender) -> None:
     """Although both are given the same remembered answer."""
     async with world.watching():
         for pod in ("p0", "p1"):
@@ -65,12 +65,12 @@ async def test_replicas_that_share_a_device_get_different_share_ids(world: World
     assert findings(world) == []
 
 
-async def test_one_pod_has_another_share_id_on_each_node_it_is_offered(world: World) -> None:
+async def test_one_pod_has_another_share_id_on_each_node_it_is_offered(world: InMemoryExtender) -> None:
     await world.filter("p0", "n1", "n2")
     assert len(set(held_shares(world))) == 2
 
 
-async def test_held_shares_count_against_the_capacity(world: World) -> None:
+async def test_held_shares_count_against_the_capacity(world: InMemoryExtender) -> None:
     for pod in ("p0", "p1"):
         await world.filter(pod, "n1")
     answer = await world.filter("p2", "n1")
@@ -78,7 +78,7 @@ async def test_held_shares_count_against_the_capacity(world: World) -> None:
     assert list((await world.filter("p2", "n1", "n2")).fitting) == ["n2"]
 
 
-async def test_share_in_a_pool_that_every_node_reaches_is_held_once(world: World) -> None:
+async def test_share_in_a_pool_that_every_node_reaches_is_held_once(world: InMemoryExtender) -> None:
     """Two fit into the device beside each other, though each is offered two nodes; a third does not."""
     for node in ("n1", "n2"):
         world.delete(StoredKind.SLICE, f"{node}-devices")
@@ -94,7 +94,7 @@ async def test_share_in_a_pool_that_every_node_reaches_is_held_once(world: World
     assert findings(world) == []
 
 
-async def test_bind_without_a_hold_names_its_share(world: World) -> None:
+async def test_bind_without_a_hold_names_its_share(world: InMemoryExtender) -> None:
     async with world.watching():
         await world.bind("p0", "n1")
         await world.bind("p1", "n1")
@@ -106,7 +106,7 @@ async def test_bind_without_a_hold_names_its_share(world: World) -> None:
     assert findings(world) == []
 
 
-def findings(world: World) -> list[str]:
+def findings(world: InMemoryExtender) -> list[str]:
     store, reader = world.cluster.store, SliceReader()
     claims = [claim_from(each) for each in store.all(StoredKind.CLAIM)]
     slices = [reader.convert(each) for each in store.all(StoredKind.SLICE)]
@@ -114,7 +114,7 @@ def findings(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("field", ["shareID", "consumedCapacity"])
-async def test_share_that_the_server_does_not_keep_is_taken_back(world: World, field: str) -> None:
+async def test_share_that_the_server_does_not_keep_is_taken_back(world: InMemoryExtender, field: str) -> None:
     """Without its id the share would hold the device whole; without its amounts others would be given too much."""
 
     class Forgetful(Served, frozen=True):
@@ -135,7 +135,9 @@ async def test_share_that_the_server_does_not_keep_is_taken_back(world: World, f
     assert not world.pod("p0")["spec"].get("nodeName")
 
 
-async def test_share_that_the_server_did_not_keep_is_taken_back_even_if_the_answer_was_lost(world: World) -> None:
+async def test_share_that_the_server_did_not_keep_is_taken_back_even_if_the_answer_was_lost(
+    world: InMemoryExtender,
+) -> None:
     class Lossy:
         def __init__(self, inner: Any) -> None:
             self._inner = inner
@@ -163,7 +165,7 @@ async def test_share_that_the_server_did_not_keep_is_taken_back_even_if_the_answ
 
 @pytest.mark.parametrize(("memory", "yields"), [("5Gi", False), ("6Gi", True)])
 async def test_share_yields_when_another_writer_has_given_away_too_much(
-    world: World, *, memory: str, yields: bool
+    world: InMemoryExtender, *, memory: str, yields: bool
 ) -> None:
     """The foreign write is stored first, but our watch brings it only after we decided."""
     stored = world.claim("c2")
@@ -190,7 +192,7 @@ async def test_share_yields_when_another_writer_has_given_away_too_much(
     assert ("allocation" not in world.claim("c0").get("status", {})) is yields
 
 
-async def test_audit_finds_shares_that_take_more_than_the_device_has(world: World) -> None:
+async def test_audit_finds_shares_that_take_more_than_the_device_has(world: InMemoryExtender) -> None:
     async with world.watching():
         await world.bind("p0", "n1")
         await world.bind("p1", "n1")
@@ -200,7 +202,9 @@ async def test_audit_finds_shares_that_take_more_than_the_device_has(world: Worl
     assert findings(world) == ["capacity exceeded: gpu.example.com/n1/gpu-0: memory: 6442450944 of 4Gi taken"]
 
 
-async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_more_than_there_is(world: World) -> None:
+async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_more_than_there_is(
+    world: InMemoryExtender,
+) -> None:
     """API servers do not look at consumedCapacity, and some users write the status of their claims."""
     for name, amount, number in (("forged", "-1000Gi", 1), ("honest", "6Gi", 2)):
         add_claim(world, name)

@@ -3,14 +3,14 @@
 import pytest
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 MODEL = 'device.attributes["gpu.example.com"].model == "a"'
 
 
-def two_nodes(trouble: str) -> World:
+def two_nodes(trouble: str) -> InMemoryExtender:
     """n0 has something wrong with its pool, n1 is sound."""
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     for node in ("n0", "n1"):
         world.node(node)
@@ -25,7 +25,7 @@ def two_nodes(trouble: str) -> World:
     return world
 
 
-def claim(world: World, **body: object) -> None:
+def claim(world: InMemoryExtender, **body: object) -> None:
     request = {"name": "req", "exactly": {"deviceClassName": "gpu", **body}}
     world.create(StoredKind.CLAIM, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
     world.add_pod("p", "c")

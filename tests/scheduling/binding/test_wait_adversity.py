@@ -12,14 +12,14 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.adversity import edit, node_of, report, troubled_world, waiting
-from tests.support.scheduling.grouped import NAMED, GroupWorld
+from tests.support.scheduling.grouped import NAMED, PodGroupExtender
 from tests.support.scheduling.seam import Seam, restart
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> InMemoryExtender:
     return troubled_world()
 
 
@@ -29,13 +29,13 @@ def strip(claim: Json) -> None:
     del claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
 
 
-def is_whole(world: World) -> bool:
+def is_whole(world: InMemoryExtender) -> bool:
     metadata = world.claim("c1")["metadata"]
     return metadata["finalizers"] == [FINALIZER] and SNAPSHOT_ANNOTATION in metadata["annotations"]
 
 
 async def test_finalizer_and_snapshot_that_are_taken_off_during_the_wait_are_put_back_before_the_binding(
-    world: World,
+    world: InMemoryExtender,
 ) -> None:
     """Without the finalizer the claim could be deleted under the running pod."""
     async with world.watching():
@@ -48,7 +48,9 @@ async def test_finalizer_and_snapshot_that_are_taken_off_during_the_wait_are_put
     assert node_of(world) == "n2"
 
 
-async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_somebody_takes_it_off(world: World) -> None:
+async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_somebody_takes_it_off(
+    world: InMemoryExtender,
+) -> None:
     """An API server that stores no binding conditions: without the snapshot the device seems to be ready."""
     world.cluster.store._served = Served(conditions=False)
     async with world.watching():
@@ -65,7 +67,9 @@ async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_some
     assert node_of(world) == "n2"
 
 
-async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_what_is_allocated(world: World) -> None:
+async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_what_is_allocated(
+    world: InMemoryExtender,
+) -> None:
     async with world.watching():
         bind = await waiting(world)
         world.delete(StoredKind.SLICE, "n2-devices")
@@ -79,7 +83,9 @@ async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_wh
     assert node_of(world) == "n2"
 
 
-async def test_a_node_that_goes_away_ends_the_wait_at_once_and_its_devices_are_given_back(world: World) -> None:
+async def test_a_node_that_goes_away_ends_the_wait_at_once_and_its_devices_are_given_back(
+    world: InMemoryExtender,
+) -> None:
     async with world.watching():
         bind = await waiting(world)
         world.delete(StoredKind.NODE, "n2")
@@ -103,7 +109,7 @@ async def test_a_node_that_goes_away_ends_the_wait_at_once_and_its_devices_are_g
     ],
 )
 async def test_a_wait_ends_at_once_when_the_pod_is_being_deleted_or_bound_elsewhere(
-    world: World, change: Callable[[Json], None], words: str
+    world: InMemoryExtender, change: Callable[[Json], None], words: str
 ) -> None:
     """Pods of jobs stay for a while when they are deleted: they have finalizers."""
     async with world.watching():
@@ -113,7 +119,7 @@ async def test_a_wait_ends_at_once_when_the_pod_is_being_deleted_or_bound_elsewh
             await asyncio.wait_for(bind, 60)
 
 
-async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: World) -> None:
+async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: InMemoryExtender) -> None:
     world.add_claim("pair", count=2)
     world.add_pod("p3", "pair")
     async with world.watching():
@@ -128,7 +134,7 @@ async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: Wor
     assert world.devices("pair") == []
 
 
-async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once(world: World) -> None:
+async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once(world: InMemoryExtender) -> None:
     world.add_claim("pair", count=2)
     world.add_pod("p3", "pair")
 
@@ -154,7 +160,7 @@ async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once
     assert node_of(world, "p3") == "n2"
 
 
-async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(world: World) -> None:
+async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(world: InMemoryExtender) -> None:
     async with world.watching():
         bind = await waiting(world)
         world.cluster.watch.attach(sinks_of(world.ledger))
@@ -169,7 +175,7 @@ async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(
 
 async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_and_its_pod_not_bound() -> None:
     """It was ready in time, and so its pod stood at the gate."""
-    world = World()
+    world = InMemoryExtender()
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     world.node("n1")
     world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(2)])
@@ -206,7 +212,7 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
     assert world.devices("p1") == []
 
 
-def foreign(world: World, claim: str) -> None:
+def foreign(world: InMemoryExtender, claim: str) -> None:
     """Another scheduler allocates what this claim has to one of its own."""
     world.add_claim("foreign")
     stored = world.claim("foreign")
@@ -216,7 +222,7 @@ def foreign(world: World, claim: str) -> None:
 
 
 async def test_a_member_that_waits_for_the_claim_of_its_group_gives_way_to_a_foreign_writer_at_once() -> None:
-    world = GroupWorld()
+    world = PodGroupExtender()
     world.devices_everywhere(1, conditions=True)
     world.add_claim("shared")
     world.group(NAMED)
@@ -236,7 +242,7 @@ async def test_a_member_that_waits_for_the_claim_of_its_group_gives_way_to_a_for
 async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_foreign_writer_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = GroupWorld()
+    world = PodGroupExtender()
     monkeypatch.setattr(world.extender.conflict_monitor, "report_seconds", 0.0)
     world.devices_everywhere()
     world.add_claim("shared")
@@ -263,7 +269,7 @@ async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_
 
 @pytest.mark.parametrize("left", ["allocation", "snapshot"])
 async def test_a_process_that_dies_while_it_gives_a_failed_device_back_is_carried_on_by_the_next(
-    world: World, left: str
+    world: InMemoryExtender, left: str
 ) -> None:
     """What is left is found by the next bind, and where none comes, by reclaim."""
     claims = Seam(world.cluster.claims)

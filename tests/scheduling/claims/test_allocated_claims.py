@@ -5,36 +5,36 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 FEATURE = "DRAOptionalNodeOperations"
 LACKS_FEATURE = 'node(s): claim "shared": node does not support the devices of the claim'
 NOT_COUNTED = 'request "req": nodeAllocatableResources of devices are not supported'
 
 
-def declare(world: World, node: str, *features: str) -> None:
+def declare(world: InMemoryExtender, node: str, *features: str) -> None:
     world.cluster.store.replace(
         Key(StoredKind.NODE, "", node), lambda raw: raw["status"].update(declaredFeatures=list(features))
     )
     world.sync()
 
 
-def network(world: World, *devices: Json, **spec: object) -> None:
+def network(world: InMemoryExtender, *devices: Json, **spec: object) -> None:
     """Devices that every node reaches."""
     pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
     body = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": list(devices), **spec}
     world.create(StoredKind.SLICE, {"metadata": {"name": "net"}, "spec": body})
 
 
-def republish(world: World, *devices: Json) -> None:
+def republish(world: InMemoryExtender, *devices: Json) -> None:
     raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "net"))
     raw["spec"]["devices"] = list(devices)
     world.update(StoredKind.SLICE, raw)
 
 
-async def shared(device: Json, **spec: object) -> World:
+async def shared(device: Json, **spec: object) -> InMemoryExtender:
     """Claim `shared` is allocated from the network and used by p1, which runs on n0; p2 shares it."""
-    world = World()
+    world = InMemoryExtender()
     for node in ("n0", "n1"):
         world.node(node)
     declare(world, "n0", FEATURE)
@@ -88,7 +88,7 @@ COUNTED = {"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": 
 
 @pytest.mark.parametrize("field", ["nodeAllocatableResources", "nodeAllocatableResourceMappings"])
 async def test_device_that_counts_against_its_node_is_never_chosen(field: str) -> None:
-    world = World()
+    world = InMemoryExtender()
     world.node("n0")
     world.device_class()
     network(world, {"name": "a", field: {"cpu": {}, "memory": {}}}, {"name": "b", field: {}})
@@ -107,7 +107,7 @@ async def test_device_that_counts_against_its_node_is_never_chosen(field: str) -
 
 
 async def test_device_that_comes_to_count_against_its_node_after_filter_is_not_bound() -> None:
-    world = World()
+    world = InMemoryExtender()
     world.node("n0")
     world.device_class()
     network(world, {"name": "a"})

@@ -7,14 +7,14 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 KEY = Key(StoredKind.CLAIM, "default", "c1")
 
 
 @pytest.fixture
-async def world() -> World:
-    world = World()
+async def world() -> InMemoryExtender:
+    world = InMemoryExtender()
     world.node("n1")
     world.gpus("n1", 2)
     world.device_class()
@@ -28,27 +28,29 @@ async def world() -> World:
     return world
 
 
-def record(world: World) -> ClaimRecord:
+def record(world: InMemoryExtender) -> ClaimRecord:
     found = world.ledger.claims.by_key("default", "c1")
     assert found is not None
     return found
 
 
-def uid(world: World, pod: str) -> str:
+def uid(world: InMemoryExtender, pod: str) -> str:
     return str(world.pod(pod)["metadata"]["uid"])
 
 
-def writing(world: World) -> ClaimWriter:
+def writing(world: InMemoryExtender) -> ClaimWriter:
     return ClaimWriter(world.ledger, world.cluster.claims, world.metrics)
 
 
-async def test_reservation_goes_while_another_is_left(world: World) -> None:
+async def test_reservation_goes_while_another_is_left(world: InMemoryExtender) -> None:
     assert not await writing(world).release(record(world), (uid(world, "p1"),))
     assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p2"]
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_allocation_and_snapshot_go_with_the_last_reservation_and_the_finalizer_stays(world: World) -> None:
+async def test_allocation_and_snapshot_go_with_the_last_reservation_and_the_finalizer_stays(
+    world: InMemoryExtender,
+) -> None:
     assert await writing(world).release(record(world), (uid(world, "p1"), uid(world, "p2")))
     claim = world.claim("c1")
     assert "allocation" not in claim["status"]
@@ -59,13 +61,15 @@ async def test_allocation_and_snapshot_go_with_the_last_reservation_and_the_fina
 
 
 @pytest.mark.parametrize("consumers", [(), ("somebody",)])
-async def test_nothing_is_written_for_those_who_have_nothing(world: World, consumers: tuple[str, ...]) -> None:
+async def test_nothing_is_written_for_those_who_have_nothing(
+    world: InMemoryExtender, consumers: tuple[str, ...]
+) -> None:
     version = world.cluster.store.version
     assert not await writing(world).release(record(world), consumers)
     assert world.cluster.store.version == version
 
 
-async def test_what_was_reserved_meanwhile_is_seen_and_kept(world: World) -> None:
+async def test_what_was_reserved_meanwhile_is_seen_and_kept(world: InMemoryExtender) -> None:
     """The release was decided about an older state of the claim."""
     known = record(world)
     later = {"resource": "pods", "name": "p3", "uid": "later"}
@@ -75,7 +79,7 @@ async def test_what_was_reserved_meanwhile_is_seen_and_kept(world: World) -> Non
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_another_allocation_than_the_one_that_was_looked_at_stays(world: World) -> None:
+async def test_another_allocation_than_the_one_that_was_looked_at_stays(world: InMemoryExtender) -> None:
     known = record(world)
 
     def again(claim: Json) -> None:
@@ -86,13 +90,13 @@ async def test_another_allocation_than_the_one_that_was_looked_at_stays(world: W
     assert world.devices("c1") == ["n1/gpu-1"]
 
 
-async def test_claim_that_is_being_deleted_can_be_released_but_not_reserved(world: World) -> None:
+async def test_claim_that_is_being_deleted_can_be_released_but_not_reserved(world: InMemoryExtender) -> None:
     world.cluster.store.delete(KEY)
     assert "deletionTimestamp" in world.claim("c1")["metadata"]
     assert await writing(world).release(record(world), (uid(world, "p1"), uid(world, "p2")))
 
 
-async def test_claim_that_is_gone_has_nothing_left_to_release(world: World) -> None:
+async def test_claim_that_is_gone_has_nothing_left_to_release(world: InMemoryExtender) -> None:
     known = record(world)
     world.cluster.store.replace(KEY, lambda claim: claim["metadata"].pop("finalizers"))
     world.cluster.store.delete(KEY)

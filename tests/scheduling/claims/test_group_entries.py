@@ -11,7 +11,7 @@ from dra_extender.scheduling.claims.group_trials import UNABLE_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.scheduling.crowds import GROUP, TRIAL, CrowdWorld, crowded, names
+from tests.support.scheduling.crowds import GROUP, TRIAL, CrowdExtender, crowded, names
 from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
 
 CROWDED = "is reserved by 200 pods already, and the node is not known to start pods reserved by PodGroup"
@@ -20,7 +20,7 @@ FULL = "is reserved by 256 pods already"
 
 
 async def test_300_pods_share_a_claim_where_the_kubelets_have_the_gate() -> None:
-    world = CrowdWorld({"n1": True, "n2": True})
+    world = CrowdExtender({"n1": True, "n2": True})
     left = names(300)
     world.members(*left)
     async with world.watching():
@@ -36,7 +36,7 @@ async def test_300_pods_share_a_claim_where_the_kubelets_have_the_gate() -> None
 
 async def test_300_pods_share_a_claim_where_only_one_kubelet_has_the_gate() -> None:
     """Those that did not start get entries of their own, and nobody is bound to where he cannot start for longer than the trial."""
-    world = CrowdWorld({"n1": True, "n2": False, "n3": False})
+    world = CrowdExtender({"n1": True, "n2": False, "n3": False})
     left = names(300)
     world.members(*left)
     async with world.watching():
@@ -151,7 +151,7 @@ async def test_for_each_pod_on_trial_an_entry_is_kept_from_everybody() -> None:
 
 
 async def test_of_binds_at_the_same_time_no_more_than_200_get_their_own_entry() -> None:
-    world = CrowdWorld({"n1": True})
+    world = CrowdExtender({"n1": True})
     pods = names(230)
     world.members(*pods)
     async with world.watching():
@@ -368,7 +368,7 @@ async def test_a_pod_without_a_podgroup_reads_that_pods_of_one_may_be_more() -> 
 
 
 async def test_always_reserves_for_the_group_from_the_first_pod_on() -> None:
-    world = CrowdWorld({"n1": True}, reserve_for_pod_groups=GroupReservation.ALWAYS)
+    world = CrowdExtender({"n1": True}, reserve_for_pod_groups=GroupReservation.ALWAYS)
     world.members("a", "b")
     async with world.watching():
         assert await world.try_all(["a", "b"]) == []
@@ -377,7 +377,7 @@ async def test_always_reserves_for_the_group_from_the_first_pod_on() -> None:
 
 @pytest.mark.parametrize(("label", "entries"), [("true", [GROUP]), ("false", ["a"]), ("maybe", ["a"])])
 async def test_a_label_says_from_the_first_pod_on_what_the_kubelet_accepts(label: str, entries: list[str]) -> None:
-    world = CrowdWorld({"n1": True})
+    world = CrowdExtender({"n1": True})
     world.a_node("n1", **{START_LABEL: label})
     world.members("a")
     async with world.watching():

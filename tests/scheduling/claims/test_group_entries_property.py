@@ -6,7 +6,7 @@ import pytest
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.scheduling.crowds import TRIAL, CrowdWorld, crowded, names
+from tests.support.scheduling.crowds import TRIAL, CrowdExtender, crowded, names
 
 STEPS = 25
 
@@ -41,7 +41,7 @@ async def test_every_pod_on_a_node_that_cannot_start_it_finds_an_entry_of_its_ow
     assert len(world.entries()) > OWN_ENTRIES // 2
 
 
-def happen(world: CrowdWorld, chance: random.Random, step: int) -> None:
+def happen(world: CrowdExtender, chance: random.Random, step: int) -> None:
     """Something happens outside of the service."""
     match chance.randrange(5):
         case 0:
@@ -66,7 +66,7 @@ def happen(world: CrowdWorld, chance: random.Random, step: int) -> None:
             world.kubelets_work()
 
 
-def group_only(world: CrowdWorld) -> list[str]:
+def group_only(world: CrowdExtender) -> list[str]:
     """Bound pods without an entry of their own."""
     entries = set(world.entries())
     return [
@@ -76,6 +76,6 @@ def group_only(world: CrowdWorld) -> list[str]:
     ]
 
 
-def not_accepted(world: CrowdWorld) -> list[str]:
+def not_accepted(world: CrowdExtender) -> list[str]:
     """Bound pods that their kubelet would not start."""
     return [pod for pod in group_only(world) if not world.accepted(pod)]

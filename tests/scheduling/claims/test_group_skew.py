@@ -13,7 +13,7 @@ import pytest
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.support.scheduling.grouped import GROUP, NAMED, TEMPLATED, GroupWorld
+from tests.support.scheduling.grouped import GROUP, NAMED, TEMPLATED, PodGroupExtender
 from tests.support.scheduling.reclaiming import GRACE, pass_by
 
 FULL, NO_CLAIMS, NO_GROUPS = "claims of groups", "groups without claims", "no groups"
@@ -27,9 +27,9 @@ WHY = {
 }
 
 
-def a_world(api: str, setting: str, entry: Json) -> GroupWorld:
+def a_world(api: str, setting: str, entry: Json) -> PodGroupExtender:
     """Two members that want the same, as this API server stores them."""
-    world = GroupWorld(setting, served=api != NO_GROUPS)
+    world = PodGroupExtender(setting, served=api != NO_GROUPS)
     world.devices_everywhere(2)
     world.template()
     if entry is NAMED:
@@ -118,9 +118,9 @@ async def test_cell(api: str, gate: bool, setting: str, node: str, entry: Json, 
         assert not world.devices(claim)
 
 
-def shared(setting: str = "always", *, served: bool = True) -> GroupWorld:
+def shared(setting: str = "always", *, served: bool = True) -> PodGroupExtender:
     """A claim by name, and members a, b and c."""
-    world = GroupWorld(setting, served=served)
+    world = PodGroupExtender(setting, served=served)
     world.devices_everywhere()
     world.add_claim("shared")
     world.group(NAMED)

@@ -17,8 +17,8 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangWorld
-from tests.support.scheduling.world import World
+from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.world import InMemoryExtender
 
 TOO_MUCH = str(Code.TOO_MUCH)
 
@@ -37,15 +37,15 @@ class Ticking:
         return self.seconds
 
 
-def filled() -> World:
-    world = World()
+def filled() -> InMemoryExtender:
+    world = InMemoryExtender()
     world.node("n1")
     world.gpus("n1", 2)
     world.device_class()
     return world
 
 
-def large_claim(world: World, name: str) -> FoundClaim:
+def large_claim(world: InMemoryExtender, name: str) -> FoundClaim:
     """A claim with as many requests and alternatives as the API server stores."""
     alternatives = [{"name": f"a{place}", "deviceClassName": "gpu", "count": 1} for place in range(8)]
     wishes: list[Json] = [{"name": f"r{place}", "firstAvailable": alternatives} for place in range(32)]
@@ -148,7 +148,7 @@ async def test_a_pod_with_more_claims_than_are_looked_at_is_refused(entries: int
 
 
 async def test_a_gang_of_which_more_waits_than_is_looked_at_is_refused_and_served_once_it_is_less() -> None:
-    world = GangWorld()
+    world = GangExtender()
     world.cards("n1", 2)
     world.gang("g", 1)
     world.member("g", "first", "any")

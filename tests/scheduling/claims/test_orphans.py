@@ -12,12 +12,12 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 
-async def running(options: Options | None = None) -> World:
+async def running(options: Options | None = None) -> InMemoryExtender:
     """One node with one device, on which `first` runs; `second` wants the same."""
-    world = World(options or Options(settle_wait_seconds=0.0, new_claim_wait_seconds=0.0))
+    world = InMemoryExtender(options or Options(settle_wait_seconds=0.0, new_claim_wait_seconds=0.0))
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()
@@ -30,7 +30,7 @@ async def running(options: Options | None = None) -> World:
     return world
 
 
-def strip_and_delete(world: World, claim: str) -> None:
+def strip_and_delete(world: InMemoryExtender, claim: str) -> None:
     """What the owner of a claim may do without the admission policy."""
     raw = world.claim(claim)
     raw["metadata"]["finalizers"] = []
@@ -38,7 +38,7 @@ def strip_and_delete(world: World, claim: str) -> None:
     world.delete(StoredKind.CLAIM, claim)
 
 
-async def metric(world: World, name: str) -> float | None:
+async def metric(world: InMemoryExtender, name: str) -> float | None:
     await world.metrics.render()
     return world.metrics.registry.get_sample_value(f"dra_extender_{name}")
 
@@ -168,7 +168,7 @@ async def test_audit_names_the_running_pod_whose_claim_is_gone() -> None:
 
 async def test_a_filter_call_frees_nothing_of_a_pod_whose_binding_is_on_its_way() -> None:
     """kube-scheduler may ask again about a pod whose bind it gave up, and which is bound all the same."""
-    world = World(Options(settle_wait_seconds=0.0, new_claim_wait_seconds=0.0))
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, new_claim_wait_seconds=0.0))
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()

@@ -8,7 +8,7 @@ from dra_extender.simulator.apiserver.cluster import MemoryClaims
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.store import Store
 
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns
 
 
@@ -25,8 +25,8 @@ class Counting(MemoryClaims):
         return await super().update_status(namespace, name, body)
 
 
-def shared(pods: int) -> tuple[World, Counting]:
-    world = World()
+def shared(pods: int) -> tuple[InMemoryExtender, Counting]:
+    world = InMemoryExtender()
     claims = Counting(world.cluster.store)
     world.claims = claims
     world.start()
@@ -39,7 +39,7 @@ def shared(pods: int) -> tuple[World, Counting]:
     return world, claims
 
 
-async def bind_all(world: World, pods: range) -> list[BaseException | None]:
+async def bind_all(world: InMemoryExtender, pods: range) -> list[BaseException | None]:
     async with world.watching():
         return await asyncio.gather(*(world.bind(f"p{index}", "n1") for index in pods), return_exceptions=True)
 

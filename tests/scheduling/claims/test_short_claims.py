@@ -17,12 +17,12 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.scheduling.requeue.test_waker import add_device, pokes, refused
 from tests.support.ledger.usage import holdings_by_device
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.seam import Seam
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, new_claim_wait_seconds=0.0)
 EVEN = f'device.attributes["{DRIVER}"].even'
@@ -30,16 +30,16 @@ EVEN = f'device.attributes["{DRIVER}"].even'
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "namespace_claim_bytes", 1)
+    monkeypatch.setattr(InMemoryExtender, "namespace_claim_bytes", 1)
 
 
 def numbered(count: int) -> list[dict[str, Any]]:
     return [{"name": f"gpu-{i}", "attributes": {"even": {"bool": i % 2 == 0}}} for i in range(count)]
 
 
-def prepared(*, known: bool = True) -> tuple[World, Seam]:
+def prepared(*, known: bool = True) -> tuple[InMemoryExtender, Seam]:
     """Two nodes with two devices each, of which one is even; pod `p` with claim `c` for an even one; the calls about claims."""
-    world = World(OPTIONS)
+    world = InMemoryExtender(OPTIONS)
     seam: Any = Seam(world.cluster.claims)
     world.claims = seam
     world.start()
@@ -56,11 +56,11 @@ def prepared(*, known: bool = True) -> tuple[World, Seam]:
     return world, seam
 
 
-def short(world: World) -> int:
+def short(world: InMemoryExtender) -> int:
     return world.ledger.claims.kept.without_spec
 
 
-async def bound(world: World, pod: str, node: str) -> None:
+async def bound(world: InMemoryExtender, pod: str, node: str) -> None:
     async with world.watching():
         await world.bind(pod, node)
         await world.cluster.watch.caught_up()
@@ -234,7 +234,7 @@ async def test_a_refused_pod_with_a_short_claim_is_woken_when_it_fits_and_not_be
 
 @pytest.mark.parametrize("sizes", [("half",) * 4, ("whole", "half", "half", "any")])
 async def test_a_gang_with_short_claims_is_placed_whole(sizes: tuple[str, ...]) -> None:
-    world = GangWorld()
+    world = GangExtender()
     for node in ("n0", "n1"):
         world.cards(node, 1)
     world.gang("g", len(sizes) if "any" not in sizes else 3)
@@ -272,7 +272,7 @@ async def test_what_a_pod_needs_is_read_at_the_same_time_and_no_more_than_that()
 async def test_a_claim_falls_back_into_whole_form_with_the_next_event_when_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(World, "namespace_claim_bytes", 5000)
+    monkeypatch.setattr(InMemoryExtender, "namespace_claim_bytes", 5000)
     world, _ = prepared()
     world.add_claim("d", selector=f"{EVEN} && {'true && ' * 20} true")
     index: ClaimIndex = world.ledger.claims

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, Ports, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ports
 
 NODES = ("n0", "n1", "n2")
 OPTIONS = Options(settle_wait_seconds=0.0, offered_nodes=2)
@@ -50,8 +50,8 @@ def part(name: str, kind: str) -> Json:
     return {"name": name, "attributes": {"type": {"string": kind}}}
 
 
-def prepared() -> World:
-    world = World(OPTIONS)
+def prepared() -> InMemoryExtender:
+    world = InMemoryExtender(OPTIONS)
     world.device_class()
     for node in NODES:
         world.node(node)
@@ -65,7 +65,7 @@ def prepared() -> World:
     return world
 
 
-async def apply(world: World, operation: tuple[Any, ...]) -> None:
+async def apply(world: InMemoryExtender, operation: tuple[Any, ...]) -> None:
     store = world.cluster.store
     match operation:
         case ("filter", index):

@@ -8,9 +8,9 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, reserved, small_world
-from tests.support.scheduling.world import DRIVER, Steady, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, Steady
 from tests.support.turns import turns
 
 COOL_DOWN = 20.0
@@ -18,8 +18,10 @@ FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": 
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=COOL_DOWN))
+def world() -> InMemoryExtender:
+    world = InMemoryExtender(
+        Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=COOL_DOWN)
+    )
     world.node("n1")
     world.node("n2")
     world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
@@ -29,7 +31,7 @@ def world() -> World:
     return world
 
 
-async def fails(world: World, device: str, pod: str = "p1", claim: str = "c1") -> None:
+async def fails(world: InMemoryExtender, device: str, pod: str = "p1", claim: str = "c1") -> None:
     """The pod's bind waits for this device, which then reports failure."""
     bind = asyncio.create_task(world.bind(pod, "n1"))
     await turns()
@@ -45,14 +47,14 @@ async def fails(world: World, device: str, pod: str = "p1", claim: str = "c1") -
     assert world.devices(claim) == []
 
 
-async def test_another_device_is_tried_first(world: World) -> None:
+async def test_another_device_is_tried_first(world: InMemoryExtender) -> None:
     async with world.watching():
         await fails(world, "gpu-0")
         assert list((await world.filter("p1", "n1", "n2")).fitting) == ["n1"]
         await fails(world, "gpu-1")
 
 
-async def test_bind_without_a_hold_leaves_the_device_alone_too(world: World) -> None:
+async def test_bind_without_a_hold_leaves_the_device_alone_too(world: InMemoryExtender) -> None:
     async with world.watching():
         await fails(world, "gpu-0")
         await fails(world, "gpu-1")
@@ -60,7 +62,7 @@ async def test_bind_without_a_hold_leaves_the_device_alone_too(world: World) -> 
             await world.bind("p1", "n1")
 
 
-async def test_pod_that_has_no_other_device_is_told_so_until_the_end(world: World) -> None:
+async def test_pod_that_has_no_other_device_is_told_so_until_the_end(world: InMemoryExtender) -> None:
     async with world.watching():
         await fails(world, "gpu-0")
         await fails(world, "gpu-1")
@@ -73,7 +75,7 @@ async def test_pod_that_has_no_other_device_is_told_so_until_the_end(world: Worl
         assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
 
 
-async def test_other_pods_may_have_the_device(world: World) -> None:
+async def test_other_pods_may_have_the_device(world: InMemoryExtender) -> None:
     world.add_claim("c2")
     world.add_pod("p2", "c2")
     async with world.watching():
@@ -84,7 +86,7 @@ async def test_other_pods_may_have_the_device(world: World) -> None:
 
 async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
     options = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=1.0)
-    world = World(options)
+    world = InMemoryExtender(options)
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}])
     world.device_class()
@@ -112,7 +114,7 @@ async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() 
     assert not cool_downs.of("pod")
 
 
-async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: World) -> None:
+async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: InMemoryExtender) -> None:
     world.options = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0)
     world.start()
     async with world.watching():
@@ -121,7 +123,7 @@ async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: Worl
 
 
 async def test_gang_is_planned_around_a_device_that_failed_for_a_member() -> None:
-    world = GangWorld()
+    world = GangExtender()
     world.node("n1")
     world.slice("n1", [{"name": f"gpu-{index}"} for index in range(3)])
     world.gang("g", 2)

@@ -13,7 +13,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from structlog.testing import capture_logs
 
-from tests.support.scheduling.world import DRIVER, Steady, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, Steady
 from tests.support.turns import until
 
 BOTH = ("n1", "n2")
@@ -21,8 +21,8 @@ REPORTED = "the same was allocated twice"
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> InMemoryExtender:
+    world = InMemoryExtender()
     for node in BOTH:
         world.node(node)
         world.gpus(node, 2)
@@ -42,7 +42,7 @@ def disagreeing(node: str) -> Callable[..., AllocationConflict | None]:
     return judge
 
 
-async def tried(world: World, *nodes: str) -> str:
+async def tried(world: InMemoryExtender, *nodes: str) -> str:
     """One round of kube-scheduler: the first offered node, with what became of it."""
     offered = list((await world.filter("p1", *nodes)).fitting)
     if not offered:
@@ -54,7 +54,9 @@ async def tried(world: World, *nodes: str) -> str:
     return f"bound to {offered[0]}"
 
 
-async def test_node_is_offered_twice_and_then_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_node_is_offered_twice_and_then_left_alone(
+    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(conflict_release, "find_conflict", disagreeing("n1"))
     undone = f"claim default/c1: groups {DRIVER}/n1/s was allocated to another claim of this scheduler first"
     async with world.watching():
@@ -66,7 +68,7 @@ async def test_node_is_offered_twice_and_then_left_alone(world: World, monkeypat
 
 
 async def test_node_is_offered_again_after_a_while_and_the_pod_is_woken(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conflict_release, "find_conflict", disagreeing("n1"))
     async with world.watching():
@@ -78,7 +80,9 @@ async def test_node_is_offered_again_after_a_while_and_the_pod_is_woken(
         assert await tried(world, "n1") == "bound to n1"
 
 
-async def test_metric_tells_whose_the_other_allocation_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metric_tells_whose_the_other_allocation_was(
+    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(conflict_release, "find_conflict", disagreeing("n1"))
     async with world.watching():
         await tried(world, "n1")
@@ -120,7 +124,7 @@ async def test_bound_pod_is_forgotten() -> None:
 
 
 async def test_what_the_rule_refuses_is_decided_anew_and_never_written(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A held placement that is no good is searched for again; if the search says the same, nothing is written."""
     clash = AllocationConflict(GROUPS, f"{DRIVER}/n1/s")
@@ -143,7 +147,7 @@ async def test_what_the_rule_refuses_is_decided_anew_and_never_written(
 
 @pytest.mark.parametrize("writer", [FOREIGN, OWN])
 async def test_allocation_of_a_bound_pods_device_is_reported_with_its_writer(
-    world: World, monkeypatch: pytest.MonkeyPatch, writer: str
+    world: InMemoryExtender, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:
     """A second extender of ours is no other writer: what it wrote has our snapshot."""
     monkeypatch.setattr(world.extender.conflict_monitor, "report_seconds", 0.0)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import Ports, World
+from tests.support.scheduling.world import InMemoryExtender, Ports
 
 NODES = ("n0", "n1", "n2")
 KINDS = ("mig", "vgpu")
@@ -54,14 +54,14 @@ SHARED: Json = {
 """Two claims have room on it."""
 
 
-def share_ids(world: World) -> list[str]:
+def share_ids(world: InMemoryExtender) -> list[str]:
     allocations = [each.get("status", {}).get("allocation", {}) for each in world.cluster.store.all(StoredKind.CLAIM)]
     results = [result for each in allocations for result in each.get("devices", {}).get("results", [])]
     return [each["shareID"] for each in results if "shareID" in each]
 
 
-def prepared() -> World:
-    world = World(OPTIONS)
+def prepared() -> InMemoryExtender:
+    world = InMemoryExtender(OPTIONS)
     world.device_class()
     for node in NODES:
         world.node(node)
@@ -77,7 +77,7 @@ def prepared() -> World:
     return world
 
 
-async def apply(world: World, operation: tuple[Any, ...]) -> None:
+async def apply(world: InMemoryExtender, operation: tuple[Any, ...]) -> None:
     name = f"p{operation[1]}"
     exists = world.cluster.store.find(Key(StoredKind.POD, "default", name)) is not None
     match operation:
@@ -149,5 +149,5 @@ async def test_nodes_that_changed_are_searched_between_the_calls() -> None:
     assert searches(world) == before
 
 
-def searches(world: World) -> float:
+def searches(world: InMemoryExtender) -> float:
     return world.metrics.registry.get_sample_value("dra_extender_node_answers_total", {"source": "search"}) or 0.0

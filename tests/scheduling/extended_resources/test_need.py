@@ -15,7 +15,7 @@ from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
@@ -25,9 +25,9 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 SHARED = "claim for extended resources"
 
 
-def filled(options: Options | None = None) -> World:
+def filled(options: Options | None = None) -> InMemoryExtender:
     """Two nodes with two devices each, a class behind GPU, and pod p1 that asks for one."""
-    world = World(options)
+    world = InMemoryExtender(options)
     for name in ("n1", "n2"):
         world.node(name)
         world.gpus(name, 2)
@@ -37,7 +37,7 @@ def filled(options: Options | None = None) -> World:
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> InMemoryExtender:
     return filled()
 
 
@@ -51,7 +51,7 @@ def asked(container: str, resource: str = GPU) -> str:
     return f'extended resource {resource} of container "{container}"'
 
 
-def claims(world: World) -> list[Json]:
+def claims(world: InMemoryExtender) -> list[Json]:
     return world.cluster.store.all(StoredKind.CLAIM)
 
 
@@ -60,7 +60,7 @@ def devices_of(claim: Json) -> list[str]:
     return [f"{each['pool']}/{each['device']}" for each in allocation.get("devices", {}).get("results", [])]
 
 
-async def bind(world: World, pod: str, node: str) -> Json:
+async def bind(world: InMemoryExtender, pod: str, node: str) -> Json:
     """Binds the pod; its one claim afterwards."""
     async with world.watching():
         await world.bind(pod, node)
@@ -68,12 +68,12 @@ async def bind(world: World, pod: str, node: str) -> Json:
     return claim
 
 
-def told(world: World, pod: str) -> Json:
+def told(world: InMemoryExtender, pod: str) -> Json:
     found: Json = world.pod(pod)["status"].get("extendedResourceClaimStatus", {})
     return found
 
 
-async def test_the_bind_writes_the_claim_and_tells_the_pod_as_upstream_does(world: World) -> None:
+async def test_the_bind_writes_the_claim_and_tells_the_pod_as_upstream_does(world: InMemoryExtender) -> None:
     assert set((await world.filter("p1", "n1", "n2")).fitting) == {"n1", "n2"}
     claim = await bind(world, "p1", "n1")
 
@@ -93,14 +93,16 @@ async def test_the_bind_writes_the_claim_and_tells_the_pod_as_upstream_does(worl
     assert pod["spec"]["nodeName"] == "n1"
 
 
-def add_pod_of(world: World, name: str, **containers: Json) -> None:
+def add_pod_of(world: InMemoryExtender, name: str, **containers: Json) -> None:
     """A pod whose containers make these requests."""
     made = [{"name": each.replace("_", "-"), "resources": {"requests": asks}} for each, asks in containers.items()]
     spec = {"schedulerName": "dra-scheduler", "containers": made}
     world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
 
-async def test_refusal_names_resource_and_container_with_one_text_for_all_nodes_of_a_cause(world: World) -> None:
+async def test_refusal_names_resource_and_container_with_one_text_for_all_nodes_of_a_cause(
+    world: InMemoryExtender,
+) -> None:
     world.device_class("nic", 'device.driver == "absent"', extendedResourceName=NIC)
     add_pod_of(world, "two", first={GPU: "1"}, second={GPU: "1", NIC: "1"})
     answer = await world.filter("two", "n1", "n2")
@@ -109,7 +111,7 @@ async def test_refusal_names_resource_and_container_with_one_text_for_all_nodes_
     assert message.startswith(f"2 of 2 nodes: {asked('second', NIC)}: no device matches the selectors")
 
 
-async def test_pods_that_ask_for_the_same_are_told_of_their_own_containers(world: World) -> None:
+async def test_pods_that_ask_for_the_same_are_told_of_their_own_containers(world: InMemoryExtender) -> None:
     """The search of the first pod answers for the second one."""
     add_pod_of(world, "one", train={GPU: "3"})
     add_pod_of(world, "other", serve={GPU: "3"})
@@ -119,7 +121,7 @@ async def test_pods_that_ask_for_the_same_are_told_of_their_own_containers(world
         assert text.startswith(f"node(s): {asked(container)}: "), name
 
 
-async def test_bind_that_fails_names_resource_and_container(world: World) -> None:
+async def test_bind_that_fails_names_resource_and_container(world: InMemoryExtender) -> None:
     await world.filter("p1", "n1")
     world.add_pod("p2", resources={GPU: "2"})
     await bind(world, "p1", "n1")
@@ -127,7 +129,7 @@ async def test_bind_that_fails_names_resource_and_container(world: World) -> Non
         await world.bind("p2", "n1")
 
 
-async def test_devices_that_are_held_for_one_pod_are_not_offered_to_the_next(world: World) -> None:
+async def test_devices_that_are_held_for_one_pod_are_not_offered_to_the_next(world: InMemoryExtender) -> None:
     world.add_pod("p2", resources={GPU: "2"})
     world.add_pod("p3", resources={GPU: "1"})
     await world.filter("p2", "n1")
@@ -138,14 +140,14 @@ async def test_devices_that_are_held_for_one_pod_are_not_offered_to_the_next(wor
     assert (await world.filter("p3", "n1", "n2")).fitting == ("n2",)
 
 
-async def test_the_implicit_name_of_a_class_and_a_limit_alone_are_served(world: World) -> None:
+async def test_the_implicit_name_of_a_class_and_a_limit_alone_are_served(world: InMemoryExtender) -> None:
     world.add_pod("p2", resources={IMPLICIT: "2"})
     claim = await bind(world, "p2", "n1")
     assert devices_of(claim) == ["n1/gpu-0", "n1/gpu-1"]
 
 
 async def test_of_two_classes_with_one_name_the_younger_serves_and_then_the_first_by_name() -> None:
-    world = World()
+    world = InMemoryExtender()
     world.cluster = MemoryCluster(clock=world.clock)
     world.start()
     world.device_class("z-class", extendedResourceName=GPU)
@@ -159,7 +161,7 @@ async def test_of_two_classes_with_one_name_the_younger_serves_and_then_the_firs
 
 async def test_each_node_serves_by_its_plugin_or_by_a_class_or_not_at_all() -> None:
     """A node whose plugin lists the resource needs no claim, on another one it is made, and what nobody has fits nowhere."""
-    world = World()
+    world = InMemoryExtender()
     world.node("plugin", **{GPU: "4"})
     world.node("none", **{GPU: "0"})
     world.node("both", **{GPU: "1", NIC: "2"})
@@ -184,7 +186,7 @@ async def test_each_node_serves_by_its_plugin_or_by_a_class_or_not_at_all() -> N
 
 
 @pytest.mark.parametrize("resource", [GPU, IMPLICIT])
-async def test_what_a_class_backed_is_checked_when_the_class_is_gone(world: World, resource: str) -> None:
+async def test_what_a_class_backed_is_checked_when_the_class_is_gone(world: InMemoryExtender, resource: str) -> None:
     """kube-scheduler may not know yet that it is, and leaves the resource unchecked until then."""
     world.add_pod("p2", resources={resource: "1"})
     world.node("plugin", **{resource: "1"})
@@ -197,7 +199,7 @@ async def test_what_a_class_backed_is_checked_when_the_class_is_gone(world: Worl
     assert not world.pod("p2")["spec"].get("nodeName")
 
 
-async def test_a_name_that_only_a_class_can_back_is_checked_without_the_class(world: World) -> None:
+async def test_a_name_that_only_a_class_can_back_is_checked_without_the_class(world: InMemoryExtender) -> None:
     world.add_pod("p2", resources={"deviceclass.resource.kubernetes.io/missing": "1"})
     assert (await world.filter("p2", "n1")).unresolvable == {
         "n1": lacking("deviceclass.resource.kubernetes.io/missing")
@@ -206,7 +208,7 @@ async def test_a_name_that_only_a_class_can_back_is_checked_without_the_class(wo
         await world.bind("p2", "n1")
 
 
-async def test_other_claims_of_the_pod_are_decided_together_with_it(world: World) -> None:
+async def test_other_claims_of_the_pod_are_decided_together_with_it(world: InMemoryExtender) -> None:
     """Two devices for the claim and one for the resource fit on no node, though each alone would."""
     world.add_claim("c1", count=2)
     world.add_pod("p2", "c1", resources={GPU: "1"})
@@ -223,7 +225,7 @@ async def test_other_claims_of_the_pod_are_decided_together_with_it(world: World
     ]
 
 
-async def test_an_amount_that_is_no_number_of_devices_fits_nowhere(world: World) -> None:
+async def test_an_amount_that_is_no_number_of_devices_fits_nowhere(world: InMemoryExtender) -> None:
     world.add_pod("p2", resources={GPU: "500m"})
     assert (await world.filter("p2", "n1")).fitting == ()
     assert "container main asks for no whole number" in world.messages("p2")[-1]
@@ -242,7 +244,7 @@ async def test_switched_off_the_nodes_that_list_the_resource_are_left_and_no_cla
 
 
 async def test_a_server_that_is_known_not_to_tell_pods_serves_none_by_claim() -> None:
-    world = World()
+    world = InMemoryExtender()
     world.cluster = MemoryCluster(served=Served(extended=False))
     world.start()
     world.node("n1")
@@ -252,7 +254,9 @@ async def test_a_server_that_is_known_not_to_tell_pods_serves_none_by_claim() ->
     assert (await world.filter("p1", "n1")).unresolvable == {"n1": lacking(IMPLICIT)}
 
 
-async def test_a_server_that_turns_out_not_to_tell_pods_has_no_claim_left_and_nothing_bound(world: World) -> None:
+async def test_a_server_that_turns_out_not_to_tell_pods_has_no_claim_left_and_nothing_bound(
+    world: InMemoryExtender,
+) -> None:
     class Forgetful(Failing):
         async def record_extended_claim(self, *_: object) -> bool:
             return False
@@ -303,7 +307,7 @@ BOUNDARIES = [
 @pytest.mark.parametrize(("method", "when"), BOUNDARIES)
 @pytest.mark.parametrize("elsewhere", [False, True])
 async def test_killed_at_any_write_the_next_process_carries_on_or_starts_anew(
-    world: World, method: str, when: str, *, elsewhere: bool
+    world: InMemoryExtender, method: str, when: str, *, elsewhere: bool
 ) -> None:
     """The next bind adopts what is there for the same node, and replaces it for another one; one claim is left in the end."""
     await world.filter("p1", "n1")
@@ -333,7 +337,7 @@ async def test_killed_at_any_write_the_next_process_carries_on_or_starts_anew(
 @pytest.mark.parametrize("method", ["update_status", "update", "delete"])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_claim_whose_deletion_is_interrupted_never_has_devices_that_no_finalizer_protects(
-    world: World, method: str, when: str
+    world: InMemoryExtender, method: str, when: str
 ) -> None:
     """The claim of an earlier bind is useless on the node of the next one, which is killed while it deletes the claim."""
     hung_up = asyncio.Event()
@@ -358,7 +362,7 @@ async def test_claim_whose_deletion_is_interrupted_never_has_devices_that_no_fin
     assert devices_of(claim) == ["n1/gpu-0"]
 
 
-async def test_a_left_over_with_devices_draws_the_pod_to_its_node(world: World) -> None:
+async def test_a_left_over_with_devices_draws_the_pod_to_its_node(world: InMemoryExtender) -> None:
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
@@ -385,7 +389,7 @@ async def test_a_left_over_that_takes_the_last_fitting_devices_is_given_up_soon(
 
 
 @pytest.mark.parametrize("method", ["update", "update_status"])
-async def test_a_write_that_is_refused_leaves_no_claim(world: World, method: str) -> None:
+async def test_a_write_that_is_refused_leaves_no_claim(world: InMemoryExtender, method: str) -> None:
     world.claims = Failing(world.cluster.claims, {method: ("before", RequestRejectedError("denied"))})  # type: ignore[assignment]
     world.start()
     async with world.watching():
@@ -394,7 +398,7 @@ async def test_a_write_that_is_refused_leaves_no_claim(world: World, method: str
     assert claims(world) == []
 
 
-async def test_a_create_of_which_the_answer_is_lost_is_found_by_its_name(world: World) -> None:
+async def test_a_create_of_which_the_answer_is_lost_is_found_by_its_name(world: InMemoryExtender) -> None:
     fault: ClusterError = ServerUnavailableError("no answer")
     world.claims = Failing(world.cluster.claims, {"create": ("after", fault)})  # type: ignore[assignment]
     world.start()
@@ -409,7 +413,7 @@ async def test_a_create_of_which_the_answer_is_lost_is_found_by_its_name(world: 
     assert claim["metadata"]["uid"] == made["metadata"]["uid"]
 
 
-async def test_a_pod_that_was_told_of_a_claim_is_kept_off_nodes_that_need_none(world: World) -> None:
+async def test_a_pod_that_was_told_of_a_claim_is_kept_off_nodes_that_need_none(world: InMemoryExtender) -> None:
     """The API server lets nobody take the field back, and the kubelet would wait for the claim."""
     world.node("n3", **{GPU: "1"})
     world.pods = Failing(world.cluster.pods, {"bind": ("before", RequestRejectedError("denied"))})  # type: ignore[assignment]
@@ -455,7 +459,7 @@ async def test_a_reservation_of_a_pod_that_only_waits_goes_with_the_whole_claim(
     assert (claims(world), await reclaimed(world, "pod_idle")) == ([], 1)
 
 
-async def test_a_device_that_fails_takes_the_claim_with_it(world: World) -> None:
+async def test_a_device_that_fails_takes_the_claim_with_it(world: InMemoryExtender) -> None:
     world.node("n3")
     world.slice("n3", [{"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}])
     async with world.watching():
@@ -478,7 +482,7 @@ async def test_a_device_that_fails_takes_the_claim_with_it(world: World) -> None
     assert claims(world) == []
 
 
-async def test_victims_free_the_devices_of_their_extended_resources(world: World) -> None:
+async def test_victims_free_the_devices_of_their_extended_resources(world: InMemoryExtender) -> None:
     world.add_pod("low", resources={GPU: "2"})
     await bind(world, "low", "n1")
     world.add_pod("big", resources={GPU: "2"})

@@ -8,7 +8,7 @@ from dra_extender.scheduling.fairness.hold_shares import LEAST_STALE_SECONDS, MO
 from dra_extender.scheduling.fairness.stale_holds import PERMIT_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.scheduling.world import DRIVER
 
 NODES = ("n1", "n2")
@@ -16,9 +16,9 @@ SOON = 0.05
 
 
 @pytest.fixture(params=[True, False], ids=["gang", "pod"])
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[GangWorld]:
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[GangExtender]:
     """Two cards, of which a gang of three halves takes both; `victim`, a gang of one or a pod, wants a whole one."""
-    made = GangWorld()
+    made = GangExtender()
     for node in NODES:
         made.cards(node, 1)
     made.gang("g", 3)
@@ -34,11 +34,11 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[GangWorld]:
         yield made
 
 
-def held(world: GangWorld) -> int:
+def held(world: GangExtender) -> int:
     return sum(bool(world.ledger.holds.of_pod(world.pod(name)["metadata"]["uid"])) for name in "abc")
 
 
-async def test_plan_of_a_gang_whose_members_do_not_come_is_revoked_as_a_whole(world: GangWorld) -> None:
+async def test_plan_of_a_gang_whose_members_do_not_come_is_revoked_as_a_whole(world: GangExtender) -> None:
     assert (await world.ask("a", *NODES))["a"]
     assert held(world) == 3
     assert await world.ask(["victim"], *NODES) == {"victim": []}
@@ -50,7 +50,7 @@ async def test_plan_of_a_gang_whose_members_do_not_come_is_revoked_as_a_whole(wo
     assert held(world) == 0
 
 
-async def test_plan_of_a_gang_whose_members_come_one_after_the_other_is_kept(world: GangWorld) -> None:
+async def test_plan_of_a_gang_whose_members_come_one_after_the_other_is_kept(world: GangExtender) -> None:
     for name in "abc":
         assert (await world.ask(name, *NODES))[name]
         world.clock.seconds += LEAST_STALE_SECONDS * 0.9
@@ -58,7 +58,7 @@ async def test_plan_of_a_gang_whose_members_come_one_after_the_other_is_kept(wor
     assert held(world) == 3
 
 
-async def test_gang_that_is_told_the_same_seats_again_and_again_makes_no_progress(world: GangWorld) -> None:
+async def test_gang_that_is_told_the_same_seats_again_and_again_makes_no_progress(world: GangExtender) -> None:
     for _ in range(20):
         await world.ask("a", *NODES)
         world.clock.seconds += 0.5
@@ -67,7 +67,7 @@ async def test_gang_that_is_told_the_same_seats_again_and_again_makes_no_progres
     pytest.fail("the victim never fitted")
 
 
-async def test_members_at_the_gate_give_their_devices_back_for_a_pod_that_fits_only_then(world: GangWorld) -> None:
+async def test_members_at_the_gate_give_their_devices_back_for_a_pod_that_fits_only_then(world: GangExtender) -> None:
     seats = await world.ask("ab", *NODES)
     binds = [asyncio.create_task(world.bind(name, seats[name][0])) for name in "ab"]
     _, pending = await asyncio.wait(binds, timeout=SOON)

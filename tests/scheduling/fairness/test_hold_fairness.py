@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, example, given, settings, target
 from hypothesis import strategies as st
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 NODES, DEVICES = 4, 2
 
 
-class Tenants(World):
+class Tenants(InMemoryExtender):
     """Pods with a claim of their own in several namespaces, asked about and bound one after the other."""
 
     def __init__(self, nodes: int = NODES, devices: int = DEVICES, options: Options | None = None) -> None:

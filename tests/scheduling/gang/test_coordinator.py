@@ -13,12 +13,12 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_search import fits_somehow
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 Json = dict[str, Any]
 
 
-class GangWorld(World):
+class GangExtender(InMemoryExtender):
     """A world with PodGroups, and cards that can be taken whole or in halves."""
 
     def __init__(self) -> None:
@@ -84,11 +84,11 @@ class GangWorld(World):
 
 
 @pytest.fixture
-def world() -> GangWorld:
-    return GangWorld()
+def world() -> GangExtender:
+    return GangExtender()
 
 
-def whole_against_halves(world: GangWorld) -> list[str]:
+def whole_against_halves(world: GangExtender) -> list[str]:
     """Three pods that fit only if those that take anything leave the whole card alone."""
     world.cards("n1", 1)
     world.cards("n2", 1, whole=False)
@@ -99,12 +99,12 @@ def whole_against_halves(world: GangWorld) -> list[str]:
 
 
 @pytest.mark.parametrize("order", [("a", "b", "w"), ("w", "b", "a"), ("b", "w", "a")])
-async def test_each_member_is_offered_its_planned_node_in_any_order(world: GangWorld, order: Sequence[str]) -> None:
+async def test_each_member_is_offered_its_planned_node_in_any_order(world: GangExtender, order: Sequence[str]) -> None:
     whole_against_halves(world)
     assert await world.ask(order, "n1", "n2") == {"a": ["n2"], "b": ["n2"], "w": ["n1"]}
 
 
-async def test_planned_members_are_bound_as_planned(world: GangWorld) -> None:
+async def test_planned_members_are_bound_as_planned(world: GangExtender) -> None:
     pods = whole_against_halves(world)
     seats = await world.ask(pods, "n1", "n2")
     async with world.watching():
@@ -113,7 +113,7 @@ async def test_planned_members_are_bound_as_planned(world: GangWorld) -> None:
     assert {*world.devices("a"), *world.devices("b")} == {"n2/half-a-0", "n2/half-b-0"}
 
 
-async def test_no_member_is_offered_anything_where_the_gang_does_not_fit(world: GangWorld) -> None:
+async def test_no_member_is_offered_anything_where_the_gang_does_not_fit(world: GangExtender) -> None:
     world.cards("n1", 1)
     world.gang("g", 3)
     for name in "abc":
@@ -123,7 +123,7 @@ async def test_no_member_is_offered_anything_where_the_gang_does_not_fit(world: 
     assert "PodGroup g: no placement for 3 of 3 waiting members at once" in world.messages("a")[0]
 
 
-async def test_a_member_that_does_not_fit_alone_is_rejected_with_its_own_reason(world: GangWorld) -> None:
+async def test_a_member_that_does_not_fit_alone_is_rejected_with_its_own_reason(world: GangExtender) -> None:
     world.cards("n1", 1, whole=False)
     world.gang("g", 2)
     world.member("g", "a", "half")
@@ -134,7 +134,7 @@ async def test_a_member_that_does_not_fit_alone_is_rejected_with_its_own_reason(
     assert not len(world.ledger.holds)
 
 
-async def test_too_few_members_are_rejected_with_their_numbers(world: GangWorld) -> None:
+async def test_too_few_members_are_rejected_with_their_numbers(world: GangExtender) -> None:
     world.cards("n1", 2)
     world.gang("g", 3)
     for name in "ab":
@@ -143,7 +143,7 @@ async def test_too_few_members_are_rejected_with_their_numbers(world: GangWorld)
     assert "PodGroup g: 3 more members needed, 2 can be placed" in world.messages("a")[0]
 
 
-async def test_two_gangs_that_compete_do_not_get_half_each(world: GangWorld) -> None:
+async def test_two_gangs_that_compete_do_not_get_half_each(world: GangExtender) -> None:
     world.cards("n1", 2)
     for gang in "xy":
         world.gang(gang, 3)
@@ -156,7 +156,7 @@ async def test_two_gangs_that_compete_do_not_get_half_each(world: GangWorld) -> 
         assert [bool(offered[f"y{index}"]) for index in range(3)] == [False] * 3, attempt
 
 
-async def test_a_plan_whose_devices_are_gone_is_dropped_with_all_holds(world: GangWorld) -> None:
+async def test_a_plan_whose_devices_are_gone_is_dropped_with_all_holds(world: GangExtender) -> None:
     pods = whole_against_halves(world)
     await world.ask(pods, "n1", "n2")
     world.delete(StoredKind.SLICE, "n2-devices")
@@ -164,7 +164,7 @@ async def test_a_plan_whose_devices_are_gone_is_dropped_with_all_holds(world: Ga
     assert not len(world.ledger.holds)
 
 
-async def test_a_member_that_is_not_offered_its_planned_node_causes_a_new_plan(world: GangWorld) -> None:
+async def test_a_member_that_is_not_offered_its_planned_node_causes_a_new_plan(world: GangExtender) -> None:
     for node in ("n1", "n2", "n3"):
         world.cards(node, 1, whole=False)
     world.gang("g", 3)
@@ -180,7 +180,7 @@ async def test_a_member_that_is_not_offered_its_planned_node_causes_a_new_plan(w
     assert len(world.ledger.holds) == 3
 
 
-async def test_a_deleted_member_makes_the_rest_too_few(world: GangWorld) -> None:
+async def test_a_deleted_member_makes_the_rest_too_few(world: GangExtender) -> None:
     pods = whole_against_halves(world)
     await world.ask(["a"], "n1", "n2")
     world.delete(StoredKind.POD, "w")
@@ -188,7 +188,7 @@ async def test_a_deleted_member_makes_the_rest_too_few(world: GangWorld) -> None
     assert pods
 
 
-async def test_members_beyond_the_minimum_may_stay_out(world: GangWorld) -> None:
+async def test_members_beyond_the_minimum_may_stay_out(world: GangExtender) -> None:
     world.cards("n1", 1)
     world.gang("g", 2)
     for name in "abc":
@@ -197,7 +197,7 @@ async def test_members_beyond_the_minimum_may_stay_out(world: GangWorld) -> None
     assert sorted(map(len, offered.values())) == [0, 1, 1]
 
 
-async def test_a_member_that_comes_late_is_placed_beside_bound_ones(world: GangWorld) -> None:
+async def test_a_member_that_comes_late_is_placed_beside_bound_ones(world: GangExtender) -> None:
     world.cards("n1", 2)
     world.gang("g", 2)
     for name in "ab":
@@ -211,7 +211,7 @@ async def test_a_member_that_comes_late_is_placed_beside_bound_ones(world: GangW
 
 
 @pytest.mark.parametrize("seed", range(50))
-async def test_a_gang_is_offered_nodes_exactly_when_it_fits_somehow(world: GangWorld, seed: int) -> None:
+async def test_a_gang_is_offered_nodes_exactly_when_it_fits_somehow(world: GangExtender, seed: int) -> None:
     """Whichever member is asked first."""
     chance = random.Random(seed)
     kinds = {f"n{index}": [chance.choice(["whole", "half"])] * chance.randint(0, 2) for index in range(3)}
@@ -228,7 +228,7 @@ async def test_a_gang_is_offered_nodes_exactly_when_it_fits_somehow(world: GangW
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_gangs_asked_at_random_never_take_a_device_twice(world: GangWorld, seed: int) -> None:
+async def test_gangs_asked_at_random_never_take_a_device_twice(world: GangExtender, seed: int) -> None:
     chance = random.Random(seed)
     nodes = [f"n{index}" for index in range(3)]
     for node in nodes:
@@ -258,7 +258,7 @@ async def test_gangs_asked_at_random_never_take_a_device_twice(world: GangWorld,
 
 async def test_members_with_extended_resources_are_planned_with_the_others_and_bound_as_planned() -> None:
     """Where a device plugin serves the member no device is planned for it; elsewhere its claim is made by the bind."""
-    world = GangWorld()
+    world = GangExtender()
     world.device_class("half", f'device.attributes["{DRIVER}"].size == "half"', extendedResourceName="example.com/half")
     world.cards("n1", 1)
     world.node("n2", **{"example.com/half": "1"})
@@ -278,7 +278,7 @@ async def test_members_with_extended_resources_are_planned_with_the_others_and_b
 
 
 async def test_a_gang_with_too_few_devices_for_its_extended_resources_gets_none() -> None:
-    world = GangWorld()
+    world = GangExtender()
     world.device_class("half", f'device.attributes["{DRIVER}"].size == "half"', extendedResourceName="example.com/half")
     world.cards("n1", 1)
     world.gang("g", 3)

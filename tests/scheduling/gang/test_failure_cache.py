@@ -7,7 +7,7 @@ from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.scheduling.world import DRIVER
 
 Outcome = Mapping[str, Assignment] | None
@@ -35,7 +35,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
     return counted
 
 
-def three_of(world: GangWorld, *cards: str) -> None:
+def three_of(world: GangExtender, *cards: str) -> None:
     for node in cards:
         world.cards(node, 1)
     world.gang("g", 3)
@@ -47,7 +47,7 @@ NOBODY: dict[str, list[str]] = {"a": [], "b": [], "c": []}
 
 
 async def test_members_are_refused_at_once_until_devices_come(plans: Plans) -> None:
-    world = GangWorld()
+    world = GangExtender()
     three_of(world, "n1")
     assert await world.ask("abcabc", "n1") == NOBODY
     assert plans.made == 1
@@ -57,7 +57,7 @@ async def test_members_are_refused_at_once_until_devices_come(plans: Plans) -> N
 
 @pytest.mark.parametrize("change", ["a member", "an allocation", "a group", "a class"])
 async def test_whatever_may_help_causes_a_new_plan(plans: Plans, change: str) -> None:
-    world = GangWorld()
+    world = GangExtender()
     three_of(world, "n1")
     await world.ask("abc", "n1")
     made = plans.made
@@ -78,7 +78,7 @@ async def test_whatever_may_help_causes_a_new_plan(plans: Plans, change: str) ->
 
 
 async def test_a_search_that_was_stopped_is_said_to_be_so_and_tried_again_after_a_while(plans: Plans) -> None:
-    world = GangWorld()
+    world = GangExtender()
     three_of(world, "n1", "n2")
     plans.stopped = True
     assert await world.ask("abc", "n1", "n2") == NOBODY
@@ -91,7 +91,7 @@ async def test_a_search_that_was_stopped_is_said_to_be_so_and_tried_again_after_
 
 
 async def test_members_that_are_too_many_cost_no_plan_each(plans: Plans) -> None:
-    world = GangWorld()
+    world = GangExtender()
     world.cards("n1", 1)
     world.gang("g", 2)
     pods = [f"p{index}" for index in range(12)]
@@ -106,7 +106,7 @@ async def test_members_that_are_too_many_cost_no_plan_each(plans: Plans) -> None
 
 
 async def test_a_gang_refused_beside_what_its_members_were_told_may_fit_anew(plans: Plans) -> None:
-    world = GangWorld()
+    world = GangExtender()
     for node in ("n1", "n2"):
         world.cards(node, 1)
     world.gang("g", 2)
@@ -120,7 +120,7 @@ async def test_a_gang_refused_beside_what_its_members_were_told_may_fit_anew(pla
 
 
 async def test_a_deleted_pod_of_the_gang_changes_the_answer(plans: Plans) -> None:
-    world = GangWorld()
+    world = GangExtender()
     world.cards("n1", 1)
     world.gang("g", 1)
     for pod in "abc":
@@ -137,7 +137,7 @@ async def test_a_deleted_pod_of_the_gang_changes_the_answer(plans: Plans) -> Non
 async def test_a_backoff_of_a_member_and_of_no_other_pod_causes_a_new_plan(
     plans: Plans, whose: str, *, plans_again: bool
 ) -> None:
-    world = GangWorld()
+    world = GangExtender()
     three_of(world, "n1")
     world.add_claim("other")
     world.add_pod("other", "other")
@@ -149,7 +149,7 @@ async def test_a_backoff_of_a_member_and_of_no_other_pod_causes_a_new_plan(
 
 
 async def test_members_in_backoff_are_refused_at_once_until_it_ends(plans: Plans) -> None:
-    world = GangWorld()
+    world = GangExtender()
     three_of(world, "n1", "n2")
     devices = [(DRIVER, node, device) for node in ("n1", "n2") for device in ("half-a-0", "half-b-0")]
     for pod in "abc":

@@ -9,14 +9,14 @@ from dra_extender.scheduling.permit.permit import WaitingMembers
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
 from tests.support.turns import until
 
 LACKING = "PodGroup g: 1 more members needed, 0 can be placed"
 
 
-class LossWorld(GangWorld):
+class LostMemberExtender(GangExtender):
     """A gang of three, each with a card of its own."""
 
     def __init__(self) -> None:
@@ -46,8 +46,8 @@ class LossWorld(GangWorld):
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[LossWorld]:
-    made = LossWorld()
+async def world() -> AsyncIterator[LostMemberExtender]:
+    made = LostMemberExtender()
     async with made.watching():
         await made.ask("abc", "n1")
         yield made
@@ -55,7 +55,7 @@ async def world() -> AsyncIterator[LossWorld]:
 
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_members_with_allocated_claims_are_refused_while_one_is_missing(
-    world: LossWorld, *, restarted: bool
+    world: LostMemberExtender, *, restarted: bool
 ) -> None:
     await world.allocated("a", "b", "c")
     world.delete(StoredKind.POD, "c")
@@ -66,7 +66,7 @@ async def test_members_with_allocated_claims_are_refused_while_one_is_missing(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_their_devices_are_free_after_the_grace(world: LossWorld, *, restarted: bool) -> None:
+async def test_their_devices_are_free_after_the_grace(world: LostMemberExtender, *, restarted: bool) -> None:
     await world.allocated("a", "b", "c")
     world.delete(StoredKind.POD, "c")
     if restarted:
@@ -82,7 +82,7 @@ async def test_their_devices_are_free_after_the_grace(world: LossWorld, *, resta
     assert not binds
 
 
-async def test_with_another_member_the_gang_is_offered_its_nodes_again(world: LossWorld) -> None:
+async def test_with_another_member_the_gang_is_offered_its_nodes_again(world: LostMemberExtender) -> None:
     await world.allocated("a", "b", "c")
     world.delete(StoredKind.POD, "c")
     assert await world.ask("ab", "n1") == {"a": [], "b": []}
@@ -91,7 +91,7 @@ async def test_with_another_member_the_gang_is_offered_its_nodes_again(world: Lo
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abd"))
 
 
-async def test_members_at_the_gate_release_their_devices_after_the_grace(world: LossWorld) -> None:
+async def test_members_at_the_gate_release_their_devices_after_the_grace(world: LostMemberExtender) -> None:
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
     await arrived(world, 2)
     world.delete(StoredKind.POD, "c")
@@ -104,7 +104,7 @@ async def test_members_at_the_gate_release_their_devices_after_the_grace(world: 
 
 
 async def test_members_at_the_gate_keep_their_devices_for_one_that_is_replaced_within_the_grace(
-    world: LossWorld,
+    world: LostMemberExtender,
 ) -> None:
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
     await arrived(world, 2)
@@ -118,7 +118,7 @@ async def test_members_at_the_gate_keep_their_devices_for_one_that_is_replaced_w
     await asyncio.gather(*first, world.bind("d", "n1"))
 
 
-async def test_members_that_follow_a_bound_one_are_not_refused(world: LossWorld) -> None:
+async def test_members_that_follow_a_bound_one_are_not_refused(world: LostMemberExtender) -> None:
     """As the gate has it: while a member is bound, those that follow pass alone."""
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
     world.member("g", "late", "half")
@@ -134,7 +134,7 @@ async def test_members_that_follow_a_bound_one_are_not_refused(world: LossWorld)
     await world.bind("late", "n1")
 
 
-async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LossWorld) -> None:
+async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LostMemberExtender) -> None:
     await world.allocated("a", "b", "c")
     world.delete(StoredKind.POD, "c")
     assert await world.ask("ab", "n1") == {"a": [], "b": []}
@@ -145,12 +145,12 @@ async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LossWo
     assert world.ledger.changes.claims > before
 
 
-def meeting(world: LossWorld) -> WaitingMembers | None:
+def meeting(world: LostMemberExtender) -> WaitingMembers | None:
     """The members that wait."""
     return world.extender.binder.permit.waiting_gang("g-uid")
 
 
-async def arrived(world: LossWorld, count: int) -> None:
+async def arrived(world: LostMemberExtender, count: int) -> None:
     """So many members stand at the gate."""
 
     def came() -> int:
@@ -160,7 +160,7 @@ async def arrived(world: LossWorld, count: int) -> None:
     await until(lambda: came() >= count)
 
 
-async def counted(world: LossWorld) -> None:
+async def counted(world: LostMemberExtender) -> None:
     """Those that wait have counted the members as they are now."""
     world.clock.seconds += 3
     found = meeting(world)
@@ -170,7 +170,7 @@ async def counted(world: LossWorld) -> None:
     await until(lambda: found.counted > before, world.extender.binder.recheck)
 
 
-async def wait_out(world: LossWorld, binds: list[asyncio.Task[None]]) -> None:
+async def wait_out(world: LostMemberExtender, binds: list[asyncio.Task[None]]) -> None:
     """Let time pass until these binds are over."""
 
     def pass_by() -> None:

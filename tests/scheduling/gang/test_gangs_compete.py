@@ -13,14 +13,14 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.turns import turns, until
 
 ROUNDS = 12
 MEETING_SECONDS = 60.0
 
 
-class Busy(GangWorld):
+class Busy(GangExtender):
     """A world in which every waiting pod is asked about again and again, in random order, and bound where it is told."""
 
     def __init__(self, seed: int) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.scheduling.world import DRIVER
 
 
-class FabricWorld(GangWorld):
+class FabricExtender(GangExtender):
     """Nodes in racks with some devices of their own, and pools that a rack or all nodes reach."""
 
     def rack_node(self, name: str, rack: str, devices: int) -> None:
@@ -48,7 +48,7 @@ class FabricWorld(GangWorld):
 
 async def test_a_far_device_is_left_to_the_member_that_can_use_no_other() -> None:
     """The first member could have either; the first device that suits it is the only one that the second reaches."""
-    world = FabricWorld()
+    world = FabricExtender()
     world.rack_node("n1", "r1", 0)
     world.rack_node("n2", "r2", 0)
     world.pool("a-everywhere", "", 1)
@@ -92,7 +92,7 @@ def fits_somehow(
 async def test_a_gang_on_a_fabric_is_placed_exactly_when_it_fits_somehow(seed: int) -> None:
     """In the second round at the latest, when it is known what each is offered."""
     chance = random.Random(seed)
-    world = FabricWorld()
+    world = FabricExtender()
     nodes = {
         f"n{index}": (chance.choice(["r1", "r2"]), chance.choice([0, 0, 1])) for index in range(chance.randint(2, 5))
     }
@@ -114,7 +114,7 @@ async def test_a_gang_on_a_fabric_is_placed_exactly_when_it_fits_somehow(seed: i
 
 async def test_a_gang_with_too_few_far_devices_is_refused_as_what_it_is() -> None:
     """On many nodes alike, without trying each of them for each member."""
-    world = FabricWorld()
+    world = FabricExtender()
     names = [f"n{index:02}" for index in range(40)]
     for name in names:
         world.rack_node(name, "r1", 0)

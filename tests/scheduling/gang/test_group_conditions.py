@@ -13,7 +13,7 @@ from dra_extender.simulator.apiserver.cluster import MemoryPods
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.store import Store
 
-from tests.support.scheduling.grouped import GROUP, NAMED, GroupWorld
+from tests.support.scheduling.grouped import GROUP, NAMED, PodGroupExtender
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
 from tests.support.turns import turns
 
@@ -36,9 +36,9 @@ class SlowPods(MemoryPods):
         await super().bind(namespace, name, uid, node)
 
 
-def attachable(*, cool_down: float = 0.0, min_count: int = 0) -> GroupWorld:
+def attachable(*, cool_down: float = 0.0, min_count: int = 0) -> PodGroupExtender:
     """A claim by name for one of two devices that have to be attached, and members a, b and c."""
-    world = GroupWorld(cool_down=cool_down)
+    world = PodGroupExtender(cool_down=cool_down)
     world.devices_everywhere(2, conditions=True)
     world.add_claim("shared")
     world.group(NAMED, min_count=min_count)
@@ -47,7 +47,7 @@ def attachable(*, cool_down: float = 0.0, min_count: int = 0) -> GroupWorld:
     return world
 
 
-async def waiting(world: GroupWorld, *pods: str, node: str = "n1") -> list[asyncio.Task[None]]:
+async def waiting(world: PodGroupExtender, *pods: str, node: str = "n1") -> list[asyncio.Task[None]]:
     """Binds that wait, begun one after the other."""
     tasks = []
     for pod in pods:
@@ -61,11 +61,11 @@ async def outcomes(tasks: list[asyncio.Task[None]]) -> list[str]:
     return [str(each) for each in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)]
 
 
-def nominations(world: GroupWorld) -> set[str]:
+def nominations(world: PodGroupExtender) -> set[str]:
     return {str(world.pod(name)["status"].get("nominatedNodeName", "")) for name in ("a", "b", "c")}
 
 
-async def end_of(world: GroupWorld, how: str) -> None:
+async def end_of(world: PodGroupExtender, how: str) -> None:
     """The devices fail, or their time runs out."""
     if how == FAILED:
         world.report("Failed")
@@ -162,7 +162,7 @@ async def test_a_process_that_did_not_bind_the_member_leaves_it_the_claim_too() 
 @pytest.mark.parametrize("setting", ["always", "never"])
 async def test_an_overlap_with_another_writer_takes_nothing_from_a_group_that_runs(setting: str) -> None:
     """The devices are in use already, so the member is bound beside the others, reserved by itself or through the group."""
-    world = GroupWorld()
+    world = PodGroupExtender()
     world.devices_everywhere()
     world.add_claim("shared")
     world.group(NAMED)

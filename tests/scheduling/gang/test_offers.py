@@ -18,7 +18,7 @@ from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
 from dra_extender.scheduling.gang.placement_oracle import LedgerPlacementOracle
 from dra_extender.scheduling.gang.search import GangSearch
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 
 
 def together(offered: Mapping[str, Sequence[str]], room: Mapping[str, int]) -> bool:
@@ -31,7 +31,7 @@ async def test_a_gang_that_fits_what_its_members_are_offered_is_placed_within_tw
     """And one that does not is refused whole.  A round asks every member once, in any order, each with its own nodes."""
     chance = random.Random(seed)
     room = {f"n{index}": chance.randint(0, 2) for index in range(chance.randint(2, 4))}
-    world = GangWorld()
+    world = GangExtender()
     for node, count in room.items():
         world.cards(node, count)
     pods = [f"p{index}" for index in range(chance.randint(2, 6))]
@@ -50,7 +50,7 @@ async def test_a_gang_that_fits_what_its_members_are_offered_is_placed_within_tw
             assert any(answers.values()) is together(offered, room)
 
 
-def assert_nothing_is_held_twice(world: GangWorld, pods: Sequence[str]) -> None:
+def assert_nothing_is_held_twice(world: GangExtender, pods: Sequence[str]) -> None:
     taken = [
         (result.pool, result.device)
         for pod in pods
@@ -62,7 +62,7 @@ def assert_nothing_is_held_twice(world: GangWorld, pods: Sequence[str]) -> None:
 
 
 async def test_a_rejected_member_is_woken_when_it_gets_an_assignment() -> None:
-    world = GangWorld()
+    world = GangExtender()
     for node in ("n1", "n2"):
         world.cards(node, 1)
     await world.extender.start()
@@ -83,7 +83,7 @@ async def test_a_rejected_member_is_woken_when_it_gets_an_assignment() -> None:
 
 
 async def test_a_member_that_is_not_offered_its_planned_node_leaves_other_assignments() -> None:
-    world = GangWorld()
+    world = GangExtender()
     for node in ("n0", "n1", "n2", "n3"):
         world.cards(node, 1)
     world.gang("g", 3)
@@ -118,7 +118,7 @@ async def test_twice_the_gang_on_twice_the_nodes_takes_about_twice_the_questions
     monkeypatch.setattr(LedgerPlacementOracle, "ask", counted)
     for size in (10, 20):
         asked_questions.clear()
-        world = GangWorld()
+        world = GangExtender()
         nodes = [f"n{index:02}" for index in range(size - (how == "too many"))]
         for node in nodes:
             world.cards(node, 1)
@@ -139,7 +139,7 @@ async def test_twice_the_gang_on_twice_the_nodes_takes_about_twice_the_questions
 
 
 async def test_a_refused_gang_is_not_planned_again_before_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = GangWorld()
+    world = GangExtender()
     world.cards("n1", 1)
     world.gang("g", 3)
     for pod in "abc":

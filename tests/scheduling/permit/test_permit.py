@@ -8,14 +8,14 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 
 SOON = 0.05
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[GangWorld]:
-    made = GangWorld()
+async def world() -> AsyncIterator[GangExtender]:
+    made = GangExtender()
     made.cards("n1", 2)
     made.gang("g", 3)
     for name in "abc":
@@ -24,15 +24,15 @@ async def world() -> AsyncIterator[GangWorld]:
         yield made
 
 
-def is_bound(world: GangWorld, pod: str) -> bool:
+def is_bound(world: GangExtender, pod: str) -> bool:
     return bool(world.pod(pod)["spec"].get("nodeName"))
 
 
-async def offered(world: GangWorld) -> None:
+async def offered(world: GangExtender) -> None:
     assert await world.ask("abc", "n1") == {"a": ["n1"], "b": ["n1"], "c": ["n1"]}
 
 
-async def test_claims_are_written_but_nobody_is_bound_before_enough_came(world: GangWorld) -> None:
+async def test_claims_are_written_but_nobody_is_bound_before_enough_came(world: GangExtender) -> None:
     await offered(world)
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
     _, pending = await asyncio.wait(first, timeout=SOON)
@@ -44,7 +44,7 @@ async def test_claims_are_written_but_nobody_is_bound_before_enough_came(world: 
     assert all(is_bound(world, pod) for pod in "abc")
 
 
-async def test_whoever_comes_after_the_first_binding_passes_alone(world: GangWorld) -> None:
+async def test_whoever_comes_after_the_first_binding_passes_alone(world: GangExtender) -> None:
     await offered(world)
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
     world.member("g", "late", "half")
@@ -54,7 +54,7 @@ async def test_whoever_comes_after_the_first_binding_passes_alone(world: GangWor
     assert is_bound(world, "late")
 
 
-async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangWorld) -> None:
+async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangExtender) -> None:
     """As a Job does that starts its pods anew in the same PodGroup."""
     await offered(world)
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
@@ -72,7 +72,7 @@ async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangWorl
     assert all(is_bound(world, pod) for pod in "def")
 
 
-async def test_a_member_that_is_replaced_joins_those_that_run(world: GangWorld) -> None:
+async def test_a_member_that_is_replaced_joins_those_that_run(world: GangExtender) -> None:
     await offered(world)
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
     world.delete(StoredKind.POD, "c")
@@ -83,7 +83,7 @@ async def test_a_member_that_is_replaced_joins_those_that_run(world: GangWorld) 
     assert is_bound(world, "again")
 
 
-async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world: GangWorld) -> None:
+async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world: GangExtender) -> None:
     await offered(world)
     hung_up = asyncio.Event()
     first = asyncio.create_task(world.bind("a", "n1", hung_up))
@@ -99,7 +99,7 @@ async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world
     assert all(is_bound(world, pod) for pod in "abc")
 
 
-async def test_a_deleted_member_ends_its_own_wait_only(world: GangWorld) -> None:
+async def test_a_deleted_member_ends_its_own_wait_only(world: GangExtender) -> None:
     await offered(world)
     first = {pod: asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"}
     await asyncio.wait(first.values(), timeout=SOON)
@@ -111,7 +111,7 @@ async def test_a_deleted_member_ends_its_own_wait_only(world: GangWorld) -> None
 
 
 async def test_too_few_members_give_up_in_words() -> None:
-    world = GangWorld()
+    world = GangExtender()
     world.options = world.short_binding()
     world.start()
     world.cards("n1", 2)
@@ -129,7 +129,7 @@ async def test_too_few_members_give_up_in_words() -> None:
     assert not is_bound(world, "a")
 
 
-async def test_members_without_devices_wait_with_the_others(world: GangWorld) -> None:
+async def test_members_without_devices_wait_with_the_others(world: GangExtender) -> None:
     await offered(world)
     spec = {
         "schedulerName": "dra-extender-scheduler",
@@ -144,7 +144,7 @@ async def test_members_without_devices_wait_with_the_others(world: GangWorld) ->
     assert all(is_bound(world, pod) for pod in ("plain", "a", "b"))
 
 
-async def test_members_at_the_gate_give_their_devices_back_when_the_others_do_not_fit(world: GangWorld) -> None:
+async def test_members_at_the_gate_give_their_devices_back_when_the_others_do_not_fit(world: GangExtender) -> None:
     """Or two gangs of which each has some would wait for each other."""
     await offered(world)
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
@@ -161,7 +161,7 @@ async def test_members_at_the_gate_give_their_devices_back_when_the_others_do_no
     assert not world.devices("b")
 
 
-async def test_a_member_too_many_does_not_send_the_others_away(world: GangWorld) -> None:
+async def test_a_member_too_many_does_not_send_the_others_away(world: GangExtender) -> None:
     await offered(world)
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
     await asyncio.wait(first, timeout=SOON)

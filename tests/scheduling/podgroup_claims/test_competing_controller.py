@@ -9,28 +9,28 @@ from dra_extender.simulator.controllers.claims import ClaimController
 from dra_extender.simulator.controllers.generated_claims import from_template
 
 from tests.support.scheduling.grouped import GROUP
-from tests.support.scheduling.making_groups import GPU, GRACE, MakingWorld
+from tests.support.scheduling.making_groups import GPU, GRACE, ClaimMakingExtender
 
 STOPPED = "stopped, because another controller makes the claims of PodGroups: it made "
 
 
-def a_world() -> MakingWorld:
-    world = MakingWorld()
+def a_world() -> ClaimMakingExtender:
+    world = ClaimMakingExtender()
     world.group(GPU)
     world.member("p0", GPU)
     return world
 
 
-def manage_with_gate(world: MakingWorld) -> None:
+def manage_with_gate(world: ClaimMakingExtender) -> None:
     """kube-controller-manager with the gate does its work."""
     ClaimController(world.cluster.store).reconcile()
 
 
-def note(world: MakingWorld) -> str:
+def note(world: ClaimMakingExtender) -> str:
     return world.extender.group_claims.notes().get("group-claims", "")
 
 
-async def refused(world: MakingWorld) -> float:
+async def refused(world: ClaimMakingExtender) -> float:
     lines = (await world.metrics.render()).decode().splitlines()
     (value,) = (line.split()[1] for line in lines if line.startswith("dra_extender_group_claims_refused "))
     return float(value)
@@ -136,14 +136,14 @@ async def test_our_claim_is_withdrawn_if_another_one_comes_beside_it_before_anyb
     assert world.recorded(StoredKind.POD_GROUP, GROUP) == {}
 
 
-def claim_for(world: MakingWorld, name: str = GROUP) -> str:
+def claim_for(world: ClaimMakingExtender, name: str = GROUP) -> str:
     """What a user who may write claims can do: one that says of itself that it is made for an entry of his PodGroup."""
     group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", name))
     made: str = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
     return made
 
 
-def another_group(world: MakingWorld) -> None:
+def another_group(world: ClaimMakingExtender) -> None:
     world.create(
         StoredKind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
     )

@@ -10,14 +10,14 @@ from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.grouped import GROUP, NAMED
-from tests.support.scheduling.making_groups import GPU, GRACE, NET, OWN, MakingWorld
+from tests.support.scheduling.making_groups import GPU, GRACE, NET, OWN, ClaimMakingExtender
 from tests.support.scheduling.reclaiming import GRACE as RECLAIM_GRACE
 from tests.support.scheduling.reclaiming import pass_by, reclaimed
 
 
-def a_world(*entries: Json, pods: int = 3, enabled: bool = True) -> MakingWorld:
+def a_world(*entries: Json, pods: int = 3, enabled: bool = True) -> ClaimMakingExtender:
     """A group with these entries and members that have the same."""
-    world = MakingWorld(enabled=enabled)
+    world = ClaimMakingExtender(enabled=enabled)
     world.group(*(entries or (GPU,)))
     for number in range(pods):
         world.member(f"p{number}", *(entries or (GPU,)))
@@ -178,7 +178,7 @@ async def test_a_watch_that_is_behind_ends_no_reservation_of_a_group_that_exists
 
 async def test_a_member_with_a_claim_of_its_own_beside_gets_both() -> None:
     """kube-controller-manager gives up on such a pod at the group's entry while its gate is off."""
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     world.group(GPU)
     world.member("mixed", GPU, OWN)
     await world.work()
@@ -193,7 +193,7 @@ async def test_a_member_with_a_claim_of_its_own_beside_gets_both() -> None:
 
 
 async def test_a_claim_that_kube_controller_manager_made_for_a_mixed_pod_is_taken() -> None:
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     world.group(GPU)
     world.member("other", OWN, GPU)
     world.manage_without_gate()
@@ -205,7 +205,7 @@ async def test_a_claim_that_kube_controller_manager_made_for_a_mixed_pod_is_take
 
 
 async def test_pods_without_a_claim_of_their_group_are_left_to_kube_controller_manager() -> None:
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     world.group(GPU)
     world.member("own", OWN)
     await world.work()
@@ -237,7 +237,7 @@ async def test_a_group_made_anew_under_its_name_gets_another_claim() -> None:
 
 
 async def test_what_is_lacking_is_said_and_made_up_for() -> None:
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     world.group(GPU, {"name": "net", "resourceClaimTemplateName": "missing"})
     world.member("p0", GPU)
     await world.work()
@@ -277,7 +277,7 @@ async def test_an_entry_that_is_marked_as_not_needed_gets_no_claim() -> None:
 
 async def test_a_drafted_entry_is_told_of_the_groups_claim_by_name_and_a_released_one_needs_nothing() -> None:
     """So that a kubelet need not look the PodGroup up; also in a group that has no claim from a template."""
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     world.group(NAMED)
     world.member("drafted", {"name": "mine", "podGroupResourceClaim": "gpu"})
     world.member("released", NAMED)
@@ -294,7 +294,7 @@ async def test_a_drafted_entry_is_told_of_the_groups_claim_by_name_and_a_release
 
 
 async def test_a_member_with_drafted_entries_of_both_kinds_is_told_of_both_at_once() -> None:
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     world.group(NAMED, NET)
     entries = ({"name": "a", "podGroupResourceClaim": "gpu"}, {"name": "b", "podGroupResourceClaim": "net"})
     world.member("drafted", *entries)
@@ -304,7 +304,7 @@ async def test_a_member_with_drafted_entries_of_both_kinds_is_told_of_both_at_on
 
 
 async def test_a_drafted_entry_is_told_of_the_groups_claim_under_its_own_name() -> None:
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     world.group(GPU)
     world.member("drafted", {"name": "mine", "podGroupResourceClaim": "gpu"})
     await world.work()
@@ -336,7 +336,7 @@ async def test_a_protected_group_goes_once_no_pod_of_it_is_active() -> None:
 
 
 async def test_without_podgroups_there_is_nothing_to_do_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     monkeypatch.setattr(type(world.cluster.pod_groups), "api_version", property(lambda _: ""))
     await asyncio.wait_for(world.extender.group_claims.run(), 60)
     assert world.extender.group_claims.notes() == {

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.scheduling.grouped import GROUP
-from tests.support.scheduling.making_groups import GPU, GRACE, NET, OWN, Boundaries, CrashError, MakingWorld
+from tests.support.scheduling.making_groups import GPU, GRACE, NET, OWN, Boundaries, ClaimMakingExtender, CrashError
 
 PODS = ("a", "b", "mixed")
 # Three creates, the group's record, and what three pods are told.
@@ -21,8 +21,8 @@ WRITES = 7
 CRASHES = st.lists(st.tuples(st.integers(1, WRITES), st.booleans()), max_size=4)
 
 
-def a_world() -> MakingWorld:
-    world = MakingWorld()
+def a_world() -> ClaimMakingExtender:
+    world = ClaimMakingExtender()
     world.group(GPU, NET)
     world.member("a", GPU, NET)
     world.member("b", GPU)
@@ -30,7 +30,7 @@ def a_world() -> MakingWorld:
     return world
 
 
-async def end(world: MakingWorld, boundaries: Boundaries) -> bool:
+async def end(world: ClaimMakingExtender, boundaries: Boundaries) -> bool:
     """A process works until it dies or until all is done; whether it died."""
     world.restart(boundaries)
     try:
@@ -82,7 +82,7 @@ class Manager:
     Of several claims for an entry it takes any, and its records replace others, as upstream's do.
     """
 
-    def __init__(self, world: MakingWorld, start: float, lag: float, delay: float, seed: int) -> None:
+    def __init__(self, world: ClaimMakingExtender, start: float, lag: float, delay: float, seed: int) -> None:
         self._world = world
         self._start = world.clock.seconds + start
         self._lag, self._delay = lag, delay
@@ -144,7 +144,7 @@ class Told:
 
 
 async def race(start: float, lag: float, delay: float, seed: int) -> None:
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     told = Told()
     told.before(world.cluster.pods)
     told.before(world.cluster.pod_groups)
@@ -183,7 +183,7 @@ def test_a_race_with_kube_controller_manager_ends_with_one_claim_that_all_know(
 
 async def test_races_of_the_property_include_two_claims_at_once() -> None:
     """Its caches are behind just when we make the claim: two exist, and ours goes."""
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     world.group(GPU)
     manager = Manager(world, GRACE + 0.25, 0.75, 0.0, 0)
     seen = set()

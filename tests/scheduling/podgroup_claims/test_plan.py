@@ -7,14 +7,14 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.controllers.generated_claims import from_template
 
 from tests.support.scheduling.grouped import GROUP
-from tests.support.scheduling.making_groups import GPU, MakingWorld
+from tests.support.scheduling.making_groups import GPU, ClaimMakingExtender
 
 BATCHES = 3
 
 
-def large_world() -> MakingWorld:
+def large_world() -> ClaimMakingExtender:
     """A group with two members more than two batches."""
-    world = MakingWorld()
+    world = ClaimMakingExtender()
     world.group(GPU)
     for number in range((BATCHES - 1) * MEMBERS_PER_TURN + 2):
         world.member(f"p{number}", GPU)

@@ -23,12 +23,12 @@ from tests.support.scheduling.reclaiming import (
     reserved,
     small_world,
 )
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns, until
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> InMemoryExtender:
     return small_world()
 
 
@@ -36,23 +36,23 @@ def over(pod: Json) -> None:
     pod["status"]["phase"] = "Succeeded"
 
 
-def gone(world: World) -> None:
+def gone(world: InMemoryExtender) -> None:
     world.delete(StoredKind.POD, "p1")
 
 
-def succeeded(world: World) -> None:
+def succeeded(world: InMemoryExtender) -> None:
     edit_pod(world, over)
 
 
-def elsewhere(world: World) -> None:
+def elsewhere(world: InMemoryExtender) -> None:
     edit_pod(world, bound_to("n2"))
 
 
-def unreserved(world: World) -> None:
+def unreserved(world: InMemoryExtender) -> None:
     edit_status(world, lambda status: status.pop("reservedFor"))
 
 
-def idle(world: World) -> None:
+def idle(world: InMemoryExtender) -> None:
     """Nothing happens: the pod just waits."""
 
 
@@ -67,7 +67,7 @@ def idle(world: World) -> None:
     ],
 )
 async def test_an_unused_allocation_is_released_after_the_grace(
-    world: World, happens: Callable[[World], None], reason: str
+    world: InMemoryExtender, happens: Callable[[InMemoryExtender], None], reason: str
 ) -> None:
     await reserved(world)
     happens(world)
@@ -82,7 +82,7 @@ async def test_an_unused_allocation_is_released_after_the_grace(
     assert await reclaimed(world, reason) == 1
 
 
-async def test_time_starts_anew_when_the_claim_is_allocated_anew(world: World) -> None:
+async def test_time_starts_anew_when_the_claim_is_allocated_anew(world: InMemoryExtender) -> None:
     await reserved(world)
     await pass_by(world, GRACE - 1)
     status = world.claim("c1")["status"]
@@ -95,7 +95,7 @@ async def test_time_starts_anew_when_the_claim_is_allocated_anew(world: World) -
     assert world.devices("c1") == []
 
 
-async def test_reports_of_drivers_do_not_delay_the_release_of_devices(world: World) -> None:
+async def test_reports_of_drivers_do_not_delay_the_release_of_devices(world: InMemoryExtender) -> None:
     await reserved(world)
     for number in range(4):
         await pass_by(world, GRACE / 4 - 0.5)
@@ -107,7 +107,7 @@ async def test_reports_of_drivers_do_not_delay_the_release_of_devices(world: Wor
 
 
 async def test_a_finished_pod_that_is_reserved_in_turns_does_not_delay_the_release_of_devices(
-    world: World,
+    world: InMemoryExtender,
 ) -> None:
     """kube-controller-manager does so with a bound pod that is over while its claim stays allocated for another."""
     world.add_pod("p2", "c1")
@@ -124,7 +124,7 @@ async def test_a_finished_pod_that_is_reserved_in_turns_does_not_delay_the_relea
     assert world.devices("c1") == []
 
 
-async def test_the_reservation_of_one_pod_goes_while_another_uses_the_claim(world: World) -> None:
+async def test_the_reservation_of_one_pod_goes_while_another_uses_the_claim(world: InMemoryExtender) -> None:
     world.add_pod("p2", "c1")
     await reserved(world)
     async with world.watching():
@@ -138,7 +138,7 @@ async def test_the_reservation_of_one_pod_goes_while_another_uses_the_claim(worl
     assert await reclaimed(world, "pod_idle") == 1
 
 
-async def test_a_bound_pod_keeps_its_devices_for_ever(world: World) -> None:
+async def test_a_bound_pod_keeps_its_devices_for_ever(world: InMemoryExtender) -> None:
     async with world.watching():
         await world.bind("p1", "n1")
     world.sync()
@@ -150,7 +150,9 @@ async def test_a_bound_pod_keeps_its_devices_for_ever(world: World) -> None:
     assert world.cluster.store.version == version
 
 
-async def test_a_pod_that_runs_keeps_its_devices_even_when_its_node_is_not_known_any_more(world: World) -> None:
+async def test_a_pod_that_runs_keeps_its_devices_even_when_its_node_is_not_known_any_more(
+    world: InMemoryExtender,
+) -> None:
     async with world.watching():
         await world.bind("p1", "n1")
     edit_pod(world, lambda pod: pod["status"].update(phase="Running"))
@@ -161,7 +163,7 @@ async def test_a_pod_that_runs_keeps_its_devices_even_when_its_node_is_not_known
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_an_allocation_for_a_node_that_does_not_suit_its_pod_is_released_at_once(world: World) -> None:
+async def test_an_allocation_for_a_node_that_does_not_suit_its_pod_is_released_at_once(world: InMemoryExtender) -> None:
     """kube-scheduler offers the other node only, because the first is full or cordoned."""
     await reserved(world)
     assert list((await world.filter("p1", "n2")).fitting) == []
@@ -174,7 +176,7 @@ async def test_an_allocation_for_a_node_that_does_not_suit_its_pod_is_released_a
     assert any("its node does not suit" in text for text in world.messages("p1"))
 
 
-async def test_a_pod_that_fits_in_the_second_call_of_one_attempt_keeps_its_allocation(world: World) -> None:
+async def test_a_pod_that_fits_in_the_second_call_of_one_attempt_keeps_its_allocation(world: InMemoryExtender) -> None:
     """kube-scheduler asks about the nominated node alone first."""
     await reserved(world)
     await world.filter("p1", "n2")
@@ -185,7 +187,7 @@ async def test_a_pod_that_fits_in_the_second_call_of_one_attempt_keeps_its_alloc
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_a_pod_for_which_others_are_evicted_from_its_node_keeps_its_allocation(world: World) -> None:
+async def test_a_pod_for_which_others_are_evicted_from_its_node_keeps_its_allocation(world: InMemoryExtender) -> None:
     await reserved(world)
     edit_pod(world, lambda pod: pod["status"].update(nominatedNodeName="n1"))
     await world.filter("p1", "n2")
@@ -195,7 +197,7 @@ async def test_a_pod_for_which_others_are_evicted_from_its_node_keeps_its_alloca
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_an_allocation_whose_node_is_gone_is_released_at_once(world: World) -> None:
+async def test_an_allocation_whose_node_is_gone_is_released_at_once(world: InMemoryExtender) -> None:
     await reserved(world)
     world.delete(StoredKind.NODE, "n1")
 
@@ -205,7 +207,7 @@ async def test_an_allocation_whose_node_is_gone_is_released_at_once(world: World
     assert await reclaimed(world, "node_gone") == 1
 
 
-async def crashed_while_waiting(world: World) -> None:
+async def crashed_while_waiting(world: InMemoryExtender) -> None:
     async with world.watching():
         dying = asyncio.create_task(world.bind("p1", "n3"))
         await turns()
@@ -214,7 +216,7 @@ async def crashed_while_waiting(world: World) -> None:
     world.start()
 
 
-async def test_devices_that_failed_while_nobody_waited_are_released_at_once(world: World) -> None:
+async def test_devices_that_failed_while_nobody_waited_are_released_at_once(world: InMemoryExtender) -> None:
     await crashed_while_waiting(world)
     edit_status(world, lambda status: status.update(devices=[condition(world, "Failed")]))
 
@@ -224,7 +226,7 @@ async def test_devices_that_failed_while_nobody_waited_are_released_at_once(worl
     assert await reclaimed(world, "device_failed") == 1
 
 
-async def test_devices_are_given_time_to_become_ready_and_not_more(world: World) -> None:
+async def test_devices_are_given_time_to_become_ready_and_not_more(world: InMemoryExtender) -> None:
     await crashed_while_waiting(world)
     await pass_by(world, OPTIONS.binding_timeout_seconds - 10)
     assert world.devices("c1") == ["n3/gpu-0"]
@@ -236,7 +238,7 @@ async def test_devices_are_given_time_to_become_ready_and_not_more(world: World)
     assert await reclaimed(world, "device_timed_out") == 1
 
 
-async def test_an_allocation_of_another_scheduler_stays(world: World) -> None:
+async def test_an_allocation_of_another_scheduler_stays(world: InMemoryExtender) -> None:
     """Its allocation looks like ours; only the managed fields tell, and they are looked at once."""
 
     def allocate(status: Json) -> None:
@@ -259,7 +261,7 @@ async def test_an_allocation_of_another_scheduler_stays(world: World) -> None:
     assert await reclaimed(world, "unreserved", "foreign") == 1
 
 
-async def test_a_reservation_of_another_scheduler_keeps_our_allocation(world: World) -> None:
+async def test_a_reservation_of_another_scheduler_keeps_our_allocation(world: InMemoryExtender) -> None:
     await reserved(world)
     world.add_pod("p2", "c1")
     uid = world.pod("p2")["metadata"]["uid"]
@@ -275,7 +277,7 @@ async def test_a_reservation_of_another_scheduler_keeps_our_allocation(world: Wo
 class DiesAfterOneWrite(MemoryClaims):
     """The claims port of a process that ends between the first two writes of a bind."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: InMemoryExtender) -> None:
         super().__init__(world.cluster.store)
         self._claims = world.cluster.claims
 
@@ -289,7 +291,7 @@ class DiesAfterOneWrite(MemoryClaims):
         return await asyncio.Future()
 
 
-async def test_a_half_written_allocation_is_removed(world: World) -> None:
+async def test_a_half_written_allocation_is_removed(world: InMemoryExtender) -> None:
     world.claims = DiesAfterOneWrite(world)
     world.start()
     async with world.watching():
@@ -309,7 +311,7 @@ async def test_a_half_written_allocation_is_removed(world: World) -> None:
     assert await reclaimed(world, "half_written") == 1
 
 
-async def test_a_hold_without_a_bind_ends_by_itself(world: World) -> None:
+async def test_a_hold_without_a_bind_ends_by_itself(world: InMemoryExtender) -> None:
     await world.filter("p1", "n1", "n2")
     world.clock.seconds += OPTIONS.hold_seconds - 1
     await world.extender.reclaim.check_suspects()
@@ -322,7 +324,7 @@ async def test_a_hold_without_a_bind_ends_by_itself(world: World) -> None:
     assert await reclaimed(world, "hold_expired") == 1
 
 
-async def test_a_hold_that_expired_in_a_filter_call_is_counted(world: World) -> None:
+async def test_a_hold_that_expired_in_a_filter_call_is_counted(world: InMemoryExtender) -> None:
     world.add_claim("c2")
     world.add_pod("p2", "c2")
     await world.filter("p1", "n1")
@@ -334,9 +336,9 @@ async def test_a_hold_that_expired_in_a_filter_call_is_counted(world: World) -> 
     assert await reclaimed(world, "hold_expired") == 1
 
 
-async def started(options: Options) -> World:
+async def started(options: Options) -> InMemoryExtender:
     """The loop runs by itself; pod p1 holds the only device of n1 for nothing, and p2, which can only use n1, was refused."""
-    world = World(options)
+    world = InMemoryExtender(options)
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()
@@ -364,7 +366,7 @@ async def test_the_loop_releases_devices_and_wakes_the_pod_that_waits_for_them()
 
 async def test_the_controller_pauses_between_two_releases() -> None:
     """Here so long a one that the second never comes; the stop does not wait for it."""
-    world = World(Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=3600.0, settle_wait_seconds=0.0))
+    world = InMemoryExtender(Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=3600.0, settle_wait_seconds=0.0))
     world.node("n1")
     world.gpus("n1", 2)
     world.device_class()
@@ -384,7 +386,7 @@ async def test_the_controller_pauses_between_two_releases() -> None:
 
 
 async def test_nothing_is_released_while_reclaim_is_switched_off() -> None:
-    world = World(Options(reclaim_enabled=False, settle_wait_seconds=0.0))
+    world = InMemoryExtender(Options(reclaim_enabled=False, settle_wait_seconds=0.0))
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()

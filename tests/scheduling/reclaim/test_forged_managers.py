@@ -6,13 +6,13 @@ import pytest
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.reclaiming import GRACE, bound_to, edit_pod, pass_by, reclaimed, reserved, small_world
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 US = "dra-extender"
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> InMemoryExtender:
     return small_world()
 
 
@@ -28,7 +28,7 @@ def name(manager: str) -> Callable[[Json], None]:
     return forge
 
 
-def forge(world: World, change: Callable[[Json], None], number: int = 0) -> None:
+def forge(world: InMemoryExtender, change: Callable[[Json], None], number: int = 0) -> None:
     """What a user writes; the label makes it another version each time."""
 
     def write(claim: Json) -> None:
@@ -39,7 +39,7 @@ def forge(world: World, change: Callable[[Json], None], number: int = 0) -> None
     world.sync()
 
 
-def allocate_elsewhere(world: World, consumers: list[Json]) -> None:
+def allocate_elsewhere(world: InMemoryExtender, consumers: list[Json]) -> None:
     """Another scheduler's allocation of the device on n1."""
     claim = world.claim("c1")
     result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
@@ -50,7 +50,7 @@ def allocate_elsewhere(world: World, consumers: list[Json]) -> None:
 
 @pytest.mark.parametrize("change", [wipe, name("kubectl"), name("kube-scheduler")])
 async def test_our_unused_allocation_is_released_whatever_its_managed_fields_say(
-    world: World, change: Callable[[Json], None]
+    world: InMemoryExtender, change: Callable[[Json], None]
 ) -> None:
     await reserved(world)
     forge(world, change)
@@ -61,7 +61,7 @@ async def test_our_unused_allocation_is_released_whatever_its_managed_fields_say
 
 @pytest.mark.parametrize("change", [wipe, name("kubectl"), name(US)])
 async def test_devices_of_a_bound_pod_stay_whatever_the_managed_fields_say(
-    world: World, change: Callable[[Json], None]
+    world: InMemoryExtender, change: Callable[[Json], None]
 ) -> None:
     await reserved(world)
     edit_pod(world, bound_to("n1"))
@@ -72,7 +72,7 @@ async def test_devices_of_a_bound_pod_stay_whatever_the_managed_fields_say(
 
 
 async def test_devices_that_another_scheduler_gave_a_bound_pod_stay_though_they_are_said_to_be_ours(
-    world: World,
+    world: InMemoryExtender,
 ) -> None:
     uid = world.pod("p1")["metadata"]["uid"]
     edit_pod(world, bound_to("n1"))
@@ -83,7 +83,7 @@ async def test_devices_that_another_scheduler_gave_a_bound_pod_stay_though_they_
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_what_is_said_to_be_ours_goes_alone_and_only_if_nobody_uses_it(world: World) -> None:
+async def test_what_is_said_to_be_ours_goes_alone_and_only_if_nobody_uses_it(world: InMemoryExtender) -> None:
     """The claim of the author loses an allocation that is reserved for nobody; the other claim keeps its."""
     world.add_claim("other")
     world.add_pod("p2", "other")
@@ -97,7 +97,7 @@ async def test_what_is_said_to_be_ours_goes_alone_and_only_if_nobody_uses_it(wor
 
 
 async def test_after_a_restart_forged_managers_keep_an_allocation_and_are_told_of_once_for_each_write(
-    world: World,
+    world: InMemoryExtender,
 ) -> None:
     """A new process knows only what is stored; nothing is looked at again before somebody writes."""
     await reserved(world)

@@ -11,7 +11,7 @@ from dra_extender.scheduling.reclaim.rules import ConsumerState, group_state
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed, small_world
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 ENTRY = {"name": "gpu", "resourceClaimName": "shared"}
 
@@ -38,7 +38,7 @@ def test_a_group_is_idle_when_members_wait_and_none_is_bound_or_being_bound(
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> InMemoryExtender:
     world = small_world()
     world.ledger.pod_groups.reservation = GroupReservation.ALWAYS
     world.add_claim("shared")
@@ -55,7 +55,7 @@ def world() -> World:
     return world
 
 
-async def abandoned(world: World, pod: str) -> None:
+async def abandoned(world: InMemoryExtender, pod: str) -> None:
     """The claim is allocated and reserved for the group, but the bind of this member ended without a Binding."""
     hung_up = asyncio.Event()
     hung_up.set()
@@ -66,7 +66,9 @@ async def abandoned(world: World, pod: str) -> None:
     assert [each["resource"] for each in world.claim("shared")["status"]["reservedFor"]] == ["podgroups"]
 
 
-async def test_the_claim_of_a_group_that_only_waits_is_released_when_its_node_does_not_suit(world: World) -> None:
+async def test_the_claim_of_a_group_that_only_waits_is_released_when_its_node_does_not_suit(
+    world: InMemoryExtender,
+) -> None:
     await abandoned(world, "m1")
     assert list((await world.filter("m2", "n2")).fitting) == []
 
@@ -77,7 +79,7 @@ async def test_the_claim_of_a_group_that_only_waits_is_released_when_its_node_do
     assert list((await world.filter("m2", "n2")).fitting) == ["n2"]
 
 
-async def test_the_claim_of_a_group_of_which_one_member_is_bound_is_kept(world: World) -> None:
+async def test_the_claim_of_a_group_of_which_one_member_is_bound_is_kept(world: InMemoryExtender) -> None:
     await abandoned(world, "m1")
     async with world.watching():
         await world.bind("m2", "n1")
@@ -89,7 +91,7 @@ async def test_the_claim_of_a_group_of_which_one_member_is_bound_is_kept(world: 
     assert world.devices("shared") == ["n1/gpu-0"]
 
 
-async def test_a_member_that_only_the_live_object_knows_to_be_bound_keeps_the_claim(world: World) -> None:
+async def test_a_member_that_only_the_live_object_knows_to_be_bound_keeps_the_claim(world: InMemoryExtender) -> None:
     await abandoned(world, "m1")
     feeds = {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"}
     world.cluster.watch.attach(feeds)

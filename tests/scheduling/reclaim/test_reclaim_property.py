@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, reclaim_pause_seconds=0.0)
 NODES = ("n0", "n1", "n2")
@@ -47,7 +47,7 @@ class Play:
     """Steps upon a small cluster: one device on each node, claims that one or several pods use."""
 
     def __init__(self) -> None:
-        self.world = World(OPTIONS)
+        self.world = InMemoryExtender(OPTIONS)
         for name in NODES:
             self.world.node(name)
             self.world.gpus(name, 1)

@@ -21,16 +21,16 @@ from tests.support.scheduling.reclaiming import (
     reserved,
     small_world,
 )
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> InMemoryExtender:
     return small_world()
 
 
-async def test_the_claim_of_a_waiting_bind_is_not_released(world: World) -> None:
+async def test_the_claim_of_a_waiting_bind_is_not_released(world: InMemoryExtender) -> None:
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n3"))
         await turns()
@@ -49,7 +49,7 @@ async def test_the_claim_of_a_waiting_bind_is_not_released(world: World) -> None
 
 @pytest.mark.parametrize(("call", "released"), [("read", 0), ("update_status", 1)])
 async def test_a_bind_that_begins_while_its_claim_is_released_allocates_devices(
-    world: World, call: str, released: int
+    world: InMemoryExtender, call: str, released: int
 ) -> None:
     """Before the write it keeps its allocation; during the write it waits, for it would bind a pod without devices."""
     await reserved(world)
@@ -80,7 +80,7 @@ async def test_a_bind_that_begins_while_its_claim_is_released_allocates_devices(
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devices(world: World) -> None:
+async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devices(world: InMemoryExtender) -> None:
     """Our pod watch is behind."""
     await reserved(world)
     feeds = {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"}
@@ -93,7 +93,7 @@ async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devic
     assert await reclaimed(world, "pod_idle", "changed") == 1
 
 
-async def test_a_claim_that_changes_before_every_write_is_looked_at_again_later(world: World) -> None:
+async def test_a_claim_that_changes_before_every_write_is_looked_at_again_later(world: InMemoryExtender) -> None:
     """The resourceVersion guards the write, too: here the claim changes each time after it was read."""
     await reserved(world)
     read = world.cluster.pods.read
@@ -114,7 +114,7 @@ async def test_a_claim_that_changes_before_every_write_is_looked_at_again_later(
     assert world.devices("c1") == []
 
 
-async def test_a_claim_that_changes_once_before_the_write_is_read_anew(world: World) -> None:
+async def test_a_claim_that_changes_once_before_the_write_is_read_anew(world: InMemoryExtender) -> None:
     await reserved(world)
     read = world.cluster.pods.read
 
@@ -127,7 +127,7 @@ async def test_a_claim_that_changes_once_before_the_write_is_read_anew(world: Wo
     assert world.devices("c1") == []
 
 
-async def test_a_refusal_of_the_api_server_is_counted_and_tried_again_later(world: World) -> None:
+async def test_a_refusal_of_the_api_server_is_counted_and_tried_again_later(world: InMemoryExtender) -> None:
     await reserved(world)
     write = world.cluster.claims.update_status
 
@@ -143,7 +143,7 @@ async def test_a_refusal_of_the_api_server_is_counted_and_tried_again_later(worl
     assert world.devices("c1") == []
 
 
-async def test_a_stop_lets_the_write_in_progress_end(world: World) -> None:
+async def test_a_stop_lets_the_write_in_progress_end(world: InMemoryExtender) -> None:
     await reserved(world)
     write, writing, go = world.cluster.claims.update_status, asyncio.Event(), asyncio.Event()
 
@@ -165,7 +165,7 @@ async def test_a_stop_lets_the_write_in_progress_end(world: World) -> None:
     assert world.devices("c1") == []
 
 
-async def _until(world: World, event: asyncio.Event) -> None:
+async def _until(world: InMemoryExtender, event: asyncio.Event) -> None:
     while not event.is_set():
         world.clock.seconds += GRACE
         await turns()

@@ -8,13 +8,13 @@ from dra_extender.scheduling.evaluation.result import MOST_REASONS
 from dra_extender.scheduling.ports.cluster import NOTE_BYTES
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 TYPE = f'device.attributes["{DRIVER}"].type == "H100"'
 
 
-def _cluster() -> World:
-    world = World()
+def _cluster() -> InMemoryExtender:
+    world = InMemoryExtender()
     world.device_class()
     for node in ("n1", "n2"):
         world.node(node)
@@ -65,7 +65,7 @@ def _hostile(number: int) -> str:
 async def test_explaining_a_hostile_claim_takes_a_small_share_and_says_where_it_was_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     world.node("n1")
     kinds = [{"name": f"gpu-{kind}", "attributes": {"type": {"string": f"kind-{kind}"}}} for kind in range(2)]
@@ -99,7 +99,7 @@ async def test_explaining_a_hostile_claim_takes_a_small_share_and_says_where_it_
 async def test_only_the_request_that_was_refused_is_explained_and_on_a_bounded_number_of_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     world.node("n1")
     devices = [
@@ -133,9 +133,9 @@ async def test_only_the_request_that_was_refused_is_explained_and_on_a_bounded_n
     assert "72 devices were not looked at" in message
 
 
-def _many_reasons(nodes: int, claim: str = "c1", prefix: str = "r") -> World:
+def _many_reasons(nodes: int, claim: str = "c1", prefix: str = "r") -> InMemoryExtender:
     """Each node lacks the device for another request of the claim; the pod is p1."""
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     names = [f"{prefix}{number}" for number in range(nodes)]
     for lacking in range(nodes):
@@ -193,7 +193,7 @@ async def test_the_longest_names_leave_answer_and_note_bounded_and_the_command_w
 
 
 async def test_the_texts_for_nodes_do_not_depend_on_the_node() -> None:
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     for size, node in enumerate(("n1", "n2", "n3"), 1):
         world.node(node)

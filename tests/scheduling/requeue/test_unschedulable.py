@@ -2,12 +2,12 @@
 
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 
-async def rejected(*, delivered: bool) -> World:
+async def rejected(*, delivered: bool) -> InMemoryExtender:
     """A world whose extender rejected a pod, which the watch has or has not delivered."""
-    world = World()
+    world = InMemoryExtender()
     world.node("n0")
     world.device_class()
     world.add_claim("c1")

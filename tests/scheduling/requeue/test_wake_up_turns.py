@@ -15,12 +15,12 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from tests.scheduling.fairness.test_hold_fairness import Tenants
 from tests.scheduling.search_time.test_fairness import VALUES, Neighbours
 from tests.scheduling.search_time.test_search_pauses import relabelled, resumed
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 LOOK_SECONDS = 0.06
 
 
-def touch(world: World, node: str) -> None:
+def touch(world: InMemoryExtender, node: str) -> None:
     """A change on this node that helps nobody."""
     raw = world.cluster.store.get(Key(StoredKind.SLICE, "", f"{node}-devices"))
     raw["spec"]["pool"]["generation"] += 1
@@ -127,6 +127,6 @@ async def test_a_search_that_is_not_finished_wakes_nobody_and_goes_on_in_the_nex
     assert world.cluster.waker.calls == 1
 
 
-def searched(world: World) -> float:
+def searched(world: InMemoryExtender) -> float:
     """The time that looks have taken so far."""
     return world.metrics.registry.get_sample_value("dra_extender_search_seconds_total", {"lane": "wake_up"}) or 0.0

@@ -11,14 +11,14 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import AskedNodes
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 QUICK = Options(
     settle_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01, device_cool_down_seconds=0.05
 )
 
 
-async def pokes(world: World) -> int:
+async def pokes(world: InMemoryExtender) -> int:
     """Deliver what waits and let the wake-up task act; the number of pokes so far."""
     world.sync()
     for _ in range(10):
@@ -27,9 +27,9 @@ async def pokes(world: World) -> int:
 
 
 @asynccontextmanager
-async def started(*nodes: str) -> AsyncIterator[World]:
+async def started(*nodes: str) -> AsyncIterator[InMemoryExtender]:
     """An extender at work over these nodes with a GPU each, and pods p1 and p2 with a claim for one."""
-    world = World(QUICK)
+    world = InMemoryExtender(QUICK)
     for node in nodes:
         world.node(node)
         world.gpus(node, 1)
@@ -46,7 +46,7 @@ async def started(*nodes: str) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def refused() -> AsyncIterator[World]:
+async def refused() -> AsyncIterator[InMemoryExtender]:
     """The one GPU of node n0 is p1's, and p2 was turned away there; there is a node n1 without devices."""
     async with started("n0") as world:
         world.node("n1")
@@ -59,14 +59,14 @@ async def refused() -> AsyncIterator[World]:
         yield world
 
 
-def add_device(world: World, name: str, **fields: object) -> None:
+def add_device(world: InMemoryExtender, name: str, **fields: object) -> None:
     """One more device on n0."""
     raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "n0-devices"))
     raw["spec"]["devices"].append({"name": name, **fields})
     world.update(StoredKind.SLICE, raw)
 
 
-def touch_slice(world: World, generation: int) -> None:
+def touch_slice(world: InMemoryExtender, generation: int) -> None:
     """A change of the slice that adds nothing."""
     raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "n0-devices"))
     raw["spec"]["pool"]["generation"] = generation

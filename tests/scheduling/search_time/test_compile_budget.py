@@ -16,7 +16,7 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 _MEGABYTE = 128
 _EACH_CALL = 3
@@ -27,7 +27,7 @@ def _selector(number: int) -> str:
     return "&&".join([f"[1,2].all(x,x!={number + 100})"] * 330)[:10_200].rsplit("&&", 1)[0]
 
 
-def _claim(world: World, selectors: int) -> Sequence[FoundClaim]:
+def _claim(world: InMemoryExtender, selectors: int) -> Sequence[FoundClaim]:
     """A claim with so many large selectors, four in a request."""
     requests = [
         {
@@ -45,7 +45,7 @@ def _claim(world: World, selectors: int) -> Sequence[FoundClaim]:
     return (FoundClaim("large", record, ConsumerReference(resource="pods", name="p", uid="u")),)
 
 
-def _searching(world: World) -> NodeAllocator:
+def _searching(world: InMemoryExtender) -> NodeAllocator:
     return NodeAllocator(world.ledger, Features(), Options())
 
 
@@ -65,7 +65,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_a_claim_of_a_megabyte_ends_at_a_counted_limit_after_calls_that_each_spend_their_budget_and_one_expression(
     compiled: list[str],
 ) -> None:
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     claims, searching, answer = _claim(world, _MEGABYTE), _searching(world), None
     for _ in range(20):
@@ -85,7 +85,7 @@ async def test_a_claim_of_a_megabyte_ends_at_a_counted_limit_after_calls_that_ea
 
 
 async def test_a_large_claim_is_prepared_by_calls_that_get_further_one_after_the_other(compiled: list[str]) -> None:
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     claims, searching = _claim(world, 4), _searching(world)
     answers = [searching.demand(claims, Budget(1)) for _ in range(6)]
@@ -94,7 +94,7 @@ async def test_a_large_claim_is_prepared_by_calls_that_get_further_one_after_the
 
 
 async def test_a_call_without_a_further_slice_compiles_nothing_more_and_says_so(compiled: list[str]) -> None:
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     budget = CallBudget(world.clock, 1.0)
     budget.close()
@@ -105,7 +105,7 @@ async def test_a_call_without_a_further_slice_compiles_nothing_more_and_says_so(
 
 
 async def test_what_is_kept_of_hostile_claims_is_bounded_and_leaves_the_demands_of_another_namespace_alone() -> None:
-    world = World()
+    world = InMemoryExtender()
     world.device_class()
     searching = _searching(world)
     victims = []

@@ -16,7 +16,7 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, Steady, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, Steady
 
 TICK = 0.0005
 SLOT = f"{DRIVER}/slot"
@@ -40,7 +40,7 @@ def slots() -> list[dict[str, Any]]:
     ]
 
 
-class Neighbours(World):
+class Neighbours(InMemoryExtender):
     """Two namespaces on one node with twelve devices in eleven slots, and one with plenty of others."""
 
     def __init__(self, options: Options | None = None) -> None:

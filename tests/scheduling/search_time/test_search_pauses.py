@@ -9,10 +9,10 @@ from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.scheduling.search_time.test_fairness import TICK, VALUES, Neighbours, Ticking, slots
 from tests.support.model.reading import pod_from
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 SLICED = Options(
     settle_wait_seconds=0.0,
@@ -24,12 +24,12 @@ SLICED = Options(
 CALL = Options(settle_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5)
 
 
-def resumed(world: World) -> float:
+def resumed(world: InMemoryExtender) -> float:
     """How many paused searches went on so far."""
     return world.metrics.registry.get_sample_value("dra_extender_searches_resumed_total") or 0.0
 
 
-async def paused(world: World, call: asyncio.Task[Any]) -> None:
+async def paused(world: InMemoryExtender, call: asyncio.Task[Any]) -> None:
     """Returns when the call has paused some searches, and has not ended."""
     while resumed(world) < 5:
         assert not call.done()
@@ -37,7 +37,7 @@ async def paused(world: World, call: asyncio.Task[Any]) -> None:
     assert not call.done()
 
 
-def taken(world: World, name: str, node: str, devices: Iterable[str]) -> None:
+def taken(world: InMemoryExtender, name: str, node: str, devices: Iterable[str]) -> None:
     """Another writer allocates these devices to a claim of its own."""
     meta = {"name": name, "namespace": "other"}
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
@@ -48,7 +48,7 @@ def taken(world: World, name: str, node: str, devices: Iterable[str]) -> None:
     world.sync()
 
 
-def relabelled(world: World, node: str, values: Sequence[int]) -> None:
+def relabelled(world: InMemoryExtender, node: str, values: Sequence[int]) -> None:
     """The driver publishes the slots of a node's devices anew."""
     raw = world.cluster.store.get(Key(StoredKind.SLICE, "", f"{node}-devices"))
     for device, value in zip(raw["spec"]["devices"], values, strict=True):
@@ -169,7 +169,7 @@ class _Small(Neighbours):
         return self._pod("wanted", "attacker", {"requests": requests, "constraints": constraints})
 
 
-class _Gang(GangWorld):
+class _Gang(GangExtender):
     """Twelve nodes with a card each, and a gang of eight that wants whole cards; its plan takes many slices."""
 
     def __init__(self) -> None:

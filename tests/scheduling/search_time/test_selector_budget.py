@@ -10,7 +10,7 @@ from dra_extender.cel.runtime.cost import COST_LIMIT
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
-from tests.support.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 DEAR = "lists.range(245000).all(x, true) && false"
 
@@ -33,7 +33,7 @@ async def test_many_devices_times_a_dear_selector_end_as_a_search_limit_and_go_o
     charged: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Budget.__init__, "__defaults__", (3 * COST_LIMIT, None))
-    world = World()
+    world = InMemoryExtender()
     world.node("n0")
     world.gpus("n0", 8)
     world.device_class(expression="true")
@@ -58,7 +58,7 @@ async def test_many_devices_times_a_dear_selector_end_as_a_search_limit_and_go_o
 async def test_selectors_are_read_with_the_libraries_of_the_release_that_a_setting_names(
     release: Release, fits: bool
 ) -> None:
-    world = World(Options(selector_libraries=release))
+    world = InMemoryExtender(Options(selector_libraries=release))
     world.node("n0")
     world.slice("n0", [{"name": "gpu-0", "attributes": {"type": {"string": "a"}}}])
     world.device_class()

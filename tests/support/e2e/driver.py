@@ -9,7 +9,7 @@ import aiohttp
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 ATTACHED = "example.com/attached"
 FAILED = "example.com/failed"
@@ -23,7 +23,12 @@ class Driver:
     """
 
     def __init__(
-        self, scene: Scene, delay: float, fails: Callable[[], bool] = lambda: False, *, after_nomination: bool = False
+        self,
+        scene: NamespaceFixture,
+        delay: float,
+        fails: Callable[[], bool] = lambda: False,
+        *,
+        after_nomination: bool = False,
     ) -> None:
         """`delay`: seconds after the allocation; `fails`: whether the device that is to be reported fails instead.
 
@@ -86,7 +91,11 @@ def waiting_results(claim: Object) -> list[Object]:
 
 @asynccontextmanager
 async def driving(
-    scene: Scene, delay: float = 0.3, fails: Callable[[], bool] = lambda: False, *, after_nomination: bool = False
+    scene: NamespaceFixture,
+    delay: float = 0.3,
+    fails: Callable[[], bool] = lambda: False,
+    *,
+    after_nomination: bool = False,
 ) -> AsyncIterator[Driver]:
     """A driver that works inside the block."""
     driver = Driver(scene, delay, fails, after_nomination=after_nomination)

@@ -4,7 +4,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.support.e2e.scene import SECONDS, Scene, devices_of
+from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
 
 ATTACHED = "example.com/attached"
 FAILED = "example.com/failed"
@@ -15,7 +15,7 @@ def attachable(name: str) -> Object:
     return device(name, bindsToNode=True, bindingConditions=[ATTACHED], bindingFailureConditions=[FAILED])
 
 
-async def fabric(scene: Scene, *names: str, policy: bool = False) -> list[str]:
+async def fabric(scene: NamespaceFixture, *names: str, policy: bool = False) -> list[str]:
     """Two nodes, and a pool of devices that can be attached to either; returns the nodes.
 
     `policy`: the devices say nothing of it, only that they are of the fabric, and the admin's policy supplies the rest.
@@ -29,7 +29,7 @@ async def fabric(scene: Scene, *names: str, policy: bool = False) -> list[str]:
 class FakeDriver:
     """What the driver of a scene writes into the status of claims."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: NamespaceFixture) -> None:
         self._scene = scene
 
     async def report(self, claim: Object, condition: str, *devices: str, message: str = "") -> None:
@@ -45,7 +45,7 @@ class FakeDriver:
         await self._scene.api.patch(RESOURCE_CLAIMS, name, change, self._scene.name, subresource="status")
 
 
-async def allocated_claim(scene: Scene, name: str = "one", *, after: Object | None = None) -> Object:
+async def allocated_claim(scene: NamespaceFixture, name: str = "one", *, after: Object | None = None) -> Object:
     """Waits until the claim is allocated; `after`: anew, since it was in this state.  Returns it."""
 
     async def claim() -> Object | None:
@@ -70,7 +70,7 @@ def chosen_node(claim: Object) -> str:
     return str(term["values"][0])
 
 
-async def wait_for_any_event(scene: Scene, pod: str, *words: str) -> str:
+async def wait_for_any_event(scene: NamespaceFixture, pod: str, *words: str) -> str:
     """Waits for an Event of anybody about the pod that contains all these words; returns its text."""
 
     async def note() -> str:
@@ -80,7 +80,7 @@ async def wait_for_any_event(scene: Scene, pod: str, *words: str) -> str:
     return await scene.api.wait_for(note, SECONDS, f"an Event about pod {pod} says {words}")
 
 
-async def wait_until_nominated(scene: Scene, pod: str, node: str) -> None:
+async def wait_until_nominated(scene: NamespaceFixture, pod: str, node: str) -> None:
     """Waits until this is the nominated node of the pod (nothing: until it has none)."""
 
     async def so() -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from tests.controlplane.objects import request, resource_claim
 from tests.controlplane.resources import RESOURCE_CLAIMS
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 from tests.support.e2e.workloads import create_group, member
 
 HALF: Final = "half"
@@ -76,7 +76,7 @@ def _gang(name: str, chance: Random) -> RandomGang:
     return RandomGang(name, nodes, wishes, min_count, shares=chance.random() < 0.3)
 
 
-async def create_gangs(scene: Scene, gangs: Sequence[RandomGang]) -> None:
+async def create_gangs(scene: NamespaceFixture, gangs: Sequence[RandomGang]) -> None:
     """Creates the gangs with all that is theirs, in no particular order."""
     kind = scene.attribute("type")
     await scene.template(ANY)
@@ -86,7 +86,7 @@ async def create_gangs(scene: Scene, gangs: Sequence[RandomGang]) -> None:
     await asyncio.gather(*(_create(scene, each, f'{kind} == "{HALF}"') for each in gangs))
 
 
-def _nodes(scene: Scene, gang: RandomGang) -> Iterator[asyncio.Future[str]]:
+def _nodes(scene: NamespaceFixture, gang: RandomGang) -> Iterator[asyncio.Future[str]]:
     for index, cards in enumerate(gang.nodes):
         suffix, labels = f"{gang.name}-{index}", {_LABEL: gang.name}
         devices = [
@@ -104,7 +104,7 @@ def _nodes(scene: Scene, gang: RandomGang) -> Iterator[asyncio.Future[str]]:
         yield asyncio.ensure_future(made)
 
 
-async def _create(scene: Scene, gang: RandomGang, half: str) -> None:
+async def _create(scene: NamespaceFixture, gang: RandomGang, half: str) -> None:
     shared: dict[str, str] = {}
     if gang.shares:
         shared = {"shared": f"{gang.name}-shared"}

@@ -21,7 +21,7 @@ from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import ENDPOINT_SLICES, LEASES, ROLE_BINDINGS, ROLES
 from tests.support.e2e.relay import Relay
-from tests.support.e2e.world import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, World
+from tests.support.e2e.world import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, InstalledExtender
 
 LEASE: Final = "dra-extender"
 SERVICE: Final = "dra-extender"
@@ -82,7 +82,7 @@ class Routed(Relay):
 
 
 @dataclass(slots=True)
-class Pair(World):
+class Pair(InstalledExtender):
     """A world with two replicas; `extender` is the first of them."""
 
     replicas: list[Replica] = field(default_factory=list)
@@ -170,12 +170,14 @@ class Pair(World):
         return [
             line
             for each in self.replicas
-            for line in World(self.cluster, each.process, self.kubeconfig, tolerated=self.tolerated).complaints()
+            for line in InstalledExtender(
+                self.cluster, each.process, self.kubeconfig, tolerated=self.tolerated
+            ).complaints()
         ]
 
     def tails(self) -> str:
         """The ends of all logs."""
-        return "\n".join([World.tails(self), *(each.process.report("says") for each in self.replicas[1:])])
+        return "\n".join([InstalledExtender.tails(self), *(each.process.report("says") for each in self.replicas[1:])])
 
     def _audited(self) -> Iterator[Object]:
         events = map(json.loads, self.cluster.audit_log.read_text().splitlines())

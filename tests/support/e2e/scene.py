@@ -21,7 +21,7 @@ from tests.controlplane.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from tests.support.e2e.world import World
+from tests.support.e2e.world import InstalledExtender
 
 SECONDS = 60.0
 """How long anything that has to happen may take on a busy machine."""
@@ -32,13 +32,13 @@ RETRY_SECONDS = 0.5
 
 
 @dataclass(slots=True)
-class Scene:
+class NamespaceFixture:
     """What one test has for itself in a shared world: a namespace, a driver with its device class, and nodes, named after it.
 
     `scheduler` is that of its pods.
     """
 
-    world: World
+    world: InstalledExtender
     name: str
     scheduler: str = objects.SCHEDULER_NAME
 

@@ -4,16 +4,16 @@ from typing import Any
 
 from tests.controlplane import objects
 from tests.controlplane.resources import POD_GROUPS, PODS
-from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
 
 
-async def create_group(scene: Scene, name: str, **fields: Any) -> str:
+async def create_group(scene: NamespaceFixture, name: str, **fields: Any) -> str:
     """Creates a PodGroup (see objects.pod_group); returns its UID."""
     created = await scene.api.create(POD_GROUPS, objects.pod_group(name, scene.name, **fields))
     return str(created["metadata"]["uid"])
 
 
-async def delete_group(scene: Scene, name: str) -> None:
+async def delete_group(scene: NamespaceFixture, name: str) -> None:
     """Deletes a PodGroup and waits until it is gone."""
     await scene.api.delete(POD_GROUPS, name, scene.name)
 
@@ -23,18 +23,18 @@ async def delete_group(scene: Scene, name: str) -> None:
     await scene.api.wait_for(gone, SECONDS, f"PodGroup {name} is gone")
 
 
-async def clear_groups(scene: Scene) -> None:
+async def clear_groups(scene: NamespaceFixture) -> None:
     """Deletes the pods and PodGroups of the scene."""
     await scene.api.delete_collection(PODS, scene.name, grace_seconds=0)
     await scene.api.delete_collection(POD_GROUPS, scene.name)
 
 
-async def member(scene: Scene, group: str, name: str, **fields: Any) -> str:
+async def member(scene: NamespaceFixture, group: str, name: str, **fields: Any) -> str:
     """Creates a pod of the group."""
     return await scene.pod(name, schedulingGroup={"podGroupName": group}, **fields)
 
 
-async def bound_members(scene: Scene) -> dict[str, str]:
+async def bound_members(scene: NamespaceFixture) -> dict[str, str]:
     """The node of each pod that is bound."""
     found = await scene.api.list(PODS, scene.name)
     return {each["metadata"]["name"]: each["spec"]["nodeName"] for each in found if each["spec"].get("nodeName")}

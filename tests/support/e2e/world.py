@@ -61,7 +61,7 @@ class Setup:
 
 
 @dataclass(slots=True)
-class World:
+class InstalledExtender:
     """A control plane, the extender under its shipped rights, and a kube-scheduler with the shipped configuration."""
 
     cluster: ControlPlane

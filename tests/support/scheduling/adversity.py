@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns
 
 
-def troubled_world(lag: float = 5.0) -> World:
+def troubled_world(lag: float = 5.0) -> InMemoryExtender:
     """Node n1 with two devices, n2 with two that have to be attached; pods p1 and p2 that share claim c1.
 
     `lag`: seconds for which the watch may be behind.
     """
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=lag, reclaim_pause_seconds=0.0))
+    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=lag, reclaim_pause_seconds=0.0))
     for name in ("n1", "n2"):
         world.node(name)
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
@@ -28,7 +28,7 @@ def troubled_world(lag: float = 5.0) -> World:
     return world
 
 
-def edit(world: World, change: Callable[[Json], None], name: str = "c1") -> Callable[[], None]:
+def edit(world: InMemoryExtender, change: Callable[[Json], None], name: str = "c1") -> Callable[[], None]:
     """What somebody else does to the claim, when it is called."""
     return lambda: void(world.cluster.store.replace(Key(StoredKind.CLAIM, "default", name), change))
 
@@ -37,7 +37,7 @@ def void(_: object) -> None:
     """Nothing."""
 
 
-def report(world: World, condition: str, claim: str = "c1") -> None:
+def report(world: InMemoryExtender, condition: str, claim: str = "c1") -> None:
     """The driver says this of the devices of the claim, and nothing else any more."""
     stored = world.claim(claim)
     said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
@@ -48,7 +48,7 @@ def report(world: World, condition: str, claim: str = "c1") -> None:
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
-async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:
+async def waiting(world: InMemoryExtender, pod: str = "p1") -> asyncio.Task[None]:
     """A bind to n2 that waits for its device."""
     bind = asyncio.create_task(world.bind(pod, "n2"))
     await turns()
@@ -56,5 +56,5 @@ async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:
     return bind
 
 
-def node_of(world: World, pod: str = "p1") -> str:
+def node_of(world: InMemoryExtender, pod: str = "p1") -> str:
     return str(world.pod(pod)["spec"].get("nodeName", ""))

@@ -11,7 +11,7 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.support.scheduling.reclaiming import OPTIONS
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 GROUP: Final = "team"
 NAMED: Final = {"name": "gpu", "resourceClaimName": "shared"}
@@ -19,7 +19,7 @@ TRIAL: Final = OPTIONS.pod_group_trial_seconds
 STARTED: Final = "PodReadyToStartContainers"
 
 
-class CrowdWorld(World):
+class CrowdExtender(InMemoryExtender):
     """Nodes that all reach the one device; `able` says of each whether its kubelet has the gate."""
 
     def __init__(self, able: Mapping[str, bool], **options: object) -> None:
@@ -148,9 +148,9 @@ def names(count: int, prefix: str = "m") -> list[str]:
     return [f"{prefix}{index}" for index in range(count)]
 
 
-async def crowded(able: Mapping[str, bool], **options: object) -> CrowdWorld:
+async def crowded(able: Mapping[str, bool], **options: object) -> CrowdExtender:
     """So many pods are bound and started that the next needs its group's entry."""
-    world = CrowdWorld(able, **options)
+    world = CrowdExtender(able, **options)
     pods = names(OWN_ENTRIES)
     world.members(*pods)
     async with world.watching():

@@ -15,14 +15,14 @@ from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.reclaiming import OPTIONS
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 NAMED: Final = {"name": "gpu", "resourceClaimName": "shared"}
 TEMPLATED: Final = {"name": "gpu", "resourceClaimTemplateName": "template"}
 GROUP: Final = "team"
 
 
-class GroupWorld(World):
+class PodGroupExtender(InMemoryExtender):
     """Two nodes: n1 whose kubelet has the gate and declares it, n2 whose kubelet has not."""
 
     def __init__(self, setting: str = "always", *, served: bool = True, cool_down: float = 0.0) -> None:

@@ -8,7 +8,7 @@ from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
-from tests.support.scheduling.grouped import GROUP, TEMPLATED, GroupWorld
+from tests.support.scheduling.grouped import GROUP, TEMPLATED, PodGroupExtender
 
 GPU: Final = TEMPLATED
 NET: Final = {"name": "net", "resourceClaimTemplateName": "template"}
@@ -62,7 +62,7 @@ class _Guarded:
         return call
 
 
-class MakingWorld(GroupWorld):
+class ClaimMakingExtender(PodGroupExtender):
     """A world whose process makes the claims of PodGroups."""
 
     def __init__(self, setting: str = "always", *, enabled: bool = True) -> None:

@@ -8,15 +8,15 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, reclaim_pause_seconds=0.0)
 GRACE = OPTIONS.reclaim_grace_seconds
 
 
-def small_world() -> World:
+def small_world() -> InMemoryExtender:
     """Two nodes with a device each, one whose device needs to be attached, and pod p1 with claim c1."""
-    world = World(OPTIONS)
+    world = InMemoryExtender(OPTIONS)
     for name in ("n1", "n2"):
         world.node(name)
         world.gpus(name, 1)
@@ -28,7 +28,7 @@ def small_world() -> World:
     return world
 
 
-async def reserved(world: World, node: str = "n1", pod: str = "p1") -> None:
+async def reserved(world: InMemoryExtender, node: str = "n1", pod: str = "p1") -> None:
     """The claim is allocated and reserved for the pod, which is not bound: kube-scheduler gave up waiting for the bind."""
     hung_up = asyncio.Event()
     hung_up.set()
@@ -38,7 +38,7 @@ async def reserved(world: World, node: str = "n1", pod: str = "p1") -> None:
     world.sync()
 
 
-async def pass_by(world: World, seconds: float) -> None:
+async def pass_by(world: InMemoryExtender, seconds: float) -> None:
     """Look at everything, let time pass, and look again."""
     await world.extender.reclaim.sweep()
     world.clock.seconds += seconds
@@ -46,7 +46,7 @@ async def pass_by(world: World, seconds: float) -> None:
     world.sync()
 
 
-async def reclaimed(world: World, reason: str, outcome: str = "done") -> float:
+async def reclaimed(world: InMemoryExtender, reason: str, outcome: str = "done") -> float:
     """How often this was counted."""
     series = f'dra_extender_reclaims_total{{outcome="{outcome}",reason="{reason}"}} '
     for line in (await world.metrics.render()).decode().splitlines():
@@ -55,7 +55,7 @@ async def reclaimed(world: World, reason: str, outcome: str = "done") -> float:
     return 0
 
 
-def edit_status(world: World, change: Callable[[Json], None], manager: str = "") -> None:
+def edit_status(world: InMemoryExtender, change: Callable[[Json], None], manager: str = "") -> None:
     """What somebody else does to the status of the claim."""
     claim = world.claim("c1")
     change(claim["status"])
@@ -63,7 +63,7 @@ def edit_status(world: World, change: Callable[[Json], None], manager: str = "")
     world.sync()
 
 
-def edit_pod(world: World, change: Callable[[Json], None], name: str = "p1") -> None:
+def edit_pod(world: InMemoryExtender, change: Callable[[Json], None], name: str = "p1") -> None:
     """What somebody else does to the pod."""
     world.cluster.store.replace(Key(StoredKind.POD, "default", name), change)
     world.sync()
@@ -76,7 +76,7 @@ def bound_to(node: str) -> Callable[[Json], None]:
     return change
 
 
-def condition(world: World, name: str) -> Json:
+def condition(world: InMemoryExtender, name: str) -> Json:
     result = world.claim("c1")["status"]["allocation"]["devices"]["results"][0]
     entry = {key: result[key] for key in ("driver", "pool", "device")}
     times = {"reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}

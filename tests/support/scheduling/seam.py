@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.support.scheduling.world import World
+from tests.support.scheduling.world import InMemoryExtender
 
 Act = BaseException | Callable[[], object] | None
 """What happens at a call: an error is raised, a function called (and awaited), or nothing."""
@@ -51,7 +51,7 @@ class Seam:
         return call
 
 
-def restart(world: World, *, claims: Any = None, pods: Any = None) -> None:
+def restart(world: InMemoryExtender, *, claims: Any = None, pods: Any = None) -> None:
     """A new process with these ports."""
     world.claims, world.pods = claims, pods
     world.start()

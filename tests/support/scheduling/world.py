@@ -94,7 +94,7 @@ class Ports:
         return {}
 
 
-class World:
+class InMemoryExtender:
     """Objects come and go through the store; the watch is delivered on demand."""
 
     namespace_claim_bytes = 0

@@ -9,7 +9,7 @@ from dra_extender.cli.app import app
 from typer.testing import CliRunner
 
 from tests.support.e2e.reasons.case import WAITING, Reason
-from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
 
 Json = dict[str, Any]
 _OF_SERVICE: Final = frozenset({"DEVICES", "CLAIMS", "POD_GROUP"})
@@ -22,7 +22,7 @@ async def run(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-async def ask_why(scene: Scene, *options: str) -> Json:
+async def ask_why(scene: NamespaceFixture, *options: str) -> Json:
     """The answer to `why` about the pod WAITING as JSON, with these further options."""
     kubeconfig = str(scene.world.cluster.admin_kubeconfig)
     status, out, err = await run("why", WAITING, "-n", scene.name, "-o", "json", "--kubeconfig", kubeconfig, *options)
@@ -31,12 +31,12 @@ async def ask_why(scene: Scene, *options: str) -> Json:
     return found
 
 
-def expected_text(scene: Scene, text: str) -> str:
+def expected_text(scene: NamespaceFixture, text: str) -> str:
     """The text with the names of the scene in it."""
     return text.replace("{ns}", scene.name).replace("{driver}", scene.driver).replace("{node}", f"{scene.name}-a")
 
 
-def check_report(scene: Scene, reason: Reason, report: Json) -> None:
+def check_report(scene: NamespaceFixture, reason: Reason, report: Json) -> None:
     """The hand-written expectation holds for the answer."""
     assert report["cause"] == reason.cause.value, report
     found = sorted((each["code"], each["nodes"]) for branch in report.get("branches", ()) for each in branch["reasons"])

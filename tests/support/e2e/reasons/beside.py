@@ -7,7 +7,7 @@ from dra_extender.inspection.why.report import Cause
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PODS
 from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, Step, change_node, ends, hold, pod_anew
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 _RACK: Final = "example.com/rack"
 _TAINT: Final = {"key": "example.com/upkeep", "value": "today", "effect": "NoSchedule"}
@@ -23,7 +23,7 @@ _APART: Final = {
 def with_device(**fields: Any) -> Step:
     """A pod whose device is free, with something else in its spec that keeps it waiting."""
 
-    async def build(scene: Scene) -> None:
+    async def build(scene: NamespaceFixture) -> None:
         await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"), cpu="4")
         await scene.claim(WANTED)
         await scene.pod(WAITING, claim=WANTED, **fields)
@@ -31,7 +31,7 @@ def with_device(**fields: Any) -> Step:
     return build
 
 
-async def processors(scene: Scene) -> None:
+async def processors(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"), cpu="4")
     await hold(scene)
     await scene.pod("large", cpu="3")
@@ -40,29 +40,29 @@ async def processors(scene: Scene) -> None:
     await scene.pod(WAITING, claim=WANTED, cpu="2")
 
 
-async def tainted_node(scene: Scene) -> None:
+async def tainted_node(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await change_node(scene, {"spec": {"taints": [_TAINT]}})
     await scene.claim(WANTED)
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def cordoned(scene: Scene) -> None:
+async def cordoned(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await change_node(scene, {"spec": {"unschedulable": True}})
     await scene.claim(WANTED)
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def uncordon(scene: Scene) -> None:
+async def uncordon(scene: NamespaceFixture) -> None:
     await change_node(scene, {"spec": {"unschedulable": None, "taints": None}})
 
 
-async def remove_gates(scene: Scene) -> None:
+async def remove_gates(scene: NamespaceFixture) -> None:
     await scene.api.patch(PODS, WAITING, {"spec": {"schedulingGates": None}}, scene.name)
 
 
-async def apart_from_the_holder(scene: Scene) -> None:
+async def apart_from_the_holder(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await scene.claim(HOLDER)
     await scene.pod(HOLDER, claim=HOLDER, labels={"app": "apart"})
@@ -71,14 +71,14 @@ async def apart_from_the_holder(scene: Scene) -> None:
     await scene.pod(WAITING, claim=WANTED, labels={"app": "apart"}, affinity=_APART)
 
 
-async def without_devices(scene: Scene) -> None:
+async def without_devices(scene: NamespaceFixture) -> None:
     await scene.node("a", cpu="2")
     await scene.pod("large", cpu="1500m")
     await scene.wait_until_bound("large")
     await scene.pod(WAITING, cpu="1")
 
 
-async def device_of_a_tainted_node(scene: Scene) -> None:
+async def device_of_a_tainted_node(scene: NamespaceFixture) -> None:
     """The free device is where the pod may not go, and the other one is held."""
     await scene.node_with_devices("a", device("gpu-0"))
     await hold(scene)

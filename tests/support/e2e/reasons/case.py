@@ -7,7 +7,7 @@ from typing import Any, Final
 from dra_extender.inspection.why.report import Cause
 
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
 
 WAITING: Final = "waiting"
 """The pod that waits."""
@@ -16,7 +16,7 @@ WANTED: Final = "wanted"
 HOLDER: Final = "holder"
 """A pod that has what the waiting one needs."""
 
-Step = Callable[[Scene], Awaitable[None]]
+Step = Callable[[NamespaceFixture], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +43,29 @@ class Reason:
     said_in_tree: str | None = "cannot allocate all claims"
 
 
-def of(scene: Scene, attribute: str) -> str:
+def of(scene: NamespaceFixture, attribute: str) -> str:
     """CEL for an attribute of a device."""
     return scene.attribute(attribute)
 
 
-def amount(scene: Scene, capacity: str) -> str:
+def amount(scene: NamespaceFixture, capacity: str) -> str:
     """CEL for a capacity of a device."""
     return f'device.capacity["{scene.driver}"].{capacity}'
 
 
-async def ask(scene: Scene, *expressions: str, **fields: Any) -> None:
+async def ask(scene: NamespaceFixture, *expressions: str, **fields: Any) -> None:
     """Creates the claim for one device (fields as `objects.request`) and the pod that waits for it."""
     await scene.claim(WANTED, *expressions, **fields)
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def ask_anew(scene: Scene, *expressions: str, **fields: Any) -> None:
+async def ask_anew(scene: NamespaceFixture, *expressions: str, **fields: Any) -> None:
     """The same in the place of those that exist: a claim cannot be changed."""
     await forget(scene)
     await ask(scene, *expressions, **fields)
 
 
-async def forget(scene: Scene) -> None:
+async def forget(scene: NamespaceFixture) -> None:
     """Deletes the pod that waits and its claim, and waits until they are gone."""
     api = scene.api
     await scene.delete_pod(WAITING)
@@ -78,7 +78,7 @@ async def forget(scene: Scene) -> None:
 def pod_anew(**fields: Any) -> Step:
     """The step that creates the pod again with these fields of its spec, and with the same claim."""
 
-    async def end(scene: Scene) -> None:
+    async def end(scene: NamespaceFixture) -> None:
         await scene.delete_pod(WAITING)
         await scene.api.wait_for(lambda: _gone(scene, PODS, WAITING), SECONDS, "the pod is gone")
         await scene.pod(WAITING, claim=WANTED, **fields)
@@ -86,11 +86,11 @@ def pod_anew(**fields: Any) -> Step:
     return end
 
 
-async def _gone(scene: Scene, resource: Any, name: str) -> bool:
+async def _gone(scene: NamespaceFixture, resource: Any, name: str) -> bool:
     return all(each["metadata"]["name"] != name for each in await scene.api.list(resource, scene.name))
 
 
-async def hold(scene: Scene, name: str = HOLDER, *expressions: str, **fields: Any) -> str:
+async def hold(scene: NamespaceFixture, name: str = HOLDER, *expressions: str, **fields: Any) -> str:
     """A bound pod with a claim of its own name; returns its node."""
     await scene.claim(name, *expressions, **fields)
     await scene.pod(name, claim=name)
@@ -100,27 +100,27 @@ async def hold(scene: Scene, name: str = HOLDER, *expressions: str, **fields: An
 def ends(*pods: str) -> Step:
     """The step that ends these pods."""
 
-    async def end(scene: Scene) -> None:
+    async def end(scene: NamespaceFixture) -> None:
         for name in pods:
             await scene.delete_pod(name)
 
     return end
 
 
-def asks_anew(*expressions: Callable[[Scene], str], **fields: Any) -> Step:
+def asks_anew(*expressions: Callable[[NamespaceFixture], str], **fields: Any) -> Step:
     """The step that asks with these expressions instead."""
 
-    async def end(scene: Scene) -> None:
+    async def end(scene: NamespaceFixture) -> None:
         await ask_anew(scene, *(each(scene) for each in expressions), **fields)
 
     return end
 
 
-async def change_node(scene: Scene, change: Any, suffix: str = "a") -> None:
+async def change_node(scene: NamespaceFixture, change: Any, suffix: str = "a") -> None:
     """Changes the node of this suffix (merge patch)."""
     await scene.api.patch(NODES, f"{scene.name}-{suffix}", change)
 
 
-async def change_slice(scene: Scene, change: Any, suffix: str = "a") -> None:
+async def change_slice(scene: NamespaceFixture, change: Any, suffix: str = "a") -> None:
     """Changes the slice of this suffix (merge patch)."""
     await scene.api.patch(RESOURCE_SLICES, f"{scene.name}-{suffix}", change)

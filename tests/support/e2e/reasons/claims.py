@@ -9,7 +9,7 @@ from tests.controlplane.objects import device
 from tests.controlplane.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, attachable
 from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, ends, forget, hold, pod_anew
-from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import create_group, member
 
 MOST_RESERVED: Final = 256
@@ -17,25 +17,25 @@ _KEPT: Final = "example.com/kept"
 _GANGS_ONLY: Final = "kube-scheduler plans no gangs without its gate GenericWorkload, which is off by default"
 
 
-async def no_claim(scene: Scene) -> None:
+async def no_claim(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def make_claim(scene: Scene) -> None:
+async def make_claim(scene: NamespaceFixture) -> None:
     await scene.claim(WANTED)
 
 
-async def no_template(scene: Scene) -> None:
+async def no_template(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.pod(WAITING, template=WANTED)
 
 
-async def make_template(scene: Scene) -> None:
+async def make_template(scene: NamespaceFixture) -> None:
     await scene.template(WANTED)
 
 
-async def claim_that_is_deleted(scene: Scene) -> None:
+async def claim_that_is_deleted(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.claim(WANTED)
     await _finalizers(scene, [_KEPT])
@@ -43,7 +43,7 @@ async def claim_that_is_deleted(scene: Scene) -> None:
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def replace_deleted_claim(scene: Scene) -> None:
+async def replace_deleted_claim(scene: NamespaceFixture) -> None:
     await _finalizers(scene, [])
 
     async def gone() -> bool:
@@ -53,11 +53,11 @@ async def replace_deleted_claim(scene: Scene) -> None:
     await scene.claim(WANTED)
 
 
-async def _finalizers(scene: Scene, names: list[str]) -> None:
+async def _finalizers(scene: NamespaceFixture, names: list[str]) -> None:
     await scene.api.patch(RESOURCE_CLAIMS, WANTED, {"metadata": {"finalizers": names}}, scene.name)
 
 
-async def claim_without_room(scene: Scene) -> None:
+async def claim_without_room(scene: NamespaceFixture) -> None:
     """Reserved for others than pods, so that no controller takes an entry away."""
     await scene.node_with_devices("a", device("gpu-0"))
     await hold(scene, WANTED)
@@ -67,12 +67,12 @@ async def claim_without_room(scene: Scene) -> None:
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def make_room(scene: Scene) -> None:
+async def make_room(scene: NamespaceFixture) -> None:
     stored = await scene.stored_claim(WANTED)
     await _reserve(scene, stored["status"]["reservedFor"][:1])
 
 
-async def _reserve(scene: Scene, entries: list[dict[str, str]]) -> None:
+async def _reserve(scene: NamespaceFixture, entries: list[dict[str, str]]) -> None:
     change = {"status": {"reservedFor": entries}}
     await scene.api.patch(RESOURCE_CLAIMS, WANTED, change, scene.name, subresource="status")
 
@@ -81,7 +81,7 @@ def _consumer(number: int) -> dict[str, str]:
     return {"apiGroup": "example.com", "resource": "users", "name": f"user-{number}", "uid": f"uid-{number}"}
 
 
-async def release_kept_claims(scene: Scene) -> None:
+async def release_kept_claims(scene: NamespaceFixture) -> None:
     """Takes away what keeps the claims of a reason that was not ended."""
     for claim in await scene.api.list(RESOURCE_CLAIMS, scene.name):
         if _KEPT in claim["metadata"].get("finalizers", ()):
@@ -91,7 +91,7 @@ async def release_kept_claims(scene: Scene) -> None:
             await _reserve(scene, [each for each in entries if each["resource"] == "pods"])
 
 
-async def claim_on_a_full_node(scene: Scene) -> None:
+async def claim_on_a_full_node(scene: NamespaceFixture) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"), cpu="2")
     await scene.claim(WANTED)
     await scene.pod("user", claim=WANTED)
@@ -102,7 +102,7 @@ async def claim_on_a_full_node(scene: Scene) -> None:
     await scene.pod(WAITING, claim=WANTED, cpu="1")
 
 
-async def claim_of_another_object(scene: Scene) -> None:
+async def claim_of_another_object(scene: NamespaceFixture) -> None:
     """The status of the pod names a claim that somebody else made, as the one from its template."""
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.claim("theirs")
@@ -111,13 +111,13 @@ async def claim_of_another_object(scene: Scene) -> None:
     await scene.api.patch(PODS, WAITING, named, scene.name, subresource="status")
 
 
-async def pod_with_a_claim_of_its_own(scene: Scene) -> None:
+async def pod_with_a_claim_of_its_own(scene: NamespaceFixture) -> None:
     await scene.template(WANTED)
     await forget(scene)
     await scene.pod(WAITING, template=WANTED)
 
 
-async def allocated_by_another_program(scene: Scene) -> None:
+async def allocated_by_another_program(scene: NamespaceFixture) -> None:
     """A claim that some program allocated by itself, for no pod."""
     node = await scene.node_with_devices("a", device("gpu-0"))
     await scene.claim("theirs")
@@ -131,20 +131,20 @@ async def allocated_by_another_program(scene: Scene) -> None:
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def delete_their_claim(scene: Scene) -> None:
+async def delete_their_claim(scene: NamespaceFixture) -> None:
     await scene.api.delete(RESOURCE_CLAIMS, "theirs", scene.name)
 
 
-async def device_that_has_failed(scene: Scene) -> None:
+async def device_that_has_failed(scene: NamespaceFixture) -> None:
     await attached_later(scene)
     await FakeDriver(scene).report(await allocated_claim(scene), FAILED)
 
 
-async def attach_at_the_next_attempt(scene: Scene) -> None:
+async def attach_at_the_next_attempt(scene: NamespaceFixture) -> None:
     await FakeDriver(scene).report(await allocated_claim(scene), ATTACHED)
 
 
-async def attached_later(scene: Scene) -> None:
+async def attached_later(scene: NamespaceFixture) -> None:
     await scene.node("a")
     await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[attachable("gpu-0")]))
     await scene.claim("one")
@@ -152,11 +152,11 @@ async def attached_later(scene: Scene) -> None:
     await allocated_claim(scene)
 
 
-async def attach(scene: Scene) -> None:
+async def attach(scene: NamespaceFixture) -> None:
     await FakeDriver(scene).report(await allocated_claim(scene), ATTACHED)
 
 
-async def gang_with_too_few_devices(scene: Scene) -> None:
+async def gang_with_too_few_devices(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await hold(scene)
     await _gang_of_two(scene)
@@ -164,7 +164,7 @@ async def gang_with_too_few_devices(scene: Scene) -> None:
         await member(scene, "gang", name, template=WANTED)
 
 
-async def gang_over_two_nodes(scene: Scene) -> None:
+async def gang_over_two_nodes(scene: NamespaceFixture) -> None:
     for suffix, name in (("a", "first"), ("b", "second")):
         await scene.node_with_devices(suffix, device("gpu-0"))
         await hold(scene, name)
@@ -173,39 +173,39 @@ async def gang_over_two_nodes(scene: Scene) -> None:
         await member(scene, "gang", name, template=WANTED)
 
 
-async def gang_with_too_few_members(scene: Scene) -> None:
+async def gang_with_too_few_members(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await _gang_of_two(scene)
     await member(scene, "gang", WAITING, template=WANTED)
 
 
-async def _gang_of_two(scene: Scene) -> None:
+async def _gang_of_two(scene: NamespaceFixture) -> None:
     await scene.template(WANTED)
     await create_group(scene, "gang", min_count=2)
 
 
-async def second_member(scene: Scene) -> None:
+async def second_member(scene: NamespaceFixture) -> None:
     await member(scene, "gang", "other", template=WANTED)
 
 
-async def member_without_group(scene: Scene) -> None:
+async def member_without_group(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.template(WANTED)
     await member(scene, "gang", WAITING, template=WANTED)
 
 
-async def make_group(scene: Scene) -> None:
+async def make_group(scene: NamespaceFixture) -> None:
     await create_group(scene, "gang")
 
 
-async def extended_resource_held(scene: Scene) -> None:
+async def extended_resource_held(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     resource = await _backed(scene)
     await hold(scene)
     await scene.pod(WAITING, extended={resource: "1"})
 
 
-async def _backed(scene: Scene) -> str:
+async def _backed(scene: NamespaceFixture) -> str:
     resource = f"{scene.driver}/gpu"
     backing: dict[str, Any] = scene.device_class(extendedResourceName=resource)
     backing["metadata"]["name"] = f"{scene.name}-backing"

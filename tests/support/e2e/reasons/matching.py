@@ -22,61 +22,61 @@ from tests.support.e2e.reasons.case import (
     hold,
     of,
 )
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 NO_MATCH: Final = (("NO_MATCH", 1),)
 _LABEL: Final = "example.com/rack"
 
 
-def at_least(scene: Scene, memory: str) -> str:
+def at_least(scene: NamespaceFixture, memory: str) -> str:
     """CEL: the device has so much memory."""
     return f'{amount(scene, "memory")}.compareTo(quantity("{memory}")) >= 0'
 
 
-async def too_little_memory(scene: Scene) -> None:
+async def too_little_memory(scene: NamespaceFixture) -> None:
     devices = [device(f"gpu-{n}", capacity={"memory": size}) for n, size in enumerate(("24Gi", "40Gi"))]
     await scene.node_with_devices("a", *devices)
     await ask(scene, at_least(scene, "80Gi"))
 
 
-async def other_model(scene: Scene) -> None:
+async def other_model(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", attributes={"model": "A100"}))
     await ask(scene, f'{of(scene, "model")} == "H100"')
 
 
-async def too_few_cores(scene: Scene) -> None:
+async def too_few_cores(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", attributes={"cores": 8}))
     await ask(scene, f"{of(scene, 'cores')} >= 16")
 
 
-async def old_driver(scene: Scene) -> None:
+async def old_driver(scene: NamespaceFixture) -> None:
     old = {**device("gpu-0"), "attributes": {"driverVersion": {"version": "11.4.0"}}}
     await scene.node_with_devices("a", old)
     await ask(scene, f'{of(scene, "driverVersion")}.compareTo(semver("12.0.0")) >= 0')
 
 
-async def second_condition(scene: Scene) -> None:
+async def second_condition(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", attributes={"model": "A100", "cores": 8}))
     await ask(scene, f'{of(scene, "model")} == "A100" && {of(scene, "cores")} > 10')
 
 
-async def class_of_another_driver(scene: Scene) -> None:
+async def class_of_another_driver(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     other = device_class(f"{scene.name}-other", 'device.driver == "other.example.com"')
     await scene.api.create(DEVICE_CLASSES, other)
     await ask(scene, device_class=f"{scene.name}-other")
 
 
-async def no_devices(scene: Scene) -> None:
+async def no_devices(scene: NamespaceFixture) -> None:
     await scene.node("a")
     await ask(scene)
 
 
-async def publish_device(scene: Scene) -> None:
+async def publish_device(scene: NamespaceFixture) -> None:
     await scene.publish(scene.slice_of("a", node=f"{scene.name}-a", devices=[device("gpu-0")]))
 
 
-async def other_rack(scene: Scene) -> None:
+async def other_rack(scene: NamespaceFixture) -> None:
     await scene.node("a")
     terms = [{"matchExpressions": [{"key": _LABEL, "operator": "In", "values": ["1"]}]}]
     devices = [device("gpu-0")]
@@ -84,26 +84,26 @@ async def other_rack(scene: Scene) -> None:
     await ask(scene)
 
 
-async def label_node(scene: Scene) -> None:
+async def label_node(scene: NamespaceFixture) -> None:
     await change_node(scene, {"metadata": {"labels": {_LABEL: "1"}}})
 
 
-async def fewer_than_asked(scene: Scene) -> None:
+async def fewer_than_asked(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await ask(scene, count=3)
 
 
-async def attribute_without_fields(scene: Scene) -> None:
+async def attribute_without_fields(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", attributes={"model": "A100"}))
     await ask(scene, f'{of(scene, "model")}.string == "A100"')
 
 
-async def misspelt_class(scene: Scene) -> None:
+async def misspelt_class(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await ask(scene, device_class=f"{scene.name}x")
 
 
-async def no_alternative(scene: Scene) -> None:
+async def no_alternative(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", capacity={"memory": "40Gi"}))
     body = {
         "apiVersion": RESOURCE_CLAIMS.group_version,
@@ -115,7 +115,7 @@ async def no_alternative(scene: Scene) -> None:
     await scene.pod(WAITING, claim=WANTED)
 
 
-def alternatives(scene: Scene, *sizes: str) -> list[dict[str, object]]:
+def alternatives(scene: NamespaceFixture, *sizes: str) -> list[dict[str, object]]:
     """Alternatives of a request by their memory."""
     return [
         {
@@ -127,20 +127,20 @@ def alternatives(scene: Scene, *sizes: str) -> list[dict[str, object]]:
     ]
 
 
-async def more_than_a_claim_may_have(scene: Scene) -> None:
+async def more_than_a_claim_may_have(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", *(device(f"gpu-{n}") for n in range(33)))
     await scene.api.create(RESOURCE_CLAIMS, _all_devices(scene))
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def all_of_two_and_one_is_held(scene: Scene) -> None:
+async def all_of_two_and_one_is_held(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await hold(scene)
     await scene.api.create(RESOURCE_CLAIMS, _all_devices(scene))
     await scene.pod(WAITING, claim=WANTED)
 
 
-def _all_devices(scene: Scene) -> dict[str, object]:
+def _all_devices(scene: NamespaceFixture) -> dict[str, object]:
     exactly = {"deviceClassName": scene.name, "allocationMode": "All"}
     return {
         "apiVersion": RESOURCE_CLAIMS.group_version,
@@ -150,32 +150,32 @@ def _all_devices(scene: Scene) -> dict[str, object]:
     }
 
 
-async def second_claim_of_two(scene: Scene) -> None:
+async def second_claim_of_two(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", *(device(f"gpu-{n}", attributes={"model": "A100"}) for n in range(2)))
     await scene.claim("first")
     await scene.claim(WANTED, f'{of(scene, "model")} == "H100"')
     await scene.pod(WAITING, claims={"first": "first", "gpu": WANTED})
 
 
-async def second_claim_right(scene: Scene) -> None:
+async def second_claim_right(scene: NamespaceFixture) -> None:
     await forget(scene)
     await scene.claim(WANTED, f'{of(scene, "model")} == "A100"')
     await scene.pod(WAITING, claims={"first": "first", "gpu": WANTED})
 
 
-async def two_kinds_of_nodes(scene: Scene) -> None:
+async def two_kinds_of_nodes(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", attributes={"cores": 8}))
     for suffix in ("b", "c"):
         await scene.node(suffix)
     await ask(scene, f"{of(scene, 'cores')} >= 9")
 
 
-async def publish_another_model(scene: Scene) -> None:
+async def publish_another_model(scene: NamespaceFixture) -> None:
     pool = {"name": f"{scene.name}-a", "generation": 1, "resourceSliceCount": 1}
     await change_slice(scene, {"spec": {"pool": pool, "devices": [device("gpu-0", attributes={"model": "H100"})]}})
 
 
-async def ask_for_the_class_that_matches(scene: Scene) -> None:
+async def ask_for_the_class_that_matches(scene: NamespaceFixture) -> None:
     await ask_anew(scene)
 
 

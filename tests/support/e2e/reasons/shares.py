@@ -19,34 +19,34 @@ from tests.support.e2e.reasons.case import (
     hold,
     of,
 )
-from tests.support.e2e.scene import Scene
+from tests.support.e2e.scene import NamespaceFixture
 
 _BROKEN: Final = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
 _TOLERATED: Final = {"key": "example.com/broken", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
 _EXPELLING: Final = {**_BROKEN, "effect": "NoExecute"}
 
 
-async def held(scene: Scene) -> None:
+async def held(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await hold(scene)
     await ask(scene)
 
 
-async def held_on_two_nodes(scene: Scene) -> None:
+async def held_on_two_nodes(scene: NamespaceFixture) -> None:
     for suffix, name in (("a", "first"), ("b", "second")):
         await scene.node_with_devices(suffix, device("gpu-0"))
         await hold(scene, name)
     await ask(scene)
 
 
-async def both_held(scene: Scene) -> None:
+async def both_held(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     for name in ("first", "second"):
         await hold(scene, name)
     await ask(scene, count=2)
 
 
-async def tainted(scene: Scene) -> None:
+async def tainted(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", taints=[_BROKEN]))
     await ask(scene)
 
@@ -64,32 +64,32 @@ rules:
 """The policy of the service where API servers have no `compatibleOnlyWith`: devices of a mode have none of others beside them."""
 
 
-async def neighbour_of_another_mode(scene: Scene) -> None:
+async def neighbour_of_another_mode(scene: NamespaceFixture) -> None:
     modes = {"gpu-0": "alone", "gpu-1": "any"}
     await scene.node_with_devices("a", *(device(name, attributes={"mode": mode}) for name, mode in modes.items()))
     await hold(scene, HOLDER, f'{of(scene, "mode")} == "alone"')
     await ask(scene, f'{of(scene, "mode")} == "any"')
 
 
-async def small_and_tainted(scene: Scene) -> None:
+async def small_and_tainted(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", capacity={"memory": "40Gi"}, taints=[_BROKEN]))
     await ask(scene, _at_least(scene, "80Gi"))
 
 
-async def ask_for_less_and_tolerate(scene: Scene) -> None:
+async def ask_for_less_and_tolerate(scene: NamespaceFixture) -> None:
     await ask_anew(scene, _at_least(scene, "40Gi"), tolerations=[_TOLERATED])
 
 
-def _at_least(scene: Scene, memory: str) -> str:
+def _at_least(scene: NamespaceFixture, memory: str) -> str:
     return f'{amount(scene, "memory")}.compareTo(quantity("{memory}")) >= 0'
 
 
-async def tainted_to_expel(scene: Scene) -> None:
+async def tainted_to_expel(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", taints=[_EXPELLING]))
     await ask(scene)
 
 
-async def tainted_by_rule(scene: Scene) -> None:
+async def tainted_by_rule(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     rule = {
         "apiVersion": DEVICE_TAINT_RULES.group_version,
@@ -101,23 +101,23 @@ async def tainted_by_rule(scene: Scene) -> None:
     await ask(scene)
 
 
-async def tolerate_rule(scene: Scene) -> None:
+async def tolerate_rule(scene: NamespaceFixture) -> None:
     await tolerate(scene)
     await scene.wait_until_bound(WAITING)
     await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
 
 
-async def without_constraints(scene: Scene) -> None:
+async def without_constraints(scene: NamespaceFixture) -> None:
     await forget(scene)
     await scene.api.create(RESOURCE_CLAIMS, two_requests(scene))
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def tolerate(scene: Scene) -> None:
+async def tolerate(scene: NamespaceFixture) -> None:
     await ask_anew(scene, tolerations=[_TOLERATED])
 
 
-async def tolerate_expelling(scene: Scene) -> None:
+async def tolerate_expelling(scene: NamespaceFixture) -> None:
     await ask_anew(scene, tolerations=[{**_TOLERATED, "effect": "NoExecute"}])
 
 
@@ -129,33 +129,33 @@ def slices_of_gpu(*shares: str) -> list[dict[str, Any]]:
     ]
 
 
-async def counters(scene: Scene) -> None:
+async def counters(scene: NamespaceFixture) -> None:
     await scene.node_with_counters("a", [counter_set("gpu-0", sm="100")], slices_of_gpu("80", "40"))
     await hold(scene, HOLDER, f"{of(scene, 'share')} == 80")
     await ask(scene, f"{of(scene, 'share')} == 40")
 
 
-async def counters_of_two(scene: Scene) -> None:
+async def counters_of_two(scene: NamespaceFixture) -> None:
     await scene.node_with_counters("a", [counter_set("gpu-0", sm="100")], slices_of_gpu("60", "30", "50"))
     for name, share in (("large", 60), ("small", 30)):
         await hold(scene, name, f"{of(scene, 'share')} == {share}")
     await ask(scene, f"{of(scene, 'share')} == 50")
 
 
-async def whole_and_parts(scene: Scene) -> None:
+async def whole_and_parts(scene: NamespaceFixture) -> None:
     await scene.node_with_counters("a", [counter_set("gpu-0", sm="100")], slices_of_gpu("100", "50", "50"))
     for name in ("first", "second"):
         await hold(scene, name, f"{of(scene, 'share')} == 50")
     await ask(scene, f"{of(scene, 'share')} == 100")
 
 
-async def groups(scene: Scene) -> None:
+async def groups(scene: NamespaceFixture) -> None:
     await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
     await hold(scene, HOLDER, f'{of(scene, "type")} == "vgpu"')
     await ask(scene, f'{of(scene, "type")} == "mig"')
 
 
-async def groups_of_two(scene: Scene) -> None:
+async def groups_of_two(scene: NamespaceFixture) -> None:
     await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
     for name in ("first", "second"):
         await hold(scene, name, f'{of(scene, "type")} == "mig"')
@@ -172,25 +172,25 @@ def needs(memory: str) -> dict[str, Any]:
     return {"capacity": {"requests": {"memory": memory}}}
 
 
-async def capacity(scene: Scene) -> None:
+async def capacity(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", shared_gpu())
     await hold(scene, HOLDER, **needs("8Gi"))
     await ask(scene, **needs("4Gi"))
 
 
-async def capacity_of_two(scene: Scene) -> None:
+async def capacity_of_two(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", shared_gpu())
     for name, memory in (("large", "6Gi"), ("small", "3Gi")):
         await hold(scene, name, **needs(memory))
     await ask(scene, **needs("5Gi"))
 
 
-async def more_than_there_is(scene: Scene) -> None:
+async def more_than_there_is(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", shared_gpu())
     await ask(scene, **needs("20Gi"))
 
 
-def two_requests(scene: Scene, **fields: Any) -> dict[str, Any]:
+def two_requests(scene: NamespaceFixture, **fields: Any) -> dict[str, Any]:
     """The claim for one device twice, with these constraints."""
     requests = [{"name": name, "exactly": {"deviceClassName": scene.name}} for name in ("gpu", "other")]
     return {
@@ -201,21 +201,21 @@ def two_requests(scene: Scene, **fields: Any) -> dict[str, Any]:
     }
 
 
-async def two_numa_nodes(scene: Scene) -> None:
+async def two_numa_nodes(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", *(device(f"gpu-{n}", attributes={"numa": n}) for n in range(2)))
     constraint = {"requests": ["gpu", "other"], "matchAttribute": f"{scene.driver}/numa"}
     await scene.api.create(RESOURCE_CLAIMS, two_requests(scene, constraints=[constraint]))
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def one_numa_node(scene: Scene) -> None:
+async def one_numa_node(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", *(device(f"gpu-{n}", attributes={"numa": 0}) for n in range(2)))
     constraint = {"requests": ["gpu", "other"], "distinctAttribute": f"{scene.driver}/numa"}
     await scene.api.create(RESOURCE_CLAIMS, two_requests(scene, constraints=[constraint]))
     await scene.pod(WAITING, claim=WANTED)
 
 
-async def one_device_for_two_requests(scene: Scene) -> None:
+async def one_device_for_two_requests(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.api.create(RESOURCE_CLAIMS, two_requests(scene))
     await scene.pod(WAITING, claim=WANTED)
@@ -224,24 +224,24 @@ async def one_device_for_two_requests(scene: Scene) -> None:
 def republished(*devices: dict[str, Any]) -> Any:
     """The step that publishes these devices in the place of those on node `a`."""
 
-    async def end(scene: Scene) -> None:
+    async def end(scene: NamespaceFixture) -> None:
         name = f"{scene.name}-a"
         await scene.api.patch(RESOURCE_SLICES, name, {"spec": {"devices": list(devices)}})
 
     return end
 
 
-async def half_a_pool(scene: Scene) -> None:
+async def half_a_pool(scene: NamespaceFixture) -> None:
     node = await scene.node("a")
     await scene.publish(scene.slice_of("a", node=node, slice_count=2, devices=[device("gpu-0")]))
     await ask(scene)
 
 
-async def other_half(scene: Scene) -> None:
+async def other_half(scene: NamespaceFixture) -> None:
     await scene.publish(scene.slice_of("b", node=f"{scene.name}-a", slice_count=2, devices=[device("gpu-1")]))
 
 
-async def name_twice(scene: Scene) -> None:
+async def name_twice(scene: NamespaceFixture) -> None:
     node = await scene.node("a")
     for suffix in ("a", "b"):
         await scene.publish(scene.slice_of(suffix, node=node, slice_count=2, devices=[device("gpu-0")]))
