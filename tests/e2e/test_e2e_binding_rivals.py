@@ -170,7 +170,14 @@ async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_whe
             return bool((await scene.stored_claim("next")).get("status", {}).get("allocation"))
 
         await scene.api.wait_for(theirs, SECONDS, "the in-tree scheduler allocates the device that is free")
-        assert await scene.api.list(RESOURCE_CLAIMS, NAMESPACE) == []
+        await scene.delete_pod("theirs")
+        await scene.api.delete(RESOURCE_CLAIMS, "next", scene.name)
+
+        async def unguarded() -> bool:
+            return await scene.api.list(RESOURCE_CLAIMS, NAMESPACE) == []
+
+        # A guard that was on its way out when the device got its next owner guards that one to its end.
+        await scene.api.wait_for(unguarded, SECONDS, "no guard claim is left")
     finally:
         await world.cluster.stop_scheduler(IN_TREE)
 

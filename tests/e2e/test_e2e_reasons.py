@@ -56,7 +56,8 @@ async def test_why_says_what_the_service_says_and_what_ends_the_wait(
 ) -> None:
     await reason.build(place)
     if reason.said != "":
-        await place.wait_until_unschedulable(WAITING, expected_text(place, reason.said or "nodes are available"))
+        said = expected_text(place, reason.said or "nodes are available")
+        await place.wait_until_unschedulable(WAITING, said, again=True)
     if reason.event:
         note = await place.wait_for_event(WAITING, *(expected_text(place, each) for each in reason.event))
         assert reason.said == "" or note.endswith(f". More: kubectl dra why {WAITING} -n {place.name}")

@@ -1,18 +1,38 @@
 """The real kube-scheduler puts pods on the nodes that the extender rates highest, among several that fit."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from tests.controlplane.objects import Object, device, resource_claim
-from tests.controlplane.resources import RESOURCE_CLAIMS
+from tests.controlplane.resources import NODES, RESOURCE_CLAIMS
 from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.scene import SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 SUFFIXES = ("a", "b", "c", "d")
+
+
+@asynccontextmanager
+async def published(scene: NamespaceFixture, slices: int) -> AsyncIterator[None]:
+    """What is created inside is known to kube-scheduler and extender behind it: the nodes, and so many slices."""
+
+    async def seen() -> float:
+        return await scene.world.metric("watch_events_total", kind="resourceslices", type="ADDED")
+
+    before = await seen()
+    yield
+
+    async def known() -> bool:
+        nodes = len(await scene.api.list(NODES))
+        cached = await scene.world.scheduler_metric("scheduler_cache_size", type="nodes")
+        return cached >= nodes and await seen() >= before + slices
+
+    await scene.api.wait_for(known, SECONDS, "nodes and slices are known")
 
 
 def alternative(scene: NamespaceFixture, model: str) -> Object:
@@ -21,9 +41,10 @@ def alternative(scene: NamespaceFixture, model: str) -> Object:
 
 
 async def test_pod_lands_on_the_node_that_has_the_first_alternative(scene: NamespaceFixture) -> None:
-    for suffix in SUFFIXES:
-        model = "big" if suffix == "c" else "small"
-        await scene.node_with_devices(suffix, device("gpu-0", attributes={"model": model}))
+    async with published(scene, len(SUFFIXES)):
+        for suffix in SUFFIXES:
+            model = "big" if suffix == "c" else "small"
+            await scene.node_with_devices(suffix, device("gpu-0", attributes={"model": model}))
     request = {"name": "gpu", "firstAvailable": [alternative(scene, "big"), alternative(scene, "small")]}
     await scene.api.create(RESOURCE_CLAIMS, resource_claim("either", scene.name, request))
     await scene.pod("worker", claim="either")
@@ -36,9 +57,10 @@ async def test_pod_lands_on_the_node_without_binding_conditions(scene: Namespace
         "bindingFailureConditions": [FAILED],
         "bindsToNode": True,
     }
-    for suffix in SUFFIXES:
-        fields: dict[str, Any] = {} if suffix == "b" else conditions
-        await scene.node_with_devices(suffix, device("gpu-0", **fields))
+    async with published(scene, len(SUFFIXES)):
+        for suffix in SUFFIXES:
+            fields: dict[str, Any] = {} if suffix == "b" else conditions
+            await scene.node_with_devices(suffix, device("gpu-0", **fields))
     await scene.claim("one")
     await scene.pod("worker", claim="one")
     assert await scene.wait_until_bound("worker") == f"{scene.name}-b"
@@ -46,9 +68,10 @@ async def test_pod_lands_on_the_node_without_binding_conditions(scene: Namespace
 
 async def test_partitions_land_next_to_each_other(scene: NamespaceFixture) -> None:
     """Although kube-scheduler itself prefers nodes with fewer pods."""
-    for suffix in SUFFIXES:
-        parts = [partition("mig", index, "20") for index in range(4)]
-        await scene.node_with_counters(suffix, [gpu()], parts)
+    async with published(scene, 2 * len(SUFFIXES)):
+        for suffix in SUFFIXES:
+            parts = [partition("mig", index, "20") for index in range(4)]
+            await scene.node_with_counters(suffix, [gpu()], parts)
     await scene.template("mig", f'{scene.attribute("type")} == "mig"')
     nodes = set()
     for number in range(4):
