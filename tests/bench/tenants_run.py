@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import aiohttp
 import msgspec
+from dra_extender.runtime.supervision import running_task
 
 from tests.bench import workload
 from tests.bench.accounting import memory_megabytes
@@ -183,14 +184,9 @@ async def _attacked(api: ApiClient, attack: Attack | None, found: Suffered) -> A
     if attack is None:
         yield
         return
-    task = asyncio.create_task(_go_on_attacking(api, attack, found))
-    try:
+    async with running_task(_go_on_attacking(api, attack, found)):
         await asyncio.sleep(_HEAD_START_SECONDS)
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def _go_on_attacking(api: ApiClient, attack: Attack, found: Suffered) -> None:
@@ -217,13 +213,8 @@ async def _probed(extender: ExtenderProcess | None, found: Suffered) -> AsyncIte
     if extender is None:
         yield
         return
-    task = asyncio.create_task(_probe(extender.url, found))
-    try:
+    async with running_task(_probe(extender.url, found)):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def _probe(url: str, found: Suffered) -> None:

@@ -95,6 +95,7 @@ def test_recording_that_is_cut_off_anywhere_replays_equal_up_to_there(
         ("called", lambda line: line.update(number=7), "expected call 0, found call 7"),
         ("asked", lambda line: line.update(port="secrets"), "Invalid enum value 'secrets'"),
         ("clocks", lambda line: line.update(readings=[9, 9, 9]), "expected a clock below 3 and a count, found 9 and 9"),
+        ("clocks", lambda line: line.update(readings=[0, 10**400, 1]), "expected no more than 9007199254740992 ticks"),
         ("clocks", lambda line: line.update(step=10**30), "expected step 1"),
         ("answered", lambda line: line.update(at=1e-9), "expected a time from"),
         ("answered", lambda line: line.update(number=3), "call 3 is answered, which was not made or has its answer"),
@@ -107,6 +108,11 @@ def test_record_that_no_service_has_written_is_refused_with_what_was_expected(
 ) -> None:
     status, output = output_of(packed(edited(recorded, kind, edit), tmp_path / "r.gz"))
     assert (status, said in " ".join(output.split())) == (2, True), output
+
+
+def test_header_that_nests_too_deep_is_refused(tmp_path: Path) -> None:
+    status, output = output_of(packed([b'{"format": "x", "options": {"a": ' + b"[" * 5000], tmp_path / "r.gz"))
+    assert (status, "line 1: maximum recursion depth" in " ".join(output.split())) == (2, True), output
 
 
 def test_records_in_another_order_are_refused_with_the_line(recorded: tuple[bytes, ...], tmp_path: Path) -> None:

@@ -56,6 +56,16 @@ def test_a_cycle_that_survived_one_look_is_freed_when_enough_have(collector: Gar
     assert freed() is None
 
 
+def test_before_a_freeze_what_is_new_is_collected_and_what_was_old_is_not_visited(collector: GarbageCollector) -> None:
+    old = Knot()
+    gc.collect()
+    kept, freed = weakref.ref(old), weakref.ref(Knot())
+    del old
+    collector.freeze()
+    assert freed() is None
+    assert kept() is not None
+
+
 def test_what_was_frozen_and_what_survived_twice_is_not_visited_again(collector: GarbageCollector) -> None:
     frozen = Knot()
     collector.freeze()

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import dra_extender
 import pytest
-from dra_extender.runtime.supervision import DEAD_AFTER, STEADY_SECONDS, UNREADY_AFTER, BackgroundTask, Supervisor
+from dra_extender.runtime.supervision import (
+    DEAD_AFTER,
+    STEADY_SECONDS,
+    UNREADY_AFTER,
+    BackgroundTask,
+    Supervisor,
+    cancel_all,
+)
 
 
 class Site:
@@ -143,6 +150,7 @@ STARTS = {
     "to_thread",
     "run_in_executor",
     "run_coroutine_threadsafe",
+    "running_task",
 }
 # Where a task is started otherwise, and why nothing can be lost there.
 ALLOWED = {
@@ -151,6 +159,7 @@ ALLOWED = {
         "service/http_server.py",
         "create_task",
     ): "awaited at the end; without it the probes fail, because they get no answer",
+    ("service/http_server.py", "running_task"): "the listener of TLS goes on whatever a connection does",
     (
         "service/tls_listener.py",
         "create_task",
@@ -159,7 +168,6 @@ ALLOWED = {
     ("service/service.py", "create_task"): "waits for an event, and cannot fail",
     ("service/service.py", "ensure_future"): "awaited at once, and its failure ends the service",
     ("scheduling/binding/bind.py", "ensure_future"): "waits for an event, and cannot fail",
-    ("scheduling/extender.py", "ensure_future"): "waits for an event, and cannot fail",
     ("kube/watch/listing.py", "to_thread"): "awaited at once",
     ("api/receive.py", "create_task"): "its failure is one of the event loop's, which are counted",
     ("cli/demo_stories.py", "create_task"): "a command that a person runs and sees end",
@@ -172,7 +180,7 @@ ALLOWED = {
     ("page/application.py", "create_task"): "awaited at once",
     (
         "page/server.py",
-        "create_task",
+        "running_task",
     ): "awaited at the end; what it fails to read is on the page, with the age of the data",
     ("page/sources.py", "to_thread"): "awaited at once",
     ("simulator/apiserver/cluster.py", "create_task"): "the demo's cluster, not the service's",
@@ -185,7 +193,36 @@ def calls(names: set[str]) -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in names:
                 yield str(path.relative_to(root)), node.attr
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                yield str(path.relative_to(root)), node.func.id
 
 
 def test_tasks_are_started_by_the_supervisor_alone() -> None:
     assert set(calls(STARTS)) == set(ALLOWED)
+
+
+async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:
+    losses: list[asyncio.CancelledError] = []
+    failed = RuntimeError("it failed while it was cancelled")
+
+    async def loses_it_once() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as cancellation:
+            losses.append(cancellation)
+        await asyncio.Event().wait()
+
+    async def fails() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise failed
+
+    tasks = [asyncio.create_task(each()) for each in (loses_it_once, fails)]
+    await asyncio.sleep(0)
+    await cancel_all(tasks, 0.01)
+    assert (len(losses), tasks[0].cancelled(), tasks[1].exception()) == (1, True, failed)
+
+
+async def test_where_there_is_no_task_to_cancel_it_returns() -> None:
+    await cancel_all([])

@@ -8,7 +8,7 @@ import re
 
 from tests.support.call_walks import tables, tables_in_document, trace_calls
 
-MOST_FIRST = 67
+MOST_FIRST = 63
 """The first pod of a workload: expressions are compiled, the demand is prepared, nodes are searched."""
 MOST_REPLICA = 21
 """The next pod of the workload: every result is cached."""

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -25,8 +26,6 @@ from dra_extender.config.service_settings import ServerSettings
 from dra_extender.telemetry.metrics import build_version
 
 _ERRORS_IN_BODY: Final = frozenset({"filter", "bind"})
-_NOT_FOUND = 404
-_METHOD = 405
 
 
 def create_app(
@@ -131,12 +130,12 @@ def _add_verbs(app: VerbsFirst, handlers: Mapping[str, VerbHandler], dispatcher:
 
 async def _http_error(request: Request, problem: Exception) -> Response:
     """404 and 405 as sentences in JSON."""
-    status = problem.status_code if isinstance(problem, HTTPException) else _NOT_FOUND
+    status = problem.status_code if isinstance(problem, HTTPException) else HTTPStatus.NOT_FOUND
     headers = dict(problem.headers or {}) if isinstance(problem, HTTPException) else {}
     path = request.url.path
-    if status == _METHOD:
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
         sentence = f"{path}: expected method {headers.get('Allow', 'another')}, got {request.method}"
-    elif status == _NOT_FOUND:
+    elif status == HTTPStatus.NOT_FOUND:
         verbs = "the verbs are /filter, /prioritize, /bind and /preempt"
         sentence = f"{path} does not exist; {verbs if isinstance(request.app, VerbsFirst) else 'the verbs are served elsewhere'}"
     else:

@@ -5,6 +5,7 @@ host that the request names as well (a page in a browser cannot fake that), and 
 """
 
 from collections.abc import Callable
+from http import HTTPStatus
 from time import monotonic
 from typing import Final
 
@@ -24,8 +25,6 @@ DECISIONS: Final = "/debug/decisions"
 RATE: Final = 1.0
 """Answers per second that each path gives in the long run."""
 BURST: Final = 5.0
-_FORBIDDEN: Final = 403
-_TOO_MANY: Final = 429
 _HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "via")
 
@@ -63,10 +62,12 @@ class _Limited:
     def answer(self, request: Request) -> Response:
         refusal = _refusal(request)
         if refusal:
-            return as_response(failure(f"{self._path}: {refusal}", _FORBIDDEN))
+            return as_response(failure(f"{self._path}: {refusal}", HTTPStatus.FORBIDDEN))
         now = self._clock()
         if not self._bucket.take(now):
-            response = as_response(failure(f"{self._path}: at most {RATE:g} answer a second", _TOO_MANY))
+            response = as_response(
+                failure(f"{self._path}: at most {RATE:g} answer a second", HTTPStatus.TOO_MANY_REQUESTS)
+            )
             response.headers["Retry-After"] = str(max(1, round(self._bucket.wait(now))))
             return response
         return Response(encode(self._source()), media_type=JSON, headers={"Cache-Control": "no-store"})

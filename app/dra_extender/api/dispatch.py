@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Mapping
+from http import HTTPStatus
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
@@ -14,12 +15,6 @@ from dra_extender.api.health import ReadinessGate
 from dra_extender.api.protocol import ErrorResult, encode
 from dra_extender.api.receive import BodyTooLargeError, ClientDisconnectedError, read_body
 from dra_extender.scheduling.ports.errors import RetryableError
-
-OK: Final = 200
-BAD_REQUEST: Final = 400
-TOO_LARGE: Final = 413
-INTERNAL: Final = 500
-UNAVAILABLE: Final = 503
 
 _LOG = structlog.get_logger(__name__)
 
@@ -76,27 +71,36 @@ class VerbDispatcher:
         try:
             if self._gate.reason is not None:
                 return "closed", failure(
-                    f"{name}: {self._gate.reason}", OK if errors_in_body else UNAVAILABLE, closing=True
+                    f"{name}: {self._gate.reason}",
+                    HTTPStatus.OK if errors_in_body else HTTPStatus.SERVICE_UNAVAILABLE,
+                    closing=True,
                 )
             body = await read_body(scope, receive, self._limit)
-            return "ok", JsonResponse(OK, await verb.handle(body, receive))
+            return "ok", JsonResponse(HTTPStatus.OK, await verb.handle(body, receive))
         except RetryableError as reason:
             _LOG.info("retry requested", verb=name, reason=str(reason))
             return "again", failure(
-                str(reason), OK if errors_in_body else INTERNAL, closing=self._gate.reason is not None
+                str(reason),
+                HTTPStatus.OK if errors_in_body else HTTPStatus.INTERNAL_SERVER_ERROR,
+                closing=self._gate.reason is not None,
             )
         except MalformedRequestError as problem:
             _LOG.warning("malformed request", verb=name, problem=str(problem))
-            return "malformed", failure(str(problem), OK if errors_in_body else BAD_REQUEST)
+            return "malformed", failure(str(problem), HTTPStatus.OK if errors_in_body else HTTPStatus.BAD_REQUEST)
         except BodyTooLargeError as problem:
             _LOG.warning("request too large", verb=name, problem=str(problem))
-            return "too_large", failure(f"{name}: {problem}", TOO_LARGE, closing=problem.endless)
+            return "too_large", failure(
+                f"{name}: {problem}", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, closing=problem.endless
+            )
         except ClientDisconnectedError:
-            return "gone", failure(f"{name}: the caller hung up", BAD_REQUEST)
+            return "gone", failure(f"{name}: the caller hung up", HTTPStatus.BAD_REQUEST)
         except Exception:  # noqa: BLE001 - whatever happens, kube-scheduler gets an answer it can read
             number = uuid4().hex[:12]
             _LOG.exception("internal error", verb=name, id=number)
-            return "internal", failure(f"internal error, see the log (id {number})", OK if errors_in_body else INTERNAL)
+            return "internal", failure(
+                f"internal error, see the log (id {number})",
+                HTTPStatus.OK if errors_in_body else HTTPStatus.INTERNAL_SERVER_ERROR,
+            )
 
 
 def failure(sentence: str, status: int, *, closing: bool = False) -> JsonResponse:

@@ -180,7 +180,7 @@ def _answered(
     answer: FilterResponse, nodes: FeasibleNodes | None, names: list[str] | None, *, plain: bool = False
 ) -> bytes:
     """`plain`: the names of the nodes need no escapes in JSON."""
-    failed, unresolvable = (encode_texts(each, plain=plain) for each in (answer.failed, answer.unresolvable))
+    failed, unresolvable = encode_texts(answer.failed, plain=plain), encode_texts(answer.unresolvable, plain=plain)
     return encode(WireFilterResult(nodes, names, failed, unresolvable))
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import platform
+from http import HTTPStatus
 from typing import Protocol
 
 from fastapi import FastAPI, Request
 from starlette.responses import PlainTextResponse, Response
 
 from dra_extender.api import openapi as docs
-from dra_extender.api.dispatch import JSON, UNAVAILABLE, RequestMetrics
+from dra_extender.api.dispatch import JSON, RequestMetrics
 from dra_extender.api.health import Health, HealthReport
 from dra_extender.api.protocol import encode
 from dra_extender.api.scrape_access import ScrapeAccess
@@ -81,5 +82,5 @@ def add_version(app: FastAPI) -> None:
 
 def _health_response(report: HealthReport, request: Request) -> Response:
     if not report.ok:
-        return PlainTextResponse(report.verbose + "\n", UNAVAILABLE)
+        return PlainTextResponse(report.verbose + "\n", HTTPStatus.SERVICE_UNAVAILABLE)
     return PlainTextResponse(report.verbose + "\n" if "verbose" in request.query_params else report.short)

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from dra_extender.api.decoding import NULL, Name, Namespace, Uid
+from dra_extender.scheduling.ports.node_texts import OneText
 
 EXTENDER_MIN_SCORE: Final = 0
 EXTENDER_MAX_SCORE: Final = 10
-_SAMPLES: Final = 16
 
 
 class NodeList(Struct, frozen=True, gc=False):
@@ -129,20 +129,15 @@ class NamedNode(Struct, frozen=True, gc=False):
 encode: Final = msgspec.json.Encoder().encode
 
 
-def encode_texts(by_node: Mapping[str, str], *, plain: bool) -> Raw | Mapping[str, str] | None:
+def encode_texts(texts: Mapping[str, str], *, plain: bool) -> Raw | Mapping[str, str] | None:
     """The texts by name of node as JSON, None if there are none.
 
-    One text for all nodes, as in a full cluster, is encoded once: it has quotes, which have to be escaped.  `plain`: the names
-    need no escapes.
+    One text for all nodes is encoded once: it has quotes, which have to be escaped.  `plain`: the names need no escapes.
     """
-    if not plain or not by_node:
-        return by_node or None
-    texts = list(by_node.values())
-    first = texts[0]
-    # A few of them tell quickly that they differ.
-    if any(each != first for each in texts[:: 1 + len(texts) // _SAMPLES]) or texts.count(first) < len(texts):
-        return by_node
-    text, names = encode(first).decode(), list(by_node)
-    names[0] = f'{{"{names[0]}'
-    names[-1] = f'{names[-1]}":{text}}}'
-    return Raw(f'":{text},"'.join(names).encode())
+    if not texts or not isinstance(texts, OneText):
+        return texts or None
+    if not plain:
+        return texts.as_dict()
+    text = encode(texts.text).decode()
+    names = f'":{text},"'.join(texts.nodes)
+    return Raw(f'{{"{names}":{text}}}'.encode())

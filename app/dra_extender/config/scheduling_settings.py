@@ -124,7 +124,8 @@ class SchedulingSettings(SettingsGroup):
         1.0,
         ge=0,
         le=4,
-        description="Seconds for which a preempt call waits for a claim that is being created from a template",
+        description="Seconds for which a filter call waits for a claim that exists and that the watch has not delivered yet, and"
+        " a preempt call for a claim that is being created from a template; 0: neither waits",
     )
     wake_delay_seconds: float = Field(
         0.05,

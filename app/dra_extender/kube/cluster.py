@@ -29,7 +29,7 @@ from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Reflector, SleepAndJitter
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError
 
 OPTIONAL_KINDS: Final = {
@@ -209,9 +209,7 @@ class KubeCluster:
                     await self._events.flush()
             except TimeoutError:
                 _LOG.warning("Events were dropped at shutdown")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         self._tasks.clear()
         await self._transport.close()
 

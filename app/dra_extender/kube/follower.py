@@ -14,7 +14,7 @@ from dra_extender.kube.reader import NOT_SERVED, ClusterReading, served_kinds
 from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
 
 _LOOK_SECONDS = 0.05
 
@@ -118,8 +118,6 @@ class ClusterFollower:
 
     async def stop(self) -> None:
         """End watches and connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         self._tasks.clear()
         await self._transport.close()

@@ -295,7 +295,7 @@ class HoldBook:
 
     def _report_change(self, holdings: Iterable[DeviceHolding]) -> None:
         self._partial.clear()
-        self._report(dict.fromkeys((holding.driver, holding.pool) for holding in holdings))
+        self._report({(holding.driver, holding.pool): None for holding in holdings})
 
 
 class HeldNodes:

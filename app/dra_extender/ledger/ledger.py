@@ -301,8 +301,9 @@ class Ledger:
         self._held_nodes_known = False
 
     def _usage_changed(self, change: UsageChange, *, frees: bool = True) -> None:
-        for pool_id in dict.fromkeys(holding.pool_id for holding in (*change.removed, *change.added)):
-            self.state.bump(self.slices.nodes_of(pool_id))
+        if change.removed or change.added:
+            for pool_id in {holding.pool_id: None for holding in (*change.removed, *change.added)}:
+                self.state.bump(self.slices.nodes_of(pool_id))
         if frees and change.freed:
             self.hint_devices()
         if change.orphan is not None:

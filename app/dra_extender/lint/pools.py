@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dra_extender.allocator.pools.completeness import latest_generation
 from dra_extender.allocator.pools.validity import (
     CounterTotals,
     InvalidPoolError,
     check_consumption,
     check_device_names,
     counter_totals,
+    latest_generation,
 )
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.manifests.documents import Position

@@ -2,7 +2,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import Value, decode, from_json
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.quantity import QuantityError, parse_quantity
 
@@ -83,7 +83,4 @@ def read_node(data: bytes) -> Node:
 
 def node_from(raw: Any) -> Node:
     """As `read_node`, from decoded JSON."""
-    try:
-        return msgspec.convert(raw, _Node).compact()
-    except msgspec.ValidationError as problem:
-        raise ModelError(f"Node: {problem}") from problem
+    return from_json("Node", _Node, raw).compact()

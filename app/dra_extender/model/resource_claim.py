@@ -179,8 +179,18 @@ class _Identified(Value, frozen=True):
     metadata: _Named = _Named()
 
 
+class _Version(Value, frozen=True):
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Versioned(Value, frozen=True):
+    metadata: _Version = _Version()
+
+
 _DECODER = msgspec.json.Decoder(ResourceClaim)
 _KEY_DECODER = msgspec.json.Decoder(_Identified)
+_VERSION_DECODER = msgspec.json.Decoder(_Versioned)
 _HEAD_DECODER = msgspec.json.Decoder(ClaimHead)
 _SPEC_DECODER = msgspec.json.Decoder(_Asked)
 
@@ -202,6 +212,16 @@ def read_key(data: bytes) -> tuple[str, str]:
     """
     metadata = decode("ResourceClaim", _KEY_DECODER, data).metadata
     return metadata.namespace, metadata.name
+
+
+def read_version(data: bytes) -> tuple[str, str]:
+    """(UID, resourceVersion) of the claim in `data` (API JSON); nothing else in it need be readable.
+
+    Raises:
+        ModelError: it has none.
+    """
+    metadata = decode("ResourceClaim", _VERSION_DECODER, data).metadata
+    return metadata.uid, metadata.resource_version
 
 
 def read_head(data: bytes) -> ClaimHead:

@@ -2,7 +2,7 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode, from_json
 from dra_extender.model.device import CounterBody, Device, DeviceBody, DeviceReader, PoolId
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node_selector import NodeSelector
@@ -85,11 +85,7 @@ class SliceReader:
 
     def convert(self, raw: Any) -> ResourceSlice:
         """As `read`, from decoded JSON."""
-        try:
-            wire = msgspec.convert(raw, _Slice)
-        except msgspec.ValidationError as problem:
-            raise ModelError(f"ResourceSlice: {problem}") from problem
-        return self._slice(wire)
+        return self._slice(from_json("ResourceSlice", _Slice, raw))
 
     def _slice(self, wire: _Slice) -> ResourceSlice:
         spec, devices, share = wire.spec, self._devices, self._devices.share

@@ -14,7 +14,7 @@ import msgspec
 
 from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.allocator.rules.eligibility import untolerated
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode, from_json
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node_selector import NodeSelector
@@ -167,7 +167,4 @@ def read_fit_node(data: bytes) -> FitNode:
 
 def fit_node_from(raw: Any, unlisted: Mapping[str, int]) -> FitNode:
     """As `read_fit_node`, from decoded JSON; of a resource that the node does not list it has as much as `unlisted` says."""
-    try:
-        return msgspec.convert(raw, _WireNode).fit(unlisted)
-    except msgspec.ValidationError as problem:
-        raise ModelError(f"Node: {problem}") from problem
+    return from_json("Node", _WireNode, raw).fit(unlisted)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.model.allocation import DeviceToleration
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import Value, decode, from_json
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.nodefit.pod_requests import Amounts, Container, Resources, pod_requests
@@ -98,7 +98,4 @@ def read_pod_needs(data: bytes) -> PodNeeds:
 
 def pod_needs_from(raw: Any) -> PodNeeds:
     """As `read_pod_needs`, from decoded JSON."""
-    try:
-        return msgspec.convert(raw, _WirePod).needs()
-    except msgspec.ValidationError as problem:
-        raise ModelError(f"Pod: {problem}") from problem
+    return from_json("Pod", _WirePod, raw).needs()

@@ -14,6 +14,8 @@ from dra_extender.recording.records import is_use_case
 TICKS_PER_SECOND: Final = 2**14
 """A power of two: whole ticks are exact as floats."""
 _OF_A_RUN: Final = 3
+_MOST_TICKS: Final = 2**53
+"""More than any clock shows; up to here, ticks are exact as floats."""
 
 
 class ClockKind(IntEnum):
@@ -69,6 +71,8 @@ class ReadingsPlayed:
             clock, passed, times = readings[at : at + _OF_A_RUN]
             if not 0 <= clock < len(ClockKind) or times < 1:
                 raise ValueError(f"expected a clock below {len(ClockKind)} and a count, found {clock} and {times}")
+            if abs(passed) > _MOST_TICKS:
+                raise ValueError(f"expected no more than {_MOST_TICKS} ticks between two readings")
             self._ticks[clock] += passed
             found.append((clock, self._ticks[clock] / TICKS_PER_SECOND, times))
         return found

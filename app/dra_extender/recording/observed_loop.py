@@ -94,11 +94,7 @@ class ObservedLoop:
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """See AbstractEventLoop."""
-        if is_use_case():
-            callback, args = self._fire, (self._numbers.next(), callback, args)
-        if self._is_asyncio:
-            return self._call_at(self._time() + delay, callback, *args, context=context)
-        return self._call_later(delay, callback, *args, context=context)
+        return self.call_at(self._time() + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None

@@ -38,7 +38,7 @@ def read_recording(path: Path) -> ReadRecording:
         raise RecordingFileError(f"{path}: expected a recording: the file is empty")
     try:
         header = _HEADER.decode(first)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise RecordingFileError(f"{path}: expected a recording: line 1: {problem}") from problem
     if header.format != FORMAT:
         raise RecordingFileError(f"{path}: has format {header.format!r}; this version reads {FORMAT}")

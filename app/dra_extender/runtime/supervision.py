@@ -7,8 +7,8 @@ Kubernetes restarts the process.  One bad object in a loop costs that object alo
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -22,6 +22,8 @@ DEAD_AFTER: Final = 20
 """So many make it dead: about eight minutes of tries that all ended at once."""
 STEADY_SECONDS: Final = 60.0
 """A task that ran so long before it failed does not fail in a row."""
+CANCEL_AGAIN_SECONDS: Final = 1.0
+"""So long a task has to end after each cancellation."""
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 
@@ -163,6 +165,38 @@ class Supervisor:
         problem = None if task.cancelled() else task.exception()
         if problem is not None and not isinstance(problem, expected):
             self.report(name, problem)
+
+
+async def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel the task and return when it has ended; what it raised is raised."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]], again_seconds: float = CANCEL_AGAIN_SECONDS) -> None:
+    """Cancel the tasks and return when all have ended; what they raised is dropped.
+
+    A library may take a cancellation for a timeout of its own that ends at that moment.  So a task that goes on is cancelled again.
+    """
+    left = set(tasks)
+    while left:
+        for each in left:
+            each.cancel()
+        ended, left = await asyncio.wait(left, timeout=again_seconds)
+        for each in ended:
+            if not each.cancelled():
+                each.exception()
+
+
+@asynccontextmanager
+async def running_task(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """The work runs inside the block, and is cancelled at its end; what it raised is raised there."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        await cancel(task)
 
 
 def _sentence(name: str, record: _Record) -> str:

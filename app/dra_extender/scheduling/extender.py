@@ -19,13 +19,14 @@ from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolv
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, RequestPod
-from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
 from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.claims.group_trials import GroupTrials
 from dra_extender.scheduling.claims.reports import ClaimReports
 from dra_extender.scheduling.claims.short_claims import ShortClaims
+from dra_extender.scheduling.claims.undelivered_claims import UndeliveredClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
@@ -145,6 +146,7 @@ class Extender:
                 device_backoff=backoff,
                 holds=self._holds,
                 short_claims=self._short_claims,
+                undelivered=UndeliveredClaims(ledger, context.cluster.claims, self._short_claims.slices, options),
                 options=options,
             )
         )
@@ -260,9 +262,7 @@ class Extender:
             await self.binder.drain()
         finally:
             background, self._background = self._background, ()
-            for each in background:
-                each.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            await cancel_all(background)
 
     async def filter(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> FilterResponse:
         """See PodResolver and Filter."""
@@ -359,11 +359,7 @@ class Extender:
     async def _unless_stopped(self, bind: asyncio.Task[None]) -> None:
         """Wait for the bind; a stop of the service ends the waiting, not a write in flight."""
         shutdown = self._context.shutdown
-        stopping = asyncio.ensure_future(shutdown.wait())
-        try:
-            await asyncio.wait({bind, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
+        await shutdown.wait_unless_begun(bind)
         if bind.done():
             return bind.result()
         bind.add_done_callback(_outcome_is_known)

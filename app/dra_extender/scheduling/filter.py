@@ -24,6 +24,7 @@ from dra_extender.scheduling.claims.preconditions import (
     useless_on,
 )
 from dra_extender.scheduling.claims.short_claims import ShortClaims
+from dra_extender.scheduling.claims.undelivered_claims import UndeliveredClaims
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -57,6 +58,7 @@ class FilterDependencies:
     device_backoff: DeviceBackoff
     holds: HoldService
     short_claims: ShortClaims
+    undelivered: UndeliveredClaims
     options: Options
 
 
@@ -85,6 +87,7 @@ class Filter:
     def __init__(self, uses: FilterDependencies) -> None:
         self._ledger = uses.ledger
         self._short = uses.short_claims
+        self._undelivered = uses.undelivered
         self._allocator = uses.allocator
         self._unschedulable = uses.unschedulable
         self._device_backoff = uses.device_backoff
@@ -102,7 +105,8 @@ class Filter:
         """The nodes on which the pod fits, at most `offered_nodes` if devices are held there, and why the others do not fit.
 
         Raises:
-            RetryableError: the searches did not end within the pod's time, or the pod may be offered no node at present.
+            RetryableError: the searches did not end within the pod's time, the pod may be offered no node at present, or one of its
+                claims exists and is not delivered yet.
         """
         if not pod.needs_devices:
             return FilterResponse(nodes, {}, {})
@@ -172,9 +176,15 @@ class Filter:
         return pod
 
     async def _evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """Evaluate the nodes; wait for holds that are about to narrow to one node, and revoke stale holds that stand in the way."""
+        """Evaluate the nodes; wait for claims that are about to be delivered and for holds that are about to narrow to one node.
+
+        Stale holds that stand in the way are revoked.
+        """
         start = budget.slice_start
         result = await self._evaluate_in_slices(pod, nodes, budget)
+        if not result.fits and Code.CLAIM_MISSING in result.codes and await self._undelivered.come(pod, budget):
+            self._slices.reopen(pod, budget)
+            result = await self._evaluate_in_slices(pod, nodes, budget)
         while not result.fits and result.narrowing and not result.revocable:
             left = start + self._options.settle_wait_seconds - self._slices.clock.monotonic()
             if left <= 0 or not await self._ledger.holds.changed.wait(left):
@@ -378,7 +388,7 @@ class Filter:
         """
         self._fairness.record_rejection(pod, result)
         if result.limited:
-            raise RetryableError(f"pod {pod.key}: {_unfinished(result)}")
+            raise RetryableError(f"pod {pod.key}: {result.unfinished}")
         began = self._slices.clock.monotonic()
         self._unschedulable.record(pod, result, budget)
         self._slices.charge(pod, self._slices.clock.monotonic() - began)
@@ -387,12 +397,3 @@ class Filter:
 
 def _without(nodes: Sequence[str], in_backoff: frozenset[str]) -> Sequence[str]:
     return [name for name in nodes if name not in in_backoff] if in_backoff else nodes
-
-
-def _unfinished(result: FilterResult) -> str:
-    """Why nothing is known about some node: the namespace has no time left, or the call's budget is spent.
-
-    The text does not depend on the number of nodes: kube-scheduler writes each new text into the pod before it goes on.
-    """
-    limited = [each for each in result.why() if each.rejection.code is Code.SEARCH_LIMIT]
-    return min((each.rejection.text for each in limited), default=Code.SEARCH_LIMIT)

@@ -77,11 +77,12 @@ class NodeOffers:
         """Hold for each claim what it would get on the offered nodes; some nodes need no claim for extended resources."""
         if offered:
             self._fairness.shares.offered(unit.uid)
+        on_nodes = {name: () if (found := each.placement) is None else found.claims for name, each in offered.items()}
         for index, claim in enumerate(claims):
             placements = {
-                name: self._holds.with_own_shares(node_result.placement.claims[index])
-                for name, node_result in offered.items()
-                if node_result.placement is not None and index < len(node_result.placement.claims)
+                name: self._holds.with_own_shares(of_claims[index])
+                for name, of_claims in on_nodes.items()
+                if index < len(of_claims)
             }
             if placements:
                 self._holds.place(

@@ -40,10 +40,13 @@ class DeviceCountTask:
         self._now = now
 
     async def run(self) -> None:
-        """Count until cancelled; returns at once if the setting says so."""
+        """Count until cancelled; returns at once if the setting says so.
+
+        The first count comes after one interval: a replica that starts has pods to place.
+        """
         while self._settings.devices_enabled:
-            await self.count()
             await self._sleep(self._settings.devices_interval_seconds)
+            await self.count()
 
     async def count(self) -> None:
         """Count once, in turns."""

@@ -1,14 +1,14 @@
 """The verbs of the extender, with a note of each decision about a pod that needs devices."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 from dra_extender.api.handlers import Verbs
 from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
+from dra_extender.scheduling.ports.node_texts import OneText
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
 _MOST_LOOKED_AT: Final = 200
@@ -27,8 +27,11 @@ class NotedVerbs:
 
     async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
         """See Verbs."""
-        with self._retry_noted("filter", pod.namespace, pod.name, pod.uid):
+        try:
             answer = await self._verbs.filter(pod, nodes)
+        except RetryableError as problem:
+            self._note_retry("filter", (pod.namespace, pod.name), pod.uid, problem)
+            raise
         fitting = answer.fitting
         # The answer about a pod without devices is the list of nodes itself, which is not decoded.
         if fitting is nodes:
@@ -37,7 +40,7 @@ class NotedVerbs:
             self._note("filter", pod, Outcome.FITS, node=fitting[0], nodes=len(fitting))
         else:
             against = answer.unresolvable or answer.failed
-            self._note("filter", pod, Outcome.REJECTED, nodes=len(against), reason=_reasons(against.values()))
+            self._note("filter", pod, Outcome.REJECTED, nodes=len(against), reason=_reasons(against))
         return answer
 
     async def prioritize(self, pod: RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
@@ -47,15 +50,21 @@ class NotedVerbs:
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event, /) -> None:
         """See Verbs."""
         needs_devices = self._needs_devices(uid)
-        with self._retry_noted("bind", namespace, name, uid, node):
+        try:
             await self._verbs.bind(namespace, name, uid, node, disconnected)
+        except RetryableError as problem:
+            self._note_retry("bind", (namespace, name), uid, problem, node)
+            raise
         if needs_devices:
             self._decisions.note("bind", namespace, name, Outcome.BOUND, node=node)
 
     async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """See Verbs."""
-        with self._retry_noted("preempt", pod.namespace, pod.name, pod.uid):
+        try:
             kept = await self._verbs.preempt(pod, victims)
+        except RetryableError as problem:
+            self._note_retry("preempt", (pod.namespace, pod.name), pod.uid, problem)
+            raise
         if self._needs_devices(pod.uid):
             outcome = Outcome.FITS if kept else Outcome.REJECTED
             reason = "" if kept else "evicting the victims that kube-scheduler proposes frees no devices for the pod"
@@ -67,18 +76,13 @@ class NotedVerbs:
     ) -> None:
         self._decisions.note(verb, pod.namespace, pod.name, outcome, node=node, nodes=nodes, reason=reason)
 
-    @contextmanager
-    def _retry_noted(self, verb: str, namespace: str, name: str, uid: str, node: str = "") -> Iterator[None]:
+    def _note_retry(self, verb: str, key: tuple[str, str], uid: str, problem: RetryableError, node: str = "") -> None:
         """Note why there is no decision, if the pod needs devices."""
-        try:
-            yield
-        except RetryableError as problem:
-            if self._needs_devices(uid):
-                self._decisions.note(verb, namespace, name, Outcome.RETRY, node=node, reason=str(problem))
-            raise
+        if self._needs_devices(uid):
+            self._decisions.note(verb, *key, Outcome.RETRY, node=node, reason=str(problem))
 
 
-def _reasons(texts: Iterable[str]) -> str:
+def _reasons(against: Mapping[str, str]) -> str:
     """The first different reasons, without the words that kube-scheduler needs to count nodes."""
-    different = dict.fromkeys(islice(texts, _MOST_LOOKED_AT))
-    return "; ".join(text.removeprefix("node(s): ") for text in islice(different, _MOST_REASONS))
+    texts = (against.text,) if isinstance(against, OneText) else islice(against.values(), _MOST_LOOKED_AT)
+    return "; ".join(text.removeprefix("node(s): ") for text in islice(dict.fromkeys(texts), _MOST_REASONS))

@@ -17,7 +17,7 @@ import asyncio
 import math
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -36,7 +36,7 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.recording.recorded_cluster import WatchedCluster
 from dra_extender.recording.recording import recording_of
 from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
-from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.errors import STOPPING
 from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions
@@ -321,7 +321,5 @@ async def _unless_any(ends: set[asyncio.Task[bool] | asyncio.Task[None]], work: 
     if task.done():
         task.result()
         return True
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    await cancel(task)
     return False

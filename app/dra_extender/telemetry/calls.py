@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from dra_extender.telemetry.declaration import MetricGroup, counter, histogram, plain_gauge
 
-CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _VERBS: Final = ("filter", "prioritize", "bind", "preempt")
 
 

@@ -4,13 +4,15 @@ Dashboards and alerts that were made for them work on these, if they do not choo
 counted here when it leaves devices to this service, so that nothing is counted twice.  docs/metrics.md has what differs.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from heapq import nlargest
 from time import perf_counter
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
-from dra_extender.telemetry.declaration import OTHER, MetricGroup, counter, gauge, histogram
+from prometheus_client import Histogram
+
+from dra_extender.telemetry.declaration import OTHER, Bounded, MetricGroup, counter, gauge, histogram
 
 PLUGIN: Final = "DynamicResources"
 SUCCESS: Final = "Success"
@@ -21,12 +23,24 @@ _MOST_PROFILES: Final = 20
 
 
 class Execution:
-    """One execution of an extension point; `status` is what it ends with unless it raises."""
+    """One execution of an extension point, as a context; `status` is what it ends with unless it raises."""
 
-    __slots__ = ("status",)
+    __slots__ = ("_began", "_durations", "_extension_point", "status")
 
-    def __init__(self) -> None:
+    def __init__(self, durations: Bounded[Histogram], extension_point: str) -> None:
+        self._durations = durations
+        self._extension_point = extension_point
         self.status = SUCCESS
+
+    def __enter__(self) -> Self:
+        self._began = perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        status = self.status if kind is None else ERROR
+        self._durations.of(PLUGIN, self._extension_point, status).observe(perf_counter() - self._began)
 
 
 class UpstreamMetrics(MetricGroup):
@@ -63,17 +77,9 @@ class UpstreamMetrics(MetricGroup):
         prefix="",
     )
 
-    @contextmanager
-    def execution(self, extension_point: str) -> Iterator[Execution]:
+    def execution(self, extension_point: str) -> Execution:
         """Inside, an extension point runs; an exception is its error."""
-        running, began = Execution(), perf_counter()
-        try:
-            yield running
-        except BaseException:
-            running.status = ERROR
-            raise
-        finally:
-            self._executions.of(PLUGIN, extension_point, running.status).observe(perf_counter() - began)
+        return Execution(self._executions, extension_point)
 
     def unschedulable(self, pods: Mapping[str, int]) -> None:
         """How many pods of each scheduler wait.  Who creates a pod names its scheduler: those with fewest pods share a value."""

@@ -1,7 +1,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from dra_extender.kube.events.recorder import (
 )
 from dra_extender.kube.events.series import RecentSeries
 from dra_extender.model.pod import Pod
+from dra_extender.runtime.supervision import running_task
 
 from tests.support.kube.fake_api_server import FakeApiServer, Seen, status_answer
 from tests.support.kube.recording import CountingObserver, ManualClock
@@ -47,13 +48,8 @@ class Desk:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.events.run())
-        try:
+        async with running_task(self.events.run()):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def written(self) -> list[Seen]:
         """What was sent for what was said so far."""

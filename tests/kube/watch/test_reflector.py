@@ -1,7 +1,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
 from dra_extender.runtime.clock import SystemClock
+from dra_extender.runtime.supervision import running_task
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer, status_body
 from tests.support.kube.recording import CountingObserver, ManualClock, RecordingSink, Sleeper
@@ -40,17 +41,12 @@ class Bench:
         reflector = Reflector(
             self.transport, KIND, self.feed, self.settings, self.clock, observer=self.observer, chance=chance
         )
-        task = asyncio.create_task(reflector.run())
-        try:
+        async with running_task(reflector.run()):
             if synced:
                 async with asyncio.timeout(120):
                     await reflector.synced.wait()
                 await until(self.watches)
             yield reflector
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     def lists(self) -> list[dict[str, str]]:
         return [dict(each.query) for each in self.server.requests("GET", THINGS)]

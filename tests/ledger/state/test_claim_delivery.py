@@ -38,6 +38,16 @@ async def test_it_ends_with_that_version_or_a_later_one_and_not_with_our_own_wri
     assert not claims._deliveries._waiting
 
 
+async def test_our_own_write_is_not_read_again_when_the_watch_brings_it(claims: ClaimIndex) -> None:
+    """Its spec and status need not even be readable: the version says that they are what is known."""
+    wait = await begun(claims, 3)
+    record, _ = claims.store(claim(3), from_watch=False)
+    seen, change = claims.store(claim(3).replace(b'"spec":{"devices":{}}', b'"spec":0,"status":0'), from_watch=True)
+    assert seen is record
+    assert (change.removed, change.added, change.created, record.unreadable) == ((), (), False, "")
+    assert await wait
+
+
 async def test_it_ends_with_the_claim(claims: ClaimIndex) -> None:
     wait = await begun(claims, 3)
     claims.delete("ns", "c", UID)

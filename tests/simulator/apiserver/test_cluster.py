@@ -167,3 +167,12 @@ async def test_a_running_watch_catches_up_and_survives_what_a_feed_cannot_read(c
     assert cluster.watch.unreadable == ["Pod: bad"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_watch_that_lists_anew_has_caught_up_though_changes_were_left(cluster: MemoryCluster) -> None:
+    cluster.watch.attach({"pods": Recorder()})
+    cluster.store.create(StoredKind.POD, pod("left"))
+    feed = Recorder()
+    cluster.watch.attach({"pods": feed})
+    await asyncio.wait_for(cluster.watch.caught_up(), 1)
+    assert feed.received == ["changed left", "synced"]

@@ -6,14 +6,16 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from dra_extender.allocator.pools.completeness import KnownSlices, complete, latest_generation
 from dra_extender.allocator.pools.node_match import is_relevant, reachable_devices
 from dra_extender.allocator.pools.validity import (
     CounterTotals,
     InvalidPoolError,
+    KnownSlices,
     check_consumption,
     check_device_names,
+    complete,
     counter_totals,
+    latest_generation,
 )
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code

@@ -5,7 +5,6 @@ it counts with the slice as published now, as upstream counts every device.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -77,9 +76,10 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
     if not holders:
         return
     vanished = set(holders)
-    for device in _held_devices(published, holders):
+    for device, held in _held_devices(published, holders):
         vanished.discard(device.name)
-        for entry in _drawn(holders[device.name], device):
+        frozen = _frozen(held, device)
+        for entry in device.consumes_counters if frozen is None else _with_physical_device(frozen, device):
             yield device.name, entry
     for name in sorted(vanished):
         for entry in _frozen(holders[name], None) or ():
@@ -88,23 +88,19 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
 
 def _held_devices(
     published: Iterable[ResourceSlice], holders: Mapping[str, Sequence[DeviceHolding]]
-) -> Iterator[Device]:
+) -> Iterator[tuple[Device, Sequence[DeviceHolding]]]:
     """The published devices that are held; of those with one name only the first, if a snapshot has what was allocated."""
-    searched = set(holders)
-    frozen = {name for name, held in holders.items() if any(each.consumption is not None for each in held)}
-    for device in chain.from_iterable(each.devices for each in published):
-        if device.name in searched:
-            yield device
-            if device.name in frozen:
-                searched.remove(device.name)
+    searched = dict(holders)
+    for part in published:
+        for device in part.devices:
+            held = searched.get(device.name)
+            if held is None:
+                continue
+            yield device, held
+            if any(each.consumption is not None for each in held):
+                del searched[device.name]
                 if not searched:
                     return
-
-
-def _drawn(holders: Sequence[DeviceHolding], device: Device) -> Iterable[CounterConsumption]:
-    """What a held device draws that is still published."""
-    frozen = _frozen(holders, device)
-    return device.consumes_counters if frozen is None else _with_physical_device(frozen, device)
 
 
 def _with_physical_device(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[CounterConsumption]:
@@ -113,19 +109,23 @@ def _with_physical_device(frozen: tuple[CounterConsumption, ...], device: Device
     That entry has the groups that were frozen for a physical device, or none: the device stays held under its new name.
     """
     yield from frozen
+    physical = [entry for entry in device.consumes_counters if entry.synthetic]
+    if not physical:
+        return
     sets = {entry.counter_set for entry in frozen}
     lists = dict.fromkeys(entry.compatibility_groups for entry in frozen if entry.synthetic) or {(): None}
-    for entry in device.consumes_counters:
-        if entry.synthetic and entry.counter_set not in sets:
+    for entry in physical:
+        if entry.counter_set not in sets:
             for groups in lists:
                 yield CounterConsumption(counter_set=entry.counter_set, compatibility_groups=groups)
 
 
 def _frozen(holders: Sequence[DeviceHolding], live: Device | None) -> tuple[CounterConsumption, ...] | None:
     """The merged snapshots of a device, `live` as published now; None without any."""
-    snapshots = list(dict.fromkeys(holder.drawn(live) for holder in holders if holder.is_frozen))
-    if not snapshots:
+    drawn = [holder.drawn(live) for holder in holders if holder.is_frozen]
+    if not drawn:
         return None
+    snapshots = drawn if len(drawn) == 1 else list(dict.fromkeys(drawn))
     return snapshots[0] if len(snapshots) == 1 else tuple(_merged(snapshots))
 
 

@@ -40,7 +40,11 @@ class SearchContext(Protocol):
     nogoods: set[Hashable]
     order: DeviceOrder | None
     pruning_index: PruningIndex | None
-    shortfall: Shortfall
+
+    @property
+    def shortfall(self) -> Shortfall:
+        """Why the deepest slot could not be filled."""
+        ...
 
     def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> FrameResult:
         """Make this the next call; always GOES_ON."""

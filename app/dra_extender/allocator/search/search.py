@@ -92,13 +92,13 @@ class Search:
         "_pruner",
         "_request",
         "_result",
+        "_shortfall",
         "_start",
         "chosen",
         "node_view",
         "nogoods",
         "order",
         "pruning_index",
-        "shortfall",
         "state",
         "steps",
     )
@@ -118,7 +118,7 @@ class Search:
         self.state = state
         self.steps = 0
         self.chosen: dict[tuple[int, int], int] = {}
-        self.shortfall = Shortfall(demand, node_view, state)
+        self._shortfall: Shortfall | None = None
         self.nogoods: set[Hashable] = set()
         self.pruning_index: PruningIndex | None = None
         self._new_pruner = new_pruner
@@ -137,6 +137,13 @@ class Search:
         # What `run` goes on with after a pause: the result for the top frame, or GOES_ON for the next call.
         self._result = FrameResult.GOES_ON
         self._poll = _POLL if len(node_view.pools.devices) < _MANY_DEVICES else 0
+
+    @property
+    def shortfall(self) -> Shortfall:
+        """Why the deepest slot that the search reached could not be filled; a search that fills every slot makes none."""
+        if self._shortfall is None:
+            self._shortfall = Shortfall(self._demand, self.node_view, self.state)
+        return self._shortfall
 
     def run(self) -> bool:
         """Whether there is a solution; the picks of the first one are then in `state`.

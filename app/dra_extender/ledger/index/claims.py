@@ -12,7 +12,7 @@ from dra_extender.model.allocation import AllocationResult, ClaimPlacement, Devi
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import version_number
-from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim
+from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim, read_version
 from dra_extender.model.snapshot import contradiction, holdings_of
 from dra_extender.model.templated_claim import generated_for
 from dra_extender.runtime.caches import LruCache
@@ -138,6 +138,10 @@ class ClaimIndex:
             ModelError: the object cannot be read; nothing has changed then.  Not raised for a spec or a status that cannot be
                 read if the watch brings it with an allocation: its devices count.
         """
+        known = self._known_in_this_version(data)
+        if known is not None:
+            self._seen(known, known.claim, known.claim.status.allocation, from_watch=from_watch)
+            return known, UsageChange()
         found = self._read(data, from_watch=from_watch)
         whole, claim = found.claim, kept_form(found.claim, len(data))
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
@@ -160,10 +164,7 @@ class ClaimIndex:
             record.unreadable, record.has_status = found.unreadable, found.has_status
         else:
             change = UsageChange()
-        _set_allocated_version(record, claim, before, version if from_watch else 0)
-        if from_watch:
-            record.delivered = max(record.delivered, version)
-            self._deliveries.delivered(uid, record.delivered)
+        self._seen(record, claim, before, from_watch=from_watch)
         return record, change
 
     def complete(self, record: ClaimRecord, data: bytes) -> str:
@@ -251,6 +252,27 @@ class ClaimIndex:
     def change_of(self, uid: str) -> Notifier:
         """Fires, once, when this claim changes or goes away; ask again for the time after."""
         return self._deliveries.change_of(uid)
+
+    def _known_in_this_version(self, data: bytes) -> ClaimRecord | None:
+        """The record of this object if that is of the same version, as after each write of ours when the watch brings it."""
+        try:
+            uid, version = read_version(data)
+        except ModelError:
+            return None
+        record = self._by_uid.get(uid)
+        if record is None or record.unreadable or record.claim.metadata.resource_version != version:
+            return None
+        return record if version_number(version) else None
+
+    def _seen(
+        self, record: ClaimRecord, claim: ClaimHead, before: AllocationResult | None, *, from_watch: bool
+    ) -> None:
+        """Note which version the watch has delivered, and which one has brought the allocation; `before`: the one until now."""
+        version = version_number(claim.metadata.resource_version) if from_watch else 0
+        _set_allocated_version(record, claim, before, version)
+        if from_watch:
+            record.delivered = max(record.delivered, version)
+            self._deliveries.delivered(claim.metadata.uid, record.delivered)
 
     def _read(self, data: bytes, *, from_watch: bool) -> PartlyReadClaim:
         """The claim, as far as it can be read."""

@@ -1,11 +1,18 @@
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Generic, TypeVar
 
-from dra_extender.ledger.index.slice_topology import GroupedSlices, NearbySlices
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.node import Node
+from dra_extender.model.node_selector import NODE_NAME_FIELD, NodeSelectorTerm
 from dra_extender.model.resource_slice import ResourceSlice
 
+K = TypeVar("K")
+
+Anchor = tuple[str | None, str]
+"""A label and a value of it; without label: the name of a node."""
+
+_ANYWHERE: Final[Anchor] = (None, "")
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -16,9 +23,9 @@ class SliceIndex:
 
     def __init__(self) -> None:
         self._by_name: dict[str, ResourceSlice] = {}
-        self._by_pool: GroupedSlices[PoolId] = GroupedSlices()
-        self._by_node: GroupedSlices[str] = GroupedSlices()
-        self._nearby = NearbySlices()
+        self._by_pool: _GroupedSlices[PoolId] = _GroupedSlices()
+        self._by_node: _GroupedSlices[str] = _GroupedSlices()
+        self._nearby = _NearbySlices()
         self._reached: dict[PoolId, frozenset[str] | None] = {}
         # Names of the slices that have devices with nodeAllocatableResources.
         self._node_allocatable: dict[PoolId, set[str]] = {}
@@ -45,9 +52,11 @@ class SliceIndex:
 
     def nodes_of(self, pool_id: PoolId) -> frozenset[str] | None:
         """Nodes whose searches can read this pool; None when that may be any node."""
-        if pool_id not in self._reached:
-            self._reached[pool_id] = self._nodes_of(pool_id)
-        return self._reached[pool_id]
+        try:
+            return self._reached[pool_id]
+        except KeyError:
+            reached = self._reached[pool_id] = self._nodes_of(pool_id)
+            return reached
 
     def node_allocatable(self, pool_id: PoolId, device: str) -> Device | None:
         """The device as it is published, if it counts against resources of its node."""
@@ -96,3 +105,106 @@ class SliceIndex:
         else:
             self._by_node.drop(old.node_name, name)
         return old
+
+
+class _GroupedSlices(Generic[K]):
+    """Slices in groups, each in order of names; a group is sorted again when it was asked for and has changed since."""
+
+    __slots__ = ("_members", "_sorted")
+
+    def __init__(self) -> None:
+        self._members: dict[K, dict[str, ResourceSlice]] = {}
+        self._sorted: dict[K, tuple[ResourceSlice, ...]] = {}
+
+    def of(self, key: K) -> tuple[ResourceSlice, ...]:
+        """The slices of a group."""
+        found = self._sorted.get(key)
+        if found is None:
+            members = self._members.get(key)
+            if members is None:
+                return ()
+            found = self._sorted[key] = tuple(members[name] for name in sorted(members))
+        return found
+
+    def unordered(self, key: K) -> Iterable[ResourceSlice]:
+        """The slices of a group in any order."""
+        return self._members.get(key, {}).values()
+
+    def put(self, key: K, item: ResourceSlice) -> None:
+        """Add a slice to a group, in place of one of the same name."""
+        self._sorted.pop(key, None)
+        self._members.setdefault(key, {})[item.name] = item
+
+    def drop(self, key: K, name: str) -> None:
+        """Remove a slice from a group."""
+        self._sorted.pop(key, None)
+        members = self._members.get(key)
+        if members is not None:
+            members.pop(name, None)
+            if not members:
+                del self._members[key]
+
+
+class _NearbySlices:
+    """Slices without `nodeName`, by a label that a node must have for a slice to be for it.
+
+    A slice whose node selector asks for certain values of a label is found for nodes with one of these values alone.  So the cost
+    of a node depends on its labels and the slices near it, not on the number of all slices.
+    """
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: _GroupedSlices[Anchor] = _GroupedSlices()
+
+    def put(self, item: ResourceSlice) -> None:
+        """Add a slice; one of the same name has to be dropped before."""
+        for anchor in _anchors(item):
+            self._groups.put(anchor, item)
+
+    def drop(self, item: ResourceSlice) -> None:
+        """Remove a slice that was put."""
+        for anchor in _anchors(item):
+            self._groups.drop(anchor, item.name)
+
+    def near(self, node: Node) -> Sequence[ResourceSlice]:
+        """The slices that may be for this node, in order of names: all that are, and some that are not."""
+        groups = self._groups
+        anywhere = groups.of(_ANYWHERE)
+        found = {each.name: each for each in groups.of((None, node.name))}
+        for anchor in node.labels.items():
+            for each in groups.of(anchor):
+                found[each.name] = each
+        if not found:
+            return anywhere
+        found.update((each.name, each) for each in anywhere)
+        return [found[name] for name in sorted(found)]
+
+
+def _anchors(item: ResourceSlice) -> frozenset[Anchor]:
+    """The anchors of a slice; a node that the slice is for has one of them.  A malformed selector concerns any node."""
+    selector = item.node_selector
+    if item.all_nodes or selector is None:
+        return frozenset((_ANYWHERE,))
+    try:
+        selector.matches("", {})
+    except ModelError:
+        return frozenset((_ANYWHERE,))
+    found: set[Anchor] = set()
+    for term in selector.node_selector_terms:
+        if term.match_expressions or term.match_fields:
+            anchors = _of_term(term)
+            if not anchors:
+                return frozenset((_ANYWHERE,))
+            found.update(anchors)
+    return frozenset(found)
+
+
+def _of_term(term: NodeSelectorTerm) -> Sequence[Anchor]:
+    for field in term.match_fields:
+        if field.key == NODE_NAME_FIELD and field.operator == "In":
+            return [(None, value) for value in field.values or ()]
+    for label in term.match_expressions:
+        if label.operator == "In":
+            return [(label.key, value) for value in label.values or ()]
+    return ()

@@ -37,20 +37,19 @@ class NodeVersions:
             self._begin += len(self._journal) + 1
             self._journal.clear()
             return
-        local = self._local
-        ordered = self._in_order(nodes)
-        for node in ordered:
+        local, journal = self._local, self._journal
+        for node in nodes if len(nodes) == 1 else self._in_order(nodes):
             local[node] = local.get(node, 0) + 1
-        self._journal.extend(ordered)
-        if len(self._journal) > _LONGEST_JOURNAL:
-            gone = len(self._journal) // 2
-            del self._journal[:gone]
+            journal.append(node)
+        if len(journal) > _LONGEST_JOURNAL:
+            gone = len(journal) // 2
+            del journal[:gone]
             self._begin += gone
 
     def _in_order(self, nodes: frozenset[str] | set[str]) -> Collection[str]:
         """The nodes by name: what is searched first goes by the journal, and a set has another order in each process."""
         if len(nodes) < _MANY or isinstance(nodes, set):
-            return sorted(nodes) if len(nodes) > 1 else nodes
+            return sorted(nodes)
         # The nodes that one pool reaches, mostly.
         known = self._orders.use(nodes)
         if known is None:

@@ -41,27 +41,29 @@ class UsageTable:
     def add(self, holdings: Iterable[DeviceHolding]) -> None:
         """Count these holdings."""
         for holding in holdings:
+            pool_id = holding.pool_id
             if holding.compatible_only_with is not None:
-                self._with_rules[holding.pool_id] += 1
-            devices = self._pools.setdefault(holding.pool_id, {})
+                self._with_rules[pool_id] += 1
+            devices = self._pools.setdefault(pool_id, {})
             devices[holding.device] = (*devices.get(holding.device, ()), holding)
 
     def remove(self, holdings: Iterable[DeviceHolding]) -> None:
         """Stop counting these holdings; each must have been added."""
         for holding in holdings:
-            devices = self._pools[holding.pool_id]
+            pool_id = holding.pool_id
+            devices = self._pools[pool_id]
             rest = list(devices[holding.device])
             rest.remove(holding)
             if holding.compatible_only_with is not None:
-                self._with_rules[holding.pool_id] -= 1
-                if not self._with_rules[holding.pool_id]:
-                    del self._with_rules[holding.pool_id]
+                self._with_rules[pool_id] -= 1
+                if not self._with_rules[pool_id]:
+                    del self._with_rules[pool_id]
             if rest:
                 devices[holding.device] = tuple(rest)
                 continue
             del devices[holding.device]
             if not devices:
-                del self._pools[holding.pool_id]
+                del self._pools[pool_id]
 
 
 class Overlaid:

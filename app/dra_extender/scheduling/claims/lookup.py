@@ -1,6 +1,6 @@
 """Which claims a pod needs, and which consumer each of them is to be reserved for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -54,12 +54,9 @@ def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[Fou
     if len(pod.claims) > MOST_CLAIMS:
         detail = f"spec.resourceClaims has {len(pod.claims)} entries, {MOST_CLAIMS} are looked at"
         return Rejection(code=Code.TOO_MUCH, detail=detail)
-    group = None
-    if pod.pod_group is not None and ledger.pod_groups.have_claims:
-        group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
-        if group is None and ledger.pod_groups.served:
-            return Rejection(code=Code.POD_GROUP_MISSING, detail=f"{pod.namespace}/{pod.pod_group}")
-    lookup = _Lookup(pod, group, ledger, node)
+    lookup = _lookup(pod, ledger, node)
+    if isinstance(lookup, Rejection):
+        return lookup
     found: dict[int, FoundClaim] = {}
     for entry in pod.claims:
         claim = lookup.of(entry)
@@ -68,6 +65,17 @@ def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[Fou
         if claim is not None:
             found.setdefault(id(claim.record), claim)
     return tuple(found.values())
+
+
+def claim_names(pod: Pod, ledger: Ledger) -> Iterator[str]:
+    """The names of the claims that `find_claims` looks for, as far as they are recorded."""
+    lookup = _lookup(pod, ledger, None)
+    if isinstance(lookup, Rejection):
+        return
+    for entry in pod.claims[:MOST_CLAIMS]:
+        target = lookup.target(entry)
+        if isinstance(target, _Target):
+            yield target.name
 
 
 def is_crowded(found: FoundClaim, ledger: Ledger) -> bool:
@@ -117,7 +125,7 @@ class _Lookup:
 
     def of(self, entry: PodResourceClaim) -> FoundClaim | Rejection | None:
         """The claim of one entry, None if it needs none."""
-        target = self._target(entry)
+        target = self.target(entry)
         if target is None or isinstance(target, Rejection):
             return target
         pod = self._pod
@@ -160,7 +168,8 @@ class _Lookup:
             return FoundClaim(entry.name, record, self._group.consumer)
         return FoundClaim(entry.name, record, group_consumer(controller.name, controller.uid))
 
-    def _target(self, entry: PodResourceClaim) -> _Target | Rejection | None:
+    def target(self, entry: PodResourceClaim) -> _Target | Rejection | None:
+        """What the entry stands for, or why that is not known; None if it needs no claim."""
         if entry.pod_group_resource_claim:
             return self._drafted(entry, entry.pod_group_resource_claim)
         of_group = self._group is not None and entry in self._group.spec.resource_claims
@@ -218,6 +227,16 @@ class _Lookup:
         ):
             return claim._replace(consumer=group)
         return claim
+
+
+def _lookup(pod: Pod, ledger: Ledger, node: Node | None) -> _Lookup | Rejection:
+    """The lookup of a pod's entries, or why none is possible."""
+    group = None
+    if pod.pod_group is not None and ledger.pod_groups.have_claims:
+        group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
+        if group is None and ledger.pod_groups.served:
+            return Rejection(code=Code.POD_GROUP_MISSING, detail=f"{pod.namespace}/{pod.pod_group}")
+    return _Lookup(pod, group, ledger, node)
 
 
 def _is_group(controller: OwnerReference | None, pod: Pod) -> bool:

@@ -152,7 +152,7 @@ class _SliceDigests:
 
     def __init__(self) -> None:
         self._digests: dict[int, tuple[weakref.ref[ResourceSlice], bytes | None]] = {}
-        self._read_names: dict[tuple[Reads, str], dict[str, bool]] = {}
+        self._instead: dict[tuple[Reads, str], dict[str, tuple[str, Attribute] | None]] = {}
 
     def of_pool(self, slices: Sequence[ResourceSlice], reads: Reads | None) -> Any:
         """What a pool of one node publishes, with the order in which its slices count; None if it cannot be compared."""
@@ -179,31 +179,29 @@ class _SliceDigests:
 
         Values that may be defective stay: every expression fails on a device with a defective attribute.
         """
-        known = self._read_names.get((reads, driver))
+        known = self._instead.get((reads, driver))
         if known is None or len(known) >= _MAX_NAMES:
-            known = self._read_names[reads, driver] = {}
+            known = self._instead[reads, driver] = {}
         attributes = []
+        # Without function calls: the loop runs for every attribute of a fleet.
         for pair in device.attributes:
             name, attribute = pair
-            read = known.get(name)
-            if read is None:
-                read = known[name] = is_read(reads, driver, name)
-            if not read and _is_sound(attribute):
-                pair = name, _UNREAD  # noqa: PLW2901 - one pair for another, in a loop that runs for every attribute of a fleet
-            attributes.append(pair)
+            try:
+                instead = known[name]
+            except KeyError:
+                instead = known[name] = None if is_read(reads, driver, name) else (name, _UNREAD)
+            sound = attribute.version_values is None and (
+                attribute.string_value is not None
+                or attribute.int_value is not None
+                or attribute.bool_value is not None
+            )
+            attributes.append(pair if instead is None or not sound else instead)
         return msgspec.structs.replace(device, attributes=tuple(attributes))
 
 
 def _digest_of(content: Any) -> bytes:
     """A digest of a value that can be written as JSON."""
     return blake2b(msgspec.json.encode(content), digest_size=_DIGEST_BYTES).digest()
-
-
-def _is_sound(attribute: Attribute) -> bool:
-    """Whether expressions can read the value, as far as its type alone shows."""
-    if attribute.version_values is not None:
-        return False
-    return attribute.string_value is not None or attribute.int_value is not None or attribute.bool_value is not None
 
 
 def _slice_digest(item: ResourceSlice, devices: Sequence[Device]) -> bytes | None:

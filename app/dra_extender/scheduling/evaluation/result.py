@@ -11,6 +11,7 @@ from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
+from dra_extender.scheduling.ports.node_texts import OneText
 
 MOST_REASONS: Final = 8
 """How many different reasons one answer names: kube-scheduler writes all of them into the pod."""
@@ -107,7 +108,7 @@ class FilterResult:
     """
 
     fits: dict[str, NodeResult | None] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
     reasons: dict[str, tuple[str, Rejection]] = field(default_factory=dict)
     open: tuple[FoundClaim, ...] = ()
     held: tuple[FoundClaim, ...] = ()
@@ -124,10 +125,11 @@ class FilterResult:
         """Record that the node does not fit, in place of an earlier reason; `text` is the rejection's summary, if it is known."""
         if text is None:
             text = rejection.summary
-        before = self.texts.get(node)
+        texts = self.texts = _as_dict(self.texts)
+        before = texts.get(node)
         if before is not None:
             self._counts[before] -= 1
-        self.texts[node] = text
+        texts[node] = text
         self._counts[text] = self._counts.get(text, 0) + 1
         if text not in self.reasons:
             self.reasons[text] = (node, rejection)
@@ -138,8 +140,8 @@ class FilterResult:
         if not nodes:
             return
         counts = _counted(texts)
-        by_node = dict(zip(nodes, texts, strict=True)) if len(counts) > 1 else dict.fromkeys(nodes, texts[0])
-        self.texts = {**self.texts, **by_node} if self.texts else by_node
+        added = dict(zip(nodes, texts, strict=True)) if len(counts) > 1 else OneText(nodes, texts[0])
+        self.texts = _as_dict(self.texts) | _as_dict(added) if self.texts else added
         for text, count in counts.items():
             self._counts[text] = self._counts.get(text, 0) + count
             if text not in self.reasons:
@@ -156,7 +158,7 @@ class FilterResult:
         if all(each is self.reasons[text][1] for text, each in reworded.items()):
             return
         new = {text: each.summary for text, each in reworded.items()}
-        self.texts = {node: new[text] for node, text in self.texts.items()}
+        self.texts = {node: new[text] for node, text in _as_dict(self.texts).items()}
         self.reasons = {new[text]: (node, reworded[text]) for text, (node, _) in self.reasons.items()}
         self._counts = dict(Counter(self.texts.values()))
 
@@ -165,7 +167,7 @@ class FilterResult:
         counts = sorted(self._counts.items(), key=lambda entry: (-entry[1], entry[0]))
         return [RejectionGroup(count, *self.reasons[text]) for text, count in counts if count]
 
-    def node_texts(self) -> dict[str, str]:
+    def node_texts(self) -> Mapping[str, str]:
         """The text for each node that does not fit.
 
         At most MOST_REASONS of them differ, those of most nodes; the other nodes have one text.
@@ -179,7 +181,23 @@ class FilterResult:
     @property
     def codes(self) -> set[Code]:
         """The codes of all reasons."""
-        return {each.rejection.code for each in self.why()}
+        return {rejection.code for text, (_, rejection) in self.reasons.items() if self._counts.get(text)}
+
+    @property
+    def unfinished(self) -> str:
+        """Why nothing is known about some node: the namespace has no time left, or the call's budget is spent.
+
+        The text does not depend on the number of nodes: kube-scheduler writes each new text into the pod before it goes on.
+        """
+        limited = [each for each in self.why() if each.rejection.code is Code.SEARCH_LIMIT]
+        return min((each.rejection.text for each in limited), default=Code.SEARCH_LIMIT)
+
+
+def _as_dict(texts: Mapping[str, str]) -> dict[str, str]:
+    """The texts by node as a dictionary; the same object if it is one."""
+    if isinstance(texts, dict):
+        return texts
+    return texts.as_dict() if isinstance(texts, OneText) else dict(texts)
 
 
 def _counted(texts: Sequence[str]) -> Mapping[str, int]:

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 
 STOPPING: Final = "the extender is stopping"
 
@@ -36,18 +38,20 @@ class Shutdown:
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        self._begun = asyncio.Event()
+        self._begun = Notifier()
 
     def begin(self, reason: str) -> None:
         """Let every call that comes, and every bind that waits, end with this reason."""
         self.reason = reason
-        self._begun.set()
+        self._begun.fire()
 
     def end(self) -> None:
         """Serve again: a new term of leadership begins."""
         self.reason = None
-        self._begun.clear()
 
-    async def wait(self) -> None:
-        """Return when the use cases stop."""
-        await self._begun.wait()
+    async def wait_unless_begun(self, task: asyncio.Task[Any]) -> None:
+        """Return when the task has ended, or when the use cases stop."""
+        if self.reason is None:
+            ended = Notifier()
+            task.add_done_callback(lambda _: ended.fire())
+            await wait_for_any((ended, self._begun))

@@ -56,7 +56,7 @@ class AskedNodes:
         if asked is None:
             return
         self.all_but = len(asked) * 2 >= len(known)
-        self.names = frozenset(known.keys() - asked.keys()) if self.all_but else frozenset(asked)
+        self.names = frozenset(known.keys() - asked) if self.all_but else frozenset(asked)
         self._asked, self._known = None, {}
 
     def among(self, nodes: Iterable[str]) -> Sequence[str]:

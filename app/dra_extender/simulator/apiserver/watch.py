@@ -40,6 +40,7 @@ class StoreWatch:
                 self._announce(sink, data)
         for sink in sinks.values():
             sink.synced()
+        self._idle.set()
 
     def deliver(self) -> int:
         """Deliver everything that waits; returns how many changes those were."""
@@ -61,7 +62,7 @@ class StoreWatch:
             self._idle.set()
 
     async def caught_up(self) -> None:
-        """Return when `run` has delivered everything."""
+        """Return when everything is delivered, by `run` or by a list."""
         await self._idle.wait()
 
     def _note(self, change: Change) -> None:
