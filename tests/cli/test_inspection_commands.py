@@ -160,6 +160,19 @@ def test_yaml_is_the_same_as_json_and_markdown_the_same_as_the_tree(snapshot: st
         assert markdown == f"### {title}\n\n```text\n{rest}```\n"
 
 
+@pytest.mark.parametrize("hidden", ["\x9b31m", "\u202e", "\u2028", "\U000e0041", "\x7f"])
+def test_what_a_terminal_would_obey_is_escaped_in_json_and_yaml_too(tmp_path: Path, hidden: str) -> None:
+    made, file = MadeCluster(), tmp_path / "cluster.tar.gz"
+    made.nodes("n1")
+    made.add(device_class("gpu"))
+    made.pod(f"trainé{hidden}end", request("gpu", "gpu"))
+    write_snapshot(made.cluster(), file)
+    as_json, as_yaml = (run("why", "--snapshot", str(file), "-o", each)[1] for each in ("json", "yaml"))
+    assert all(each.isprintable() or each == "\n" for each in as_json + as_yaml)
+    assert yaml.safe_load(as_yaml) == json.loads(as_json)
+    assert json.loads(as_json)["causes"][0]["oldest"] == f"{NAMESPACE}/trainé{hidden}end"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

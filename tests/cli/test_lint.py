@@ -409,3 +409,21 @@ def test_a_slice_that_refuses_a_neighbour_without_objection_is_named_at_its_line
     assert (found["code"], found["object"], found["line"]) == ("asymmetric-rule", "ResourceSlice s", line)
     both = text.replace("- {name: b,", f"- {{{rule.replace('mig', 'vgpu')}, name: b,")
     assert findings(f"{CLASS}---\n{both}") == []
+
+
+def shown_in_documents() -> list[tuple[str, str]]:
+    """Manifests and policies that the documents show, as (document, text)."""
+    yaml = re.compile(r"^ *```yaml\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+    return [
+        (document.stem, text)
+        for document in sorted((ROOT / "docs").rglob("*.md"))
+        for text in yaml.findall(document.read_text())
+        if "apiVersion: resource.k8s.io" in text or text.startswith("version: 1")
+    ]
+
+
+@pytest.mark.parametrize(("document", "text"), shown_in_documents())
+def test_what_a_document_shows_has_no_fault(document: str, text: str) -> None:
+    done = CliRunner().invoke(app, ["lint", "-"], input=text)
+    assert done.exit_code == 0, f"{document}: {done.output}"
+    assert "0 errors, 0 warnings" in done.output

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,13 +31,17 @@ def made() -> MadeCluster:
 
 @asynccontextmanager
 async def watching(kubeconfig: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`kubectl-dra why train --watch` in a process of its own."""
+    """`kubectl-dra why train --watch` in a process of its own.
+
+    It obeys SIGINT.  A shell starts background jobs with SIGINT ignored, and their children inherit that.
+    """
     program = Path(sys.executable).parent / "kubectl-dra"
     process = await asyncio.create_subprocess_exec(
         program,
         *("why", "train", "-n", NAMESPACE, "--watch", "--kubeconfig", str(kubeconfig), *options),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process

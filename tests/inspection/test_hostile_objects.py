@@ -12,6 +12,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.devices_table import devices_csv, devices_wide
 from dra_extender.inspection.devices_tree import devices_tree
+from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.usage import usage_report
 from dra_extender.inspection.usage_tree import usage_csv, usage_tree, usage_wide
 
@@ -23,6 +24,12 @@ VALUES: Final[tuple[Any, ...]] = (
     *(None, "", -1, 2**70, True, 1e308, "x" * 500, "\x00\x1b[2J", "=1+1", "a/b/c", "-5", "1e400", "9" * 20 + "Ei"),
     *("9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"),
     *([], {}, [None], {"": None}, ["a", "a"], {"a": {"value": "-1"}}, {"a": ["x"]}),
+)
+
+SECRET: Final = "s3cret-of-a-tenant"  # noqa: S105 - planted to be looked for
+SECRETS: Final[tuple[Any, ...]] = (
+    *(SECRET, [SECRET], {SECRET: SECRET}, [{"name": SECRET}], f"a/{SECRET}", f'{{"digest":"{SECRET}"}}'),
+    *(f'[["{SECRET}"', f'device.driver == "{SECRET}"', f'device.attributes["{SECRET}"].x'),
 )
 
 
@@ -46,6 +53,16 @@ def spoil(cluster: SoundCluster, chance: random.Random) -> None:
         found[last] = copy.deepcopy(chance.choice(VALUES))
 
 
+def planted(cluster: SoundCluster, chance: random.Random) -> None:
+    """Put the secret, in some shape, into a field of an object, or add a field of that name."""
+    stored = [each for found in cluster.made.objects.values() for each in found]
+    found: Any = chance.choice(stored)
+    *above, last = chance.choice([each for each in paths(found) if each[0] not in ("kind", "apiVersion")])
+    for name in above:
+        found = found[name]
+    found[SECRET if isinstance(found, dict) and chance.random() < 0.3 else last] = copy.deepcopy(chance.choice(SECRETS))
+
+
 def answers(view: ClusterView) -> Iterator[str]:
     yield audit_tree(audit_report(view))
     devices = devices_report(view)
@@ -62,3 +79,14 @@ def test_every_answer_is_text_without_control_characters(part: int) -> None:
             spoil(cluster, chance)
         for text in answers(cluster.made.view()):
             assert all(each.isprintable() or each in "\r\n" for each in text), seed
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_redacted_snapshot_of_objects_of_any_shape_has_nothing_that_was_planted(part: int) -> None:
+    for seed in range(part * SEEDS, (part + 1) * SEEDS):
+        cluster, chance = SoundCluster(seed), random.Random(seed)
+        for _ in range(chance.randint(1, 4)):
+            chance.choice((spoil, planted))(cluster, chance)
+        found = redacted(cluster.made.cluster(), chance)
+        assert not any(SECRET.encode() in each for items in found.objects.by_kind.values() for each in items), seed
+        assert SECRET not in found.kept

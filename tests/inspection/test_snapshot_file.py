@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.objects import MissingKind
+from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.snapshot_file import SnapshotFileError, read_snapshot, write_snapshot
 from dra_extender.inspection.why.why import why
+from dra_extender.model.api_json import ModelError
 
 from tests.controlplane.objects import device, device_class, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
@@ -95,6 +96,8 @@ def archive(name: str, data: bytes) -> bytes:
         (archive("pods.jsonl", b"{}"), "its first file is 'pods.jsonl', not snapshot.json"),
         (archive("snapshot.json", b"[]"), "snapshot.json: Expected `object`, got `array`"),
         (archive("snapshot.json", b'{"format": "v9", "takenAt": 1}'), "has format 'v9'"),
+        (archive("snapshot.json", b'{"format": "v9", "x": ' + b"[" * 3000), "snapshot.json: maximum recursion depth"),
+        (archive("snapshot.json", b"{}")[:60], "expected a snapshot, a tar archive packed with gzip"),
     ],
 )
 def test_file_that_is_no_snapshot_is_refused_with_the_reason(tmp_path: Path, data: bytes, said: str) -> None:
@@ -103,6 +106,26 @@ def test_file_that_is_no_snapshot_is_refused_with_the_reason(tmp_path: Path, dat
     with pytest.raises(SnapshotFileError, match=r"wrong\.tar\.gz") as refused:
         read_snapshot(file)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.REGTYPE])
+def test_archive_of_any_size_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes
+) -> None:
+    """The headers before a member are as long as they say."""
+    monkeypatch.setattr("dra_extender.inspection.snapshot_file.MOST_BYTES", 2**21)
+    long = tarfile.TarInfo("pods.jsonl")
+    long.type, long.size = kind, 2**30
+    file = tmp_path / "long.tar.gz"
+    file.write_bytes(gzip.compress(long.tobuf() + bytes(2**24)))
+    with pytest.raises(SnapshotFileError, match="has more than 0 GiB unpacked"):
+        read_snapshot(file)
+
+
+def test_object_that_is_none_is_refused_with_its_kind(made: MadeCluster, tmp_path: Path) -> None:
+    objects = made.cluster()
+    with pytest.raises(ModelError, match="pods: Expected `object`, got `array`"):
+        write_snapshot(ClusterObjects(objects.origin, {"pods": [b"[1]"]}), tmp_path / "cluster.tar.gz")
 
 
 def test_file_that_is_absent_is_refused_with_its_name(tmp_path: Path) -> None:

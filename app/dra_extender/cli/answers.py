@@ -120,7 +120,17 @@ def print_json(report: "msgspec.Struct") -> None:
     """Print an answer as indented JSON."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
+    text = msgspec.json.format(msgspec.json.encode(report)).decode()
+    sys.stdout.write("".join(map(_escaped, text.splitlines(keepends=True))) + "\n")
+
+
+def _escaped(line: str) -> str:
+    """A line of JSON with escapes in the place of what a terminal would obey; it means the same."""
+    if line.removesuffix("\n").isprintable():
+        return line
+    import json
+
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in line)
 
 
 def as_markdown(text: str) -> str:
@@ -145,5 +155,10 @@ def _yaml(report: "msgspec.Struct") -> str:
     import msgspec
     import yaml
 
-    text: str = yaml.safe_dump(msgspec.to_builtins(report, str_keys=True), sort_keys=False, allow_unicode=True)
-    return text
+    plain = msgspec.to_builtins(report, str_keys=True)
+    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    if text.replace("\n", "").isprintable():
+        return text
+    # What a terminal would obey is escaped, and so is every other character beyond ASCII.
+    escaped: str = yaml.safe_dump(plain, sort_keys=False)
+    return escaped

@@ -16,7 +16,7 @@ from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
 from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.model.api_json import ModelError
+from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
 from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
@@ -120,7 +120,7 @@ class ClusterView:
         mark = name.encode()
         for data in self._objects.of(kind):
             if mark in data:
-                found: dict[str, Any] = msgspec.json.decode(data)
+                found = decode_object(kind, data)
                 metadata = found.get("metadata", {})
                 if (metadata.get("namespace", ""), metadata.get("name")) == (namespace, name):
                     return found

@@ -6,7 +6,7 @@ because its pool is incomplete or contradicts itself.  What depends on the claim
 nodes, and rules about neighbours.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from dra_extender.allocator.pools.pools import Pool
@@ -18,7 +18,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.audit.inventory import slice_finding
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.device import CounterConsumption, Device, PoolId
+from dra_extender.model.device import Device, PoolId
 from dra_extender.telemetry.devices import DeviceState, Stranding
 
 
@@ -74,26 +74,18 @@ class _Beside:
 
     def __init__(self, pool: Pool, usage: PoolUsage, features: Features) -> None:
         members = tuple(held_consumption(pool.published, usage))
-        self._totals: Mapping[str, Mapping[str, int]] = pool.totals
         self._counters = CounterTable(pool.totals, members)
         enforced = features.compatibility_groups
         self._groups = CompatibilityTable(members) if enforced else None
         self._grouped = None if enforced else GroupedSets(members)
 
     def refusal(self, device: Device) -> Stranding | None:
-        """Why no claim can have the device; None if some claim can."""
+        """Why no claim can have a device of a pool that is complete and valid; None if some claim can."""
         consumption = device.consumes_counters
         if not consumption:
             return None
-        if not all(map(self._is_declared, consumption)):
-            return Stranding.POOL
         if self._counters.shortage(consumption) is not None:
             return Stranding.COUNTERS
         if self._groups is not None:
             return None if self._groups.conflict(consumption) is None else Stranding.GROUPS
         return None if self._grouped is None or self._grouped.closed(consumption) is None else Stranding.GROUPS
-
-    def _is_declared(self, entry: CounterConsumption) -> bool:
-        """Whether the counters exist on which the entry draws."""
-        declared = self._totals.get(entry.counter_set, {})
-        return all(name in declared for name, _ in entry.counters)

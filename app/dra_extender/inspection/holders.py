@@ -37,6 +37,11 @@ class Holder(Value, frozen=True):
     admin: bool = False
     until: float | None = None
 
+    @property
+    def can_be_ended(self) -> bool:
+        """Whether the device is free once its consumers end: not what is planned or held, nor admin access, which takes nothing."""
+        return not (self.admin or self.planned or self.until is not None)
+
 
 class HeldDevice(NamedTuple):
     """One holder of a device, and what it takes of it."""

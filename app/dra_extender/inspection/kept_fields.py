@@ -111,9 +111,10 @@ KEPT: Final[Mapping[str, Fields]] = MappingProxyType(
 def kept(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
     """The object with the fields that a snapshot keeps, and no others."""
     found: dict[str, Any] = cut_to(item, KEPT[kind])
-    annotations = found.get("metadata", {}).get("annotations")
-    if isinstance(annotations, dict):
-        found["metadata"]["annotations"] = {
+    metadata = found.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if isinstance(metadata, dict) and isinstance(annotations, dict):
+        metadata["annotations"] = {
             name: text
             for name, text in annotations.items()
             if name.startswith(_OUR_ANNOTATIONS) or name in _KEPT_ANNOTATIONS

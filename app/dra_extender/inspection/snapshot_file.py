@@ -3,6 +3,7 @@
 import gzip
 import io
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,13 +12,14 @@ import msgspec
 
 from dra_extender.inspection.kept_fields import kept
 from dra_extender.inspection.objects import KINDS, AssumedGate, ClusterObjects, MissingKind, Origin
-from dra_extender.model.api_json import Value
+from dra_extender.model.api_json import Value, decode_object
 
 FORMAT: Final = "dra-extender.io/snapshot/v1"
 MOST_BYTES: Final = 4 * 2**30
 """Bytes that a snapshot may have unpacked."""
 _ABOUT: Final = "snapshot.json"
 _SUFFIX: Final = ".jsonl"
+_CHUNK: Final = 2**20
 _LEVEL: Final = 6
 _MODE: Final = 0o600
 
@@ -46,6 +48,7 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
 
     Raises:
         SnapshotFileError: the file cannot be written.
+        ModelError: an object is no JSON object.
     """
     buffer = io.BytesIO()
     with (
@@ -79,21 +82,38 @@ def read_snapshot(path: Path) -> ClusterObjects:
         SnapshotFileError: the file cannot be read, is no snapshot, or is of a later format.
     """
     try:
-        with tarfile.open(path, mode="r|gz") as archive:
+        with (
+            _Unpacked(path) as packed,
+            tarfile.open(fileobj=packed, mode="r|", bufsize=_CHUNK) as archive,
+        ):
             return _read(archive, path)
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as problem:
+        raise SnapshotFileError(f"{path}: expected a snapshot, a tar archive packed with gzip: {problem}") from problem
     except OSError as problem:
         raise SnapshotFileError(f"{path}: cannot be read: {problem.strerror or problem}") from problem
-    except (tarfile.TarError, EOFError) as problem:
-        raise SnapshotFileError(f"{path}: expected a snapshot, a tar archive packed with gzip: {problem}") from problem
+
+
+class _Unpacked(gzip.GzipFile):
+    """Refuses to unpack more than MOST_BYTES, whatever they are: headers of an archive may be long as well."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._left = MOST_BYTES
+
+    def read(self, size: int | None = -1) -> bytes:
+        """See GzipFile.  Raises SnapshotFileError."""
+        data = super().read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise SnapshotFileError(f"{self.name}: has more than {MOST_BYTES >> 30} GiB unpacked")
+        return data
 
 
 def _read(archive: tarfile.TarFile, path: Path) -> ClusterObjects:
     about: _About | None = None
     by_kind: dict[str, list[bytes]] = {}
-    left = MOST_BYTES
     for member in archive:
-        left -= member.size
-        if left < 0:
+        if member.size > MOST_BYTES:
             raise SnapshotFileError(f"{path}: has more than {MOST_BYTES >> 30} GiB unpacked")
         file = archive.extractfile(member)
         if file is None:
@@ -121,7 +141,7 @@ def _read(archive: tarfile.TarFile, path: Path) -> ClusterObjects:
 def _about(data: bytes, path: Path) -> _About:
     try:
         about = _ABOUT_DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise SnapshotFileError(f"{path}: {_ABOUT}: {problem}") from problem
     if about.format != FORMAT:
         raise SnapshotFileError(f"{path}: has format {about.format!r}; this version reads {FORMAT}")
@@ -130,7 +150,7 @@ def _about(data: bytes, path: Path) -> _About:
 
 def _lines(kind: str, objects: ClusterObjects) -> Iterator[bytes]:
     for data in objects.of(kind):
-        yield msgspec.json.encode(kept(kind, msgspec.json.decode(data)))
+        yield msgspec.json.encode(kept(kind, decode_object(kind, data)))
         yield b"\n"
 
 

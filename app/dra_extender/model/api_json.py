@@ -68,6 +68,18 @@ def decode(kind: str, decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
         raise ModelError(f"{kind}: {problem}") from problem
 
 
+def from_json(kind: str, shape: type[T], raw: Any) -> T:
+    """As `decode`, from decoded JSON.
+
+    Raises:
+        ModelError: a field has the wrong type; the message names kind and field.
+    """
+    try:
+        return msgspec.convert(raw, shape)
+    except msgspec.ValidationError as problem:
+        raise ModelError(f"{kind}: {problem}") from problem
+
+
 def decode_any(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
     """What the decoder makes of `data`, however deep what it skips or keeps as `Raw` nests.  The time is linear in the size.
 
@@ -86,6 +98,18 @@ def decode_any(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
             raise
     whole: T = cuts.restored(decoder.decode(cuts.text))
     return whole
+
+
+def decode_object(kind: str, data: bytes) -> dict[str, Any]:
+    """An API object of `kind` as decoded JSON; a text stands in the place of what nests too deep to be read.
+
+    Raises:
+        ModelError: not a JSON object.
+    """
+    return decode(kind, _OBJECT, data)
+
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class _Cuts:

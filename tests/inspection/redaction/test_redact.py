@@ -2,11 +2,14 @@
 
 import gzip
 from pathlib import Path
+from random import Random
 from typing import Any
 from zlib import crc32
 
 import msgspec
 import pytest
+from dra_extender.cel.analysis.renaming import NamesOfExpressions, renamed
+from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -237,3 +240,19 @@ def frozen(claim: Object) -> str:
     allocation = msgspec.convert(claim["status"]["allocation"], AllocationResult)
     drawn = CounterConsumption(counter_set="gpu-0", counters=(("sm", 14 * 10**9),))
     return encode_snapshot(allocation, (DeviceHolding(driver=DRIVER, pool="n1", device="mig-0", consumption=(drawn,)),))
+
+
+def test_expression_of_many_claims_is_renamed_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once to learn its names, and once with the other names."""
+    made = MadeCluster()
+    for number in range(20):
+        made.pod(f"p{number}", request("gpu", "gpu", f'device.driver == "{DRIVER}"'))
+    seen = []
+
+    def counted(expression: str, names: NamesOfExpressions) -> str | None:
+        seen.append(expression)
+        return renamed(expression, names)
+
+    monkeypatch.setattr("dra_extender.inspection.redaction.names.renamed", counted)
+    redacted(made.cluster(), Random(1))
+    assert len(seen) == 2

@@ -10,6 +10,7 @@ from dra_extender.inspection.why.node import why_on_node
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
+from dra_extender.nodefit.node_fit import NodeFit
 
 from tests.controlplane.objects import device, device_class, node, pod, request, resource_claim
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
@@ -128,3 +129,28 @@ def test_odd_pod_has_an_answer(spec: dict[str, Any]) -> None:
 
     assert why(made.view(), NAMESPACE, "train").cause in ("nodes", "something else than devices")
     assert waiting(made.view()).pods == 1
+
+
+def test_what_would_help_on_nodes_that_all_refuse_a_pod_is_found_in_time_that_is_linear_in_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A change that is known to help is not tried once more for each further node."""
+    number = 150
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    for index in range(number):
+        tainted = {"spec": {"taints": [{"key": "busy", "value": "x", "effect": "NoSchedule"}]}}
+        made.add(node(f"n{index:03}") | tainted)
+        made.gpus(f"n{index:03}", device("gpu-0"))
+    made.pod("train", request("gpu", "gpu"))
+    judged, refusals = 0, NodeFit.refusals
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal judged
+        judged += 1
+        return refusals(*arguments, **named)
+
+    monkeypatch.setattr(NodeFit, "refusals", counted)
+    (first, *_) = why(made.view(), NAMESPACE, "train").next
+    assert first.text == "tolerate busy=x:NoSchedule"
+    assert judged < 10 * number

@@ -26,13 +26,13 @@ def command(
     """
     from dra_extender.inspection.redaction.ordered_names import UnorderableNameError
     from dra_extender.inspection.snapshot_file import SnapshotFileError, write_snapshot
-    from dra_extender.model.api_json import printable
+    from dra_extender.model.api_json import ModelError, printable
 
     objects = source.read()
     try:
         objects, stayed = _redacted(objects) if redact else (objects, ())
         size = write_snapshot(objects, file)
-    except (SnapshotFileError, UnorderableNameError) as problem:
+    except (SnapshotFileError, UnorderableNameError, ModelError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
     counts = ", ".join(f"{len(found)} {kind}" for kind, found in objects.by_kind.items() if found)
     sys.stdout.write(f"{file}: {counts or 'no objects'} ({size} bytes)\n")

@@ -2,7 +2,8 @@
 
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from random import Random
 from typing import Final
 
@@ -22,6 +23,7 @@ _BITS: Final = 3
 _DIGIT: Final = (1 << _BITS) - 1
 _ENDING: Final = 13
 """Digits from 0 to 7 that can give a text any CRC-32, with some to spare."""
+_ZEROS: Final = "0" * _ENDING
 _FIRST_VERSION: Final = 10_000
 """Redacted versions are greater, so that they are not mistaken for others."""
 
@@ -44,7 +46,7 @@ class ClusterNames:
         self._labels: dict[str, set[str]] = defaultdict(set)
         self._ordered_labels: set[str] = set()
         self._drivers: set[str] = set()
-        self._expressions: set[str] = set()
+        self._expressions: dict[str, str] = {}
         self._waiting: set[str] = set()
         self.resources.keep(*_NATIVE, IMPLICIT_RESOURCE_PREFIX, _AFTER_IMPLICIT)
         self._natives.keep(*_NATIVE)
@@ -66,6 +68,8 @@ class ClusterNames:
             UnorderableNameError: names that have to stay leave no room for others between them.
         """
         self._keep_what_selectors_read()
+        # They are renamed anew with the other names.
+        self._expressions.clear()
         for each in (self.texts, self.members, self.resources, self._natives):
             each.resolve(random)
         for uid in self._waiting:
@@ -142,8 +146,10 @@ class ClusterNames:
 
     def expression(self, text: str) -> str:
         """An expression that means the same of renamed devices; one that does not parse becomes a name."""
-        self._expressions.add(text)
-        return renamed(text, self) or self.text(text)
+        found = self._expressions.get(text)
+        if found is None:
+            found = self._expressions[text] = renamed(text, self) or self.text(text)
+        return found
 
     def _keep_what_selectors_read(self) -> None:
         for key in self._ordered_labels:
@@ -174,26 +180,30 @@ class ClusterNames:
 
 
 def _ending(text: str, checksum: int) -> str:
-    """Digits behind the text with which its CRC-32 is this one; it is linear in the bits of what is behind the text."""
-    zeros = "0" * _ENDING
-
-    def checksum_with(bit: int) -> int:
-        place, value = divmod(bit, _BITS)
-        return zlib.crc32(f"{text}{zeros[:place]}{1 << value}{zeros[place + 1 :]}".encode())
-
-    start = zlib.crc32(f"{text}{zeros}".encode())
-    basis: dict[int, tuple[int, int]] = {}
-    for bit in range(_ENDING * _BITS):
-        found = _reduced(checksum_with(bit) ^ start, 1 << bit, basis)
-        if found[0]:
-            basis[found[0].bit_length()] = found
-    _, bits = _reduced(start ^ checksum, 0, basis)
+    """Digits behind the text with which its CRC-32 is this one."""
+    _, bits = _reduced(zlib.crc32(f"{text}{_ZEROS}".encode()) ^ checksum, 0, _effects())
     return "".join(str(bits >> (place * _BITS) & _DIGIT) for place in range(_ENDING))
 
 
-def _reduced(value: int, bits: int, basis: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+@cache
+def _effects() -> Sequence[tuple[int, int]]:
+    """What bits of an ending make of a checksum, as a basis, greatest first: (how the checksum changes, which bits).
+
+    CRC-32 is linear: a bit has the same effect behind every text.
+    """
+    basis: list[tuple[int, int]] = []
+    for bit in range(_ENDING * _BITS):
+        place, value = divmod(bit, _BITS)
+        ending = f"{_ZEROS[:place]}{1 << value}{_ZEROS[place + 1 :]}"
+        found = _reduced(zlib.crc32(ending.encode()) ^ zlib.crc32(_ZEROS.encode()), 1 << bit, basis)
+        if found[0]:
+            basis = sorted((*basis, found), reverse=True)
+    return tuple(basis)
+
+
+def _reduced(value: int, bits: int, basis: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """What is left of a value after all of the basis that is in it, and the bits that this stands for."""
-    for length in sorted(basis, reverse=True):
-        if value.bit_length() == length:
-            value, bits = value ^ basis[length][0], bits ^ basis[length][1]
+    for effect, of_bits in basis:
+        if value.bit_length() == effect.bit_length():
+            value, bits = value ^ effect, bits ^ of_bits
     return value, bits

@@ -11,6 +11,7 @@ from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
 from dra_extender.inspection.redaction.schemas import SCHEMAS
 from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.api_json import decode_object
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, allocation_digest
 
 _SOURCE: Final = "a redacted snapshot"
@@ -30,10 +31,11 @@ def redacted(objects: ClusterObjects, random: Random) -> Redacted:
     Decisions about them are those about the objects, with other names.
 
     Raises:
+        ModelError: an object is no JSON object.
         UnorderableNameError: names that have to stay leave no room for another one between them.
     """
     decoded = {
-        kind: [kept(kind, msgspec.json.decode(data)) for data in objects.of(kind)]
+        kind: [kept(kind, decode_object(kind, data)) for data in objects.of(kind)]
         for kind in KINDS
         if kind in objects.by_kind
     }
@@ -66,10 +68,12 @@ def _put_digest_right(item: Mapping[str, Any], found: Any) -> None:
 
 
 def _frozen(item: Mapping[str, Any]) -> Any:
-    text = ((item.get("metadata") or {}).get("annotations") or {}).get(SNAPSHOT_ANNOTATION)
+    metadata = item.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    text = annotations.get(SNAPSHOT_ANNOTATION) if isinstance(annotations, dict) else None
     try:
         found = msgspec.json.decode(text) if isinstance(text, str) else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) and "digest" in found else None
 

@@ -46,8 +46,11 @@ def _requirement(value: Any, names: ClusterNames) -> Any:
     """A requirement of a node selector; with Gt and Lt it compares numbers."""
     found = _REQUIREMENT(value, names)
     if isinstance(value, Mapping) and value.get("operator") in ("Gt", "Lt") and isinstance(value.get("key"), str):
+        given = value.get("values")
         found["values"] = [
-            names.compared(value["key"], each) for each in value.get("values") or () if isinstance(each, str)
+            names.compared(value["key"], each)
+            for each in (given if isinstance(given, list) else ())
+            if isinstance(each, str)
         ]
     return found
 
@@ -99,7 +102,7 @@ def _snapshot(value: Any, names: ClusterNames) -> Any:
     """The annotation that freezes an allocation; `digest` is put right when the allocation is redacted."""
     try:
         given = msgspec.json.decode(value)
-    except (msgspec.DecodeError, TypeError):
+    except (msgspec.DecodeError, RecursionError, TypeError):
         return names.text(value) if isinstance(value, str) else None
     return msgspec.json.encode(_SNAPSHOT(given, names)).decode()
 
@@ -303,9 +306,10 @@ _POD: Final = record(metadata=_METADATA, spec=_POD_SPEC, status=_POD_STATUS)
 def _pod(value: Any, names: ClusterNames) -> Any:
     """The UID of a pod that is not bound matters beyond its order."""
     found = _POD(value, names)
-    uid = found.get("metadata", {}).get("uid")
-    if uid is not None and not (found.get("spec") or {}).get("nodeName"):
-        found["metadata"]["uid"] = names.waiting_pod(value["metadata"]["uid"])
+    metadata, spec = found.get("metadata"), found.get("spec")
+    is_bound = isinstance(spec, dict) and spec.get("nodeName")
+    if isinstance(metadata, dict) and isinstance(metadata.get("uid"), str) and not is_bound:
+        metadata["uid"] = names.waiting_pod(value["metadata"]["uid"])
     return found
 
 

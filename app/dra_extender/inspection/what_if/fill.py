@@ -12,7 +12,7 @@ from dra_extender.inspection.what_if.report import Fill, NodeFill, OutcomeKind
 from dra_extender.inspection.what_if.stranded import stranded
 from dra_extender.inspection.what_if.trial import Trial
 from dra_extender.inspection.what_if.working_copy import Json, Key
-from dra_extender.model.api_json import ModelError
+from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.metadata import time_text
 from dra_extender.model.pod import Pod, read_pod
 
@@ -110,7 +110,7 @@ def _copy(trial: Trial, subject: FillSubject, number: int) -> Pod:
     }
     spec = {field: value for field, value in subject.pod["spec"].items() if field not in _LEFT_OUT}
     pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
-    pod = generate_for_pod(trial.copy, msgspec.json.decode(trial.copy.put(_PODS, pod)))
+    pod = generate_for_pod(trial.copy, decode_object("Pod", trial.copy.put(_PODS, pod)))
     trial.put_claims(trial.copy.claims_of(metadata["uid"]))
     return trial.put_pod(trial.copy.data(_PODS, given["namespace"], name) or b"{}")
 

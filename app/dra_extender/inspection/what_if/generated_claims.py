@@ -2,11 +2,9 @@
 
 from typing import Any, Final
 
-import msgspec
-
 from dra_extender.inspection.what_if.working_copy import Json, WorkingCopy
 from dra_extender.manifests.api_defaults import fill_in
-from dra_extender.model.api_json import ModelError
+from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.pod_group import POD_GROUP_KIND
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.model.templated_claim import ClaimTemplate, Owner, claim_from, read_template
@@ -24,7 +22,7 @@ def generate_claims(copy: WorkingCopy) -> None:
     for namespace, name in copy.keys(_PODS):
         data = copy.data(_PODS, namespace, name) or b""
         if b'"resourceClaims"' in data:
-            pod = msgspec.json.decode(data)
+            pod = decode_object("Pod", data)
             if not (pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]):
                 generate_for_pod(copy, pod)
 
@@ -45,8 +43,7 @@ def generate_for_pod(copy: WorkingCopy, pod: Json) -> Json:
     made = _make(copy, _owner(pod, "v1", "Pod"), pod, _of_group(copy, pod))
     if not made:
         return pod
-    kept: Json = msgspec.json.decode(copy.put(_PODS, _recorded(pod, made)))
-    return kept
+    return decode_object("Pod", copy.put(_PODS, _recorded(pod, made)))
 
 
 def _make(copy: WorkingCopy, owner: Owner, item: Json, of_group: dict[str, str]) -> dict[str, str]:
@@ -79,7 +76,7 @@ def _generated(copy: WorkingCopy, owner: Owner, entry: str, template: str) -> st
         read_claim(data)
     except ModelError:
         return ""
-    claim = msgspec.json.decode(data)
+    claim = decode_object("ResourceClaim", data)
     fill_in(_CLAIMS, claim)
     metadata, base, number = claim["metadata"], claim["metadata"]["name"], 0
     while (there := copy.find(_CLAIMS, owner.namespace, metadata["name"])) is not None:

@@ -10,6 +10,7 @@ from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
 from dra_extender.inspection.what_if.working_copy import Json, WorkingCopy
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.api_json import decode_object
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.metadata import time_text
 from dra_extender.model.pod import Pod, read_pod
@@ -70,7 +71,7 @@ class TrialClaims:
 
     async def create(self, namespace: str, body: bytes) -> bytes:
         """See Claims."""
-        claim: Json = msgspec.json.decode(body)
+        claim = decode_object("ResourceClaim", body)
         metadata = {**claim["metadata"], "namespace": namespace, "creationTimestamp": self._created}
         if self._stored.has(namespace, metadata["name"]):
             raise ConflictError(f'{_CLAIMS} "{metadata["name"]}" already exists')
@@ -98,7 +99,7 @@ class TrialClaims:
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
         """See Claims."""
-        written: Json = msgspec.json.decode(body)
+        written = decode_object("ResourceClaim", body)
         claim = self._stored.get(namespace, name)
         # The version of the body may be the one before the update of the metadata, as the API server allows for its own writer.
         _check(claim, written["metadata"]["uid"], None)

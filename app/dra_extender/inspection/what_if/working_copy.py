@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode, decode_object
 from dra_extender.model.metadata import ObjectMeta, version_number
 
 Json = dict[str, Any]
@@ -111,7 +111,7 @@ class WorkingCopy:
     def find(self, kind: str, namespace: str, name: str) -> Json | None:
         """A copy of the object, None if there is none."""
         data = self.data(kind, namespace, name)
-        return None if data is None else msgspec.json.decode(data)
+        return None if data is None else decode_object(KIND_NAMES[kind], data)
 
     def keys(self, kind: str) -> list[Key]:
         """The keys of all objects of a kind, sorted."""
@@ -121,7 +121,7 @@ class WorkingCopy:
         """Copies of all objects of a kind, by key."""
         found = self._of(kind)
         for key in sorted(found):
-            yield msgspec.json.decode(found[key])
+            yield decode_object(KIND_NAMES[kind], found[key])
 
     def put(self, kind: str, item: Json) -> bytes:
         """Add the object, or replace the one of that name; returns it as it is kept."""

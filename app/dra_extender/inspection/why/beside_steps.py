@@ -1,6 +1,7 @@
 """What would help a pod that may not use the nodes that have its devices: less of a resource, a toleration, the end of pods."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,6 +21,8 @@ _MOST_NAMED: Final = 3
 _MOST_STEPS: Final = 3
 _MOST_NODES: Final = 200
 """Nodes that are looked at for a pod that asks for no devices, spread evenly."""
+_MOST_TRIED: Final = 32
+"""Nodes for which changes are looked for: those that come closest to letting the pod in."""
 _MOST_ENDED: Final = 4
 _ROUND: Final = 10**6
 """Amounts are named in thousandths."""
@@ -57,20 +60,29 @@ class BesideSteps:
         fit, needs = self._fit, self._needs
         if fit is None or needs is None:
             return ()
-        steps: dict[str, NextStep] = {}
         refusals = {name: fit.refusals(needs, name, self._ended) for name in sorted(nodes)}
-        for name, against in sorted(refusals.items(), key=lambda entry: (len(entry[1]), _lacking(entry[1]), entry[0])):
-            for each in self._helps(fit, needs, name, against):
-                usable = [name] if each.there else self._usable(fit, each.needs, tuple(refusals))
-                text = joined((before, each.text)) if before else each.text
-                if usable and text not in steps and len(steps) < _MOST_STEPS:
-                    steps[text] = NextStep(text=text, nodes=tuple(usable[:_MOST_NAMED]), verified=DEVICES_AND_NODES)
-            if len(steps) >= _MOST_STEPS:
-                break
-        return tuple(steps.values())
+        return tuple(islice(self._steps(fit, needs, refusals, before), _MOST_STEPS))
 
-    def _usable(self, fit: NodeFit, needs: PodNeeds, nodes: Sequence[str]) -> list[str]:
-        return [name for name in nodes if not fit.refusals(needs, name, self._ended)]
+    def _steps(
+        self, fit: NodeFit, needs: PodNeeds, refusals: Mapping[str, Sequence[NodeRefusal]], before: str
+    ) -> Iterator[NextStep]:
+        """The changes that help, each once; those for the nodes that lack least first."""
+        known: set[str] = set()
+        nearest = sorted(refusals, key=lambda name: (len(refusals[name]), _lacking(refusals[name]), name))
+        for name in nearest[:_MOST_TRIED]:
+            for each in self._helps(fit, needs, name, refusals[name]):
+                text = joined((before, each.text)) if before else each.text
+                if text in known:
+                    continue
+                usable = [name] if each.there else self._usable(fit, each.needs, refusals)
+                if usable:
+                    known.add(text)
+                    yield NextStep(text=text, nodes=tuple(usable), verified=DEVICES_AND_NODES)
+
+    def _usable(self, fit: NodeFit, needs: PodNeeds, nodes: Iterable[str]) -> list[str]:
+        """The first of these nodes that the needs let the pod use."""
+        usable = (name for name in nodes if not fit.refusals(needs, name, self._ended))
+        return list(islice(usable, _MOST_NAMED))
 
     def _helps(self, fit: NodeFit, needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
         """Changes that are enough for this node: of the pod and the node; or where a resource is short, the end of pods there."""

@@ -4,12 +4,11 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.api_json import decode_object
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
@@ -63,14 +62,14 @@ class ClaimChanges:
     def classes(self, claim: str, request: str) -> Iterator[str]:
         """The device classes that a request of a claim names."""
         record = self._records.get(claim)
-        for body in () if record is None else _bodies(msgspec.json.decode(record.raw), request):
+        for body in () if record is None else _bodies(decode_object("ResourceClaim", record.raw), request):
             yield body.get("deviceClassName", "")
 
     def counts(self, claim: str) -> Mapping[str, int]:
         """How many devices each request of a claim asks for, of those that ask for a number of them."""
         record = self._records.get(claim)
         found: dict[str, int] = {}
-        body = {} if record is None else msgspec.json.decode(record.raw)
+        body = {} if record is None else decode_object("ResourceClaim", record.raw)
         for each in body.get("spec", {}).get("devices", {}).get("requests") or ():
             exact = each.get("exactly") or {}
             if exact.get("allocationMode") == "ExactCount":
@@ -91,7 +90,7 @@ class ClaimChanges:
         record = self._records.get(claim)
         if record is None:
             return None
-        before = msgspec.json.decode(record.raw)
+        before = decode_object("ResourceClaim", record.raw)
         after = copy.deepcopy(before)
         after["metadata"]["uid"] += _OF_TRIAL
         edit(after)
@@ -211,7 +210,7 @@ def without_constraint(attribute: str, *, distinct: bool) -> Callable[[Json], No
 
 
 def _deallocated(record: ClaimRecord) -> ObjectChange:
-    before = msgspec.json.decode(record.raw)
+    before = decode_object("ResourceClaim", record.raw)
     return ObjectChange("resourceclaims", before, {**before, "status": {}})
 
 

@@ -94,7 +94,7 @@ def _ended_first(shares: Iterable[HolderShare], *, largest: bool) -> list[Holder
     by_claim: dict[str, Holder] = {}
     for each in shares:
         holder = each.holder
-        if not (holder.admin or holder.planned or holder.until is not None):
+        if holder.can_be_ended:
             by_claim[holder.claim] = holder
             amounts[holder.claim] = sum(amount for _, amount in each.counters)
     sign = -1 if largest else 1
