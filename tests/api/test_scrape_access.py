@@ -31,7 +31,8 @@ class Reviewer:
             await self.gate.wait()
         if self.away:
             raise ServerUnavailableError("the API server does not answer")
-        return {"good": ("prometheus", self.allowed), "poor": ("somebody", False)}.get(token, ("", False))
+        users = {"good": ("prometheus", self.allowed), "renewed": ("prometheus", True), "poor": ("somebody", False)}
+        return users.get(token, ("", False))
 
 
 class ReviewedAccess:
@@ -103,6 +104,24 @@ async def test_a_flood_from_everywhere_keeps_no_good_token_out() -> None:
             await reviewed.status(f"Bearer {second}-{number}", f"10.1.{second}.{number}")
         assert await reviewed.status(GOOD) == 200
     assert len(reviewed.reviewer.asked) <= TOTAL_BURST + 20 * 121 + 4
+
+
+async def test_a_scraper_whose_token_is_renewed_is_known_by_its_address() -> None:
+    """The flood is from so many addresses that nobody unknown is reviewed."""
+    reviewed = ReviewedAccess()
+    assert await reviewed.status(GOOD, "10.0.0.1") == 200
+    for number in range(int(TOTAL_BURST) + 1):
+        last = await reviewed.status(f"Bearer {number}", f"10.1.0.{number}")
+    assert last == 429
+    assert await reviewed.status("Bearer renewed", "10.0.0.2") == 429
+    assert await reviewed.status("Bearer renewed", "10.0.0.1") == 200
+
+
+async def test_an_address_of_a_scraper_has_no_more_reviews_than_any_other() -> None:
+    reviewed = ReviewedAccess()
+    assert await reviewed.status(GOOD) == 200
+    statuses = [await reviewed.status(f"Bearer {number}") for number in range(100)]
+    assert statuses.count(401) <= ADDRESS_BURST
 
 
 async def test_calls_with_one_token_wait_for_one_review() -> None:

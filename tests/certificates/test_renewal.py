@@ -4,8 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from dra_extender.certificates.issue import first_expiry, names_in, read_certificates
+from cryptography.x509.verification import PolicyBuilder, Store
+from dra_extender.certificates.issue import first_expiry, is_authority, key_fits, names_in, read_certificates
 from dra_extender.certificates.renewal import AUTHORITY, CERTIFICATE, KEY, LIFETIME, Issued, SecretData, Wanted, renewed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -89,3 +91,61 @@ def test_an_authority_near_its_end_is_replaced_with_all_that_it_issued() -> None
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="A-label"):
         renewed(None, None, None, Wanted(("gerät.example",), "c"), NOW)
+
+
+def encrypted(key: bytes) -> bytes:
+    return serialization.load_pem_private_key(key, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"word"),
+    )
+
+
+@pytest.mark.parametrize("key", [b"no key", made().authority[KEY], encrypted(made().authority[KEY])])
+def test_a_key_that_does_not_fit_its_certificate_is_made_anew_with_it(key: bytes) -> None:
+    issued = made()
+    again = renewed(issued.authority, {**issued.server, KEY: key}, issued.client, WANTED, NOW)
+    assert again.client == issued.client
+    assert key_fits(certificate(again.server), again.server[KEY])
+    whole = renewed({**issued.authority, KEY: key}, issued.server, issued.client, WANTED, NOW)
+    assert key_fits(certificate(whole.authority), whole.authority[KEY])
+    certificate(whole.client).verify_directly_issued_by(certificate(whole.authority))
+    assert renewed(*whole, WANTED, NOW) == whole
+
+
+def test_a_certificate_that_is_not_valid_yet_is_made_anew() -> None:
+    """Made on a machine whose clock is ahead."""
+    again = renewed(*made(NOW + timedelta(days=1)), WANTED, NOW)
+    assert all(certificate(data).not_valid_before_utc <= NOW for data in again)
+
+
+def test_what_may_issue_no_certificates_is_no_authority() -> None:
+    issued = made()
+    again = renewed(issued.server, None, None, WANTED, NOW)
+    assert is_authority(certificate(again.authority))
+    certificate(again.server).verify_directly_issued_by(certificate(again.authority))
+
+
+def test_an_address_is_the_same_however_it_is_written() -> None:
+    wanted = Wanted(("extender.ns.svc", "FD00:0::07"), WANTED.client)
+    issued = renewed(None, None, None, wanted, NOW)
+    assert renewed(*issued, wanted, NOW) == issued
+
+
+def test_a_name_that_is_too_long_for_a_common_name_is_among_the_other_names() -> None:
+    """Release and namespace have up to 63 characters each."""
+    name = f"{'r' * 63}.{'n' * 63}.svc"
+    issued = renewed(None, None, None, Wanted((name,), WANTED.client), NOW)
+    verifier = PolicyBuilder().store(Store([certificate(issued.authority)])).time(NOW)
+    verifier.build_server_verifier(x509.DNSName(name)).verify(certificate(issued.server), [])
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected a DNS name or an address, got ''"):
+        renewed(None, None, None, Wanted(("",), WANTED.client), NOW)
+
+
+@pytest.mark.parametrize("name", ["", "c" * 65])
+def test_a_common_name_that_is_none_is_refused_with_its_text(name: str) -> None:
+    with pytest.raises(ValueError, match=f"expected a common name of 1 to 64 characters, got '{name}'"):
+        renewed(None, None, None, Wanted(WANTED.names, name), NOW)

@@ -22,6 +22,7 @@ from tests.hostile import (
     part_objects,
     part_policy,
     part_search,
+    part_tls,
 )
 from tests.hostile.report import table
 from tests.hostile.verdicts import Tally
@@ -38,8 +39,11 @@ PARTS: Final[Mapping[str, Callable[[Path, int, float, str], Tally]]] = {
     "lives": part_lives.run,
     "objects": part_objects.run,
     "http": part_http.run,
+    "tls": part_tls.run,
     "search": part_search.run,
 }
+_ATTACKS: Final = {part_http.ATTACK: part_http.attack, part_tls.ATTACK: part_tls.attack}
+"""What is not for the worker alone, by the kind of the job."""
 
 
 def main() -> int:
@@ -72,7 +76,8 @@ def _replay(target: Path, text: str) -> int:
     module, _, job = text.partition(" ")
     given = json.loads(job)
     with Worker(target, module, cpu_seconds=_REPLAY_CPU_SECONDS) as worker:
-        measured = part_http.attack(worker, given) if given["kind"] == part_http.ATTACK else worker.measure(given)
+        attack = _ATTACKS.get(given["kind"])
+        measured = worker.measure(given) if attack is None else attack(worker, given)
     print({name: f"{value:.6g}" for name, value in measured.values.items()}, measured.note)
     return 0
 

@@ -51,13 +51,15 @@ def _attack_fresh(target: Path, job: Job) -> Measured:
 
 def attack(worker: Worker, job: Job) -> Measured:
     """Send what the job says, and ask for `/livez` meanwhile."""
+    return attack_with(_send, worker, job)
+
+
+def attack_with(send: Callable[[int, Job], None], worker: Worker, job: Job) -> Measured:
+    """Let `send` do to the port of the verbs what the job says, and ask for `/livez` meanwhile."""
     try:
-        port = worker.ask({"kind": "begin"})["port"]
-        with _probing(port) as probes:
-            if "body" in job:
-                _post(port, str(job["path"]), _body(job["body"]))
-            else:
-                _hold(port, job)
+        begun = worker.ask({"kind": "begin"})
+        with _probing(begun.get("pages", begun["port"])) as probes:
+            send(begun["port"], job)
         measured = worker.ask({"kind": "end"})
     except WorkerLostError as lost:
         worker.stop()
@@ -105,6 +107,13 @@ def _probe(port: int) -> bool:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         return connection.recv(64).startswith(b"HTTP/1.1 200")
     return False
+
+
+def _send(port: int, job: Job) -> None:
+    if "body" in job:
+        _post(port, str(job["path"]), _body(job["body"]))
+    else:
+        _hold(port, job)
 
 
 def _post(port: int, path: str, body: bytes) -> None:

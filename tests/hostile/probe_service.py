@@ -9,17 +9,17 @@ from tests.hostile.measuring import forget_peak, peak, resident
 from tests.hostile.service_host import NODES, ServiceHost
 
 _SETTLE_SECONDS = 0.12
-_HOSTS: list[ServiceHost] = []
+HOSTS: list[ServiceHost] = []
 _BEFORE: list[int] = []
 _JOBS = count()
 
 
 def _host() -> ServiceHost:
-    if not _HOSTS:
-        _HOSTS.append(ServiceHost())
-        _HOSTS[0].victim()
-    _HOSTS[0].stall()
-    return _HOSTS[0]
+    if not HOSTS:
+        HOSTS.append(ServiceHost())
+        HOSTS[0].victim()
+    HOSTS[0].stall()
+    return HOSTS[0]
 
 
 def begin(_: dict[str, Any]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def begin(_: dict[str, Any]) -> dict[str, Any]:
 
 def end(_: dict[str, Any]) -> dict[str, Any]:
     """What happened since the beginning."""
-    host = _HOSTS[0]
+    host = HOSTS[0]
     grown = float(max(0, peak() - _BEFORE[0]))
     return _judged(host, host.stall(), grown, host.victim())
 
@@ -89,5 +89,5 @@ def _judged(host: ServiceHost, stall: float, grown: float, found: str | None) ->
     found = found or host.trouble()
     if found is not None:
         values["broken"] = 1.0
-        _HOSTS.clear()
+        HOSTS.clear()
     return {"values": values, "note": found or json.dumps({"readyz": host.get("/readyz")[0]})}

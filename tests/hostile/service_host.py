@@ -3,13 +3,14 @@
 import asyncio
 import json
 import logging
+import ssl
 import sys
 import tempfile
 import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Coroutine, Iterator, MutableMapping
+from collections.abc import Callable, Coroutine, Iterator, MutableMapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from time import monotonic, sleep, thread_time
@@ -18,11 +19,13 @@ from typing import Any, Final
 import structlog
 from dra_extender.config.settings import load_settings
 from dra_extender.kube.client.resources import WATCHED
-from dra_extender.service.http_server import listen
+from dra_extender.runtime import installation
+from dra_extender.service.http_server import listen, listen_at
 from dra_extender.service.service import Service
 from dra_extender.service.wiring import kube_cluster, kube_settings
 from dra_extender.telemetry.metrics import Metrics
 
+from tests.support.api.tls import caller, issuer
 from tests.support.kube.fake_api_server import FakeApiServer
 
 Json = dict[str, Any]
@@ -44,9 +47,14 @@ _MAY_END: Final = ("GroupClaims.run", "group-claims")
 class ServiceHost:
     """The service in one thread, the API server in another; calls are made from a third."""
 
-    def __init__(self, settings: Json | None = None) -> None:
-        """Start both, the service with these settings beside its own, and wait until it is ready."""
+    def __init__(self, settings: Json | None = None, *, tls: bool = False) -> None:
+        """Start both, the service with these settings beside its own, and wait until it is ready.
+
+        With `tls`, the verbs are served over TLS at `port`, and probes without at `pages`; else these two are the same.
+        """
         self._settings = settings or {}
+        self._tls = tls
+        self._caller: ssl.SSLContext | None = None
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR), processors=[self.on_log]
         )
@@ -54,7 +62,8 @@ class ServiceHost:
         self._folder = Path(tempfile.mkdtemp(prefix="dra-extender-hostile-"))
         self._closing = AsyncExitStack()
         self._api_loop = _loop_in_thread()
-        self._loop = _loop_in_thread()
+        # What a handshake takes differs by event loop.
+        self._loop = _loop_in_thread(installation.new_event_loop if tls else asyncio.new_event_loop)
         self._victims = 0
         self._longest = 0.0
         self.problems: list[str] = []
@@ -84,13 +93,21 @@ class ServiceHost:
         asyncio.get_running_loop().set_exception_handler(self._on_problem)
         kubeconfig = self.api.kubeconfig(self._folder / "kubeconfig")
         given: dict[str, Json] = {"server": {"host": "127.0.0.1", "port": 0}, "cluster": {"kubeconfig": kubeconfig}}
+        if self._tls:
+            ours = issuer(self._folder / "certificates")
+            files = dict(zip(("cert_file", "private_key_file"), ours.server(), strict=True))
+            given |= {"tls": {**files, "client_ca_file": ours.bundle()}, "probes": {"host": "127.0.0.1", "port": 0}}
+            self._caller = caller(ours.bundle(), ours.client())
         settings = load_settings(None, {**given, "leader_election": {"enabled": False}, **self._settings})
         metrics = Metrics()
         service = Service(settings, kube_cluster(kube_settings(settings), metrics), metrics)
         listener = self._closing.enter_context(listen(settings.server))
-        self.port = int(listener.getsockname()[1])
+        self.port = self.pages = int(listener.getsockname()[1])
+        probes = self._closing.enter_context(listen_at("127.0.0.1", 0)) if self._tls else None
+        if probes is not None:
+            self.pages = int(probes.getsockname()[1])
         self._ends = [
-            asyncio.create_task(service.run(asyncio.Event(), listener)),
+            asyncio.create_task(service.run(asyncio.Event(), listener, probes)),
             asyncio.create_task(self._tick()),
         ]
 
@@ -173,9 +190,10 @@ class ServiceHost:
     def call(self, path: str, body: Any) -> Any:
         """What the service answers, or a sentence about why it does not."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data)
+        scheme = "https" if self._tls else "http"
+        request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}{path}", data)  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS, context=self._caller) as answer:  # noqa: S310
                 return json.loads(answer.read())
         except urllib.error.HTTPError as refused:
             return f"{refused.code} {refused.read()[:200]!r}"
@@ -185,7 +203,7 @@ class ServiceHost:
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of a page; 0 if nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=_PATIENCE_SECONDS) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.pages}{path}", timeout=_PATIENCE_SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()
@@ -217,8 +235,10 @@ class ServiceHost:
             sleep(0.05)
 
 
-def _loop_in_thread() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
+def _loop_in_thread(
+    make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> asyncio.AbstractEventLoop:
+    loop = make()
     threading.Thread(target=loop.run_forever, daemon=True).start()
     return loop
 

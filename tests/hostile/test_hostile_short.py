@@ -15,6 +15,7 @@ SECONDS = {
     "lives": 5.0,
     "objects": 6.0,
     "http": 6.0,
+    "tls": 2.0,
     "search": 5.0,
 }
 """Beside one input for each subject, which has no limit of time."""

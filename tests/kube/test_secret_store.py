@@ -29,7 +29,7 @@ async def test_a_secret_is_read_with_its_version_and_without_what_is_no_base64(
 ) -> None:
     body = {"metadata": {"resourceVersion": "7"}, "data": {"a": base64.b64encode(b"\0x").decode(), "b": "?"}}
     server.intervene("GET", f"{PATH}/tls", lambda _: web.json_response(body))
-    assert await store.read("tls") == StoredSecret("7", {"a": b"\0x"})
+    assert await store.read("tls") == StoredSecret({"resourceVersion": "7"}, "kubernetes.io/tls", {"a": b"\0x"})
 
 
 async def test_a_secret_that_is_not_there_is_none(server: FakeApiServer, store: SecretStore) -> None:
@@ -45,16 +45,18 @@ async def test_a_secret_that_cannot_be_read_is_no_reason_to_replace_it(
         await store.read("tls")
 
 
-async def test_a_secret_is_created_or_replaced_in_the_version_that_was_read(
+async def test_a_secret_is_created_or_its_data_replaced_in_the_version_that_was_read(
     server: FakeApiServer, store: SecretStore
 ) -> None:
     server.intervene("POST", PATH, lambda _: web.json_response({}, status=201))
     await store.write("tls", {"a": b"1"}, None)
     server.intervene("PUT", f"{PATH}/tls", lambda _: status_answer(409, "Conflict", "another version"))
+    before = StoredSecret({"resourceVersion": "7", "labels": {"team": "a"}}, "Opaque", {})
     with pytest.raises(ConflictError):
-        await store.write("tls", {"a": b"2"}, StoredSecret("7", {}))
+        await store.write("tls", {"a": b"2"}, before)
     created, replaced = (json.loads(each.body) for each in server.seen)
     assert created["type"] == "kubernetes.io/tls"
     assert created["data"] == {"a": base64.b64encode(b"1").decode()}
     assert created["metadata"] == {"namespace": "ns", "name": "tls"}
-    assert replaced["metadata"]["resourceVersion"] == "7"
+    assert replaced["metadata"] == {"namespace": "ns", "name": "tls", "resourceVersion": "7", "labels": {"team": "a"}}
+    assert replaced["type"] == "Opaque"

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -12,6 +11,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.page.server import PortError, serve
 from dra_extender.page.sources import FixedState, FollowedState
 from dra_extender.page.views import CommandLines
+from dra_extender.runtime.supervision import cancel
 
 from tests.support.inspection.made_cluster import MadeCluster
 from tests.support.inspection.served_cluster import put
@@ -53,9 +53,7 @@ async def test_change_of_the_cluster_makes_a_further_generation(
             if (found := reports.view.pod("ml", "late")) is not None and found.node_name == "n1":
                 break
             generation = reports.generation
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    await cancel(running)
     await followed.stop()
     assert reports.live
 
@@ -82,9 +80,7 @@ class Serving:
             return await self._addresses.get()
 
     async def end(self) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
+        await cancel(self.task)
 
 
 async def test_stream_has_the_generation_of_each_new_state(

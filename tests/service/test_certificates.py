@@ -1,11 +1,12 @@
 """Certificates are taken up when their files change, and only if they fit together."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from dra_extender.config.listener_settings import TlsSettings
-from dra_extender.service.certificates import CertificateError, Certificates
+from dra_extender.service.certificates import Certificates
+from dra_extender.service.server_context import CertificateError
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.support.api.tls import Issuer, issuer
@@ -69,6 +70,38 @@ def test_metrics_say_when_certificates_expire(ours: Issuer) -> None:
     assert second is not None
     assert first - second == pytest.approx(335 * 86400, abs=60)
     assert sample(metrics, "certificate_expiration_timestamp_seconds", certificate="client-ca") is not None
+
+
+@pytest.mark.parametrize(("days", "word"), [(-400, "expired at"), (1, "not valid before")])
+def test_a_certificate_that_callers_refuse_does_not_replace_a_valid_one(ours: Issuer, days: int, word: str) -> None:
+    metrics = Metrics()
+    certificates = Certificates(settings(ours), metrics)
+    certificates.load()
+    before = certificates.verbs()
+    ours.server(now=datetime.now(UTC) + timedelta(days=days))
+    certificates.check()
+    assert certificates.verbs() is before
+    assert (
+        f"last valid ones are in use; {ours.folder / 'server.crt'}: {word} 20" in certificates.notes()["certificates"]
+    )
+    assert sample(metrics, "certificate_reads_total", outcome="refused") == 1
+    ours.server()
+    certificates.check()
+    assert certificates.verbs() is not before
+    assert not certificates.notes()
+
+
+def test_readiness_says_that_the_certificate_in_use_has_expired(ours: Issuer) -> None:
+    now = datetime.now(UTC).timestamp()
+    certificates = Certificates(settings(ours), Metrics(), lambda: now)
+    certificates.load()
+    assert not certificates.notes()
+    now += 366 * 86400
+    assert certificates.notes()["certificates"].startswith(f"{ours.folder / 'server.crt'}: expired at 20")
+    before = certificates.verbs()
+    ours.server()
+    certificates.check()
+    assert certificates.verbs() is not before
 
 
 @pytest.mark.parametrize("broken", ["server.crt", "server.key", "ca.crt"])

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import uvloop
 from dra_extender.config.listener_settings import TlsSettings
+from dra_extender.service import tls_listener
 from dra_extender.service.http_connections import PROBES
-from dra_extender.service.tls_listener import FAILURES_BURST, HANDSHAKE_BYTES
+from dra_extender.service.tls_listener import HANDSHAKE_BYTES, UNPROVEN_BURST
 
 from tests.support.api.serving import HEAD, PROBE
 from tests.support.api.tls import SCHEDULER, Issuer, TlsServer, caller, issuer, serve_tls
@@ -56,7 +57,7 @@ def settings(ours: Issuer, **others: object) -> TlsSettings:
 
 async def called(server: TlsServer, context: ssl.SSLContext) -> tuple[int, bytes]:
     """The answer to a filter call on a new connection."""
-    peer = await server.peer(context)
+    peer = await server.tls_peer(context)
     await peer.send(CALL)
     answer = await peer.answer()
     peer.close()
@@ -125,13 +126,13 @@ async def test_versions_before_tls_1_2_are_refused(ours: Issuer, latest: ssl.TLS
             context.maximum_version = latest
         context.set_ciphers("DEFAULT:@SECLEVEL=0")
         with pytest.raises((ssl.SSLError, ConnectionError)):
-            await server.peer(context)
+            await server.tls_peer(context)
 
 
 @on_both_loops
 async def test_plain_http_gets_no_answer(ours: Issuer) -> None:
     async with serve_tls(settings(ours)) as server:
-        peer = await server.raw()
+        peer = await server.peer()
         await peer.send(CALL)
         assert not (await peer.rest()).startswith(b"HTTP")
         assert server.site.verbs.filtered == []
@@ -140,7 +141,7 @@ async def test_plain_http_gets_no_answer(ours: Issuer) -> None:
 @on_both_loops
 async def test_a_handshake_that_is_not_made_in_time_ends(ours: Issuer) -> None:
     async with serve_tls(settings(ours), receive_seconds=1) as server:
-        peer = await server.raw()
+        peer = await server.peer()
         assert await peer.rest() == b""
         await until_failed(server, 1)
         assert len(server.connections) == 0
@@ -150,7 +151,7 @@ async def test_a_handshake_that_is_not_made_in_time_ends(ours: Issuer) -> None:
 async def test_callers_that_never_begin_a_handshake_lose_their_connections_to_others(ours: Issuer) -> None:
     async with serve_tls(settings(ours), connections=16) as server:
         for _ in range(60):
-            await server.raw()
+            await server.peer()
 
         async def answered() -> bool:
             return (await called(server, caller(ours.bundle(), ours.client())))[0] == 200
@@ -165,14 +166,14 @@ async def test_a_caller_whose_handshakes_fail_again_and_again_waits_and_others_d
     async with serve_tls(settings(ours), connections=4096) as server:
 
         async def fail() -> None:
-            peer = await server.raw("127.0.0.2")
+            peer = await server.peer("127.0.0.2")
             await peer.send(b"no handshake at all\r\n\r\n")
             await peer.rest(60)
 
-        tasks = [asyncio.create_task(fail()) for _ in range(int(FAILURES_BURST) + 20)]
+        tasks = [asyncio.create_task(fail()) for _ in range(int(UNPROVEN_BURST) + 20)]
 
         async def most_have_failed() -> bool:
-            return sum(each.done() for each in tasks) >= FAILURES_BURST
+            return sum(each.done() for each in tasks) >= UNPROVEN_BURST
 
         await until_async(most_have_failed)
         assert (await called(server, caller(ours.bundle(), ours.client())))[0] == 200
@@ -181,12 +182,38 @@ async def test_a_caller_whose_handshakes_fail_again_and_again_waits_and_others_d
 
 
 @on_both_loops
+async def test_a_caller_without_a_certificate_has_so_many_handshakes_where_none_is_asked_for(
+    ours: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who show one have as many as they like."""
+    monkeypatch.setattr(tls_listener, "UNPROVEN_BURST", 3.0)
+    monkeypatch.setattr(tls_listener, "UNPROVEN_RATE", 0.001)
+    context = caller(ours.bundle(), ours.client())
+    async with serve_tls(settings(ours)) as server:
+        for _ in range(5):
+            await server.tls_peer(context)
+    async with serve_tls(settings(ours), probes=True) as server:
+        for _ in range(3):
+            await server.tls_peer(context, "127.0.0.2")
+        waiting = asyncio.create_task(server.tls_peer(context, "127.0.0.2"))
+        await until_async(lambda: accepted(server, 4))
+        await server.tls_peer(context)
+        assert not waiting.done()
+        assert await server.metric("tls_handshakes_total", outcome="done") == 4
+        waiting.cancel()
+
+
+async def accepted(server: TlsServer, number: int) -> bool:
+    return len(server.connections) >= number
+
+
+@on_both_loops
 async def test_handshakes_take_no_more_memory_than_there_is_for_requests(ours: Issuer) -> None:
     """The address with most of them loses some; a caller from another address is answered."""
     room = 20 * HANDSHAKE_BYTES
     async with serve_tls(settings(ours), in_flight_bytes=room, body_limit_bytes=room // 2) as server:
         for _ in range(60):
-            await server.raw("127.0.0.2")
+            await server.peer("127.0.0.2")
 
         async def bounded() -> bool:
             assert await server.metric("in_flight_bytes") <= room
@@ -202,7 +229,7 @@ async def test_renewed_certificates_are_taken_up_without_a_failed_call(ours: Iss
     given = settings(ours)
     client = caller(ours.bundle(), ours.client())
     async with serve_tls(given) as server:
-        before = await server.peer(client)
+        before = await server.tls_peer(client)
         await before.send(CALL)
         assert (await before.answer())[0] == 200
         successor = issuer(tmp_path / "successor")
@@ -237,9 +264,9 @@ def replace(given: TlsSettings, successor: Issuer) -> None:
 @on_both_loops
 async def test_a_stop_lets_a_call_end_and_leaves_no_handshake(ours: Issuer) -> None:
     async with serve_tls(settings(ours)) as server:
-        idle = await server.raw()
+        idle = await server.peer()
         server.site.verbs.park = True
-        peer = await server.peer(caller(ours.bundle(), ours.client()))
+        peer = await server.tls_peer(caller(ours.bundle(), ours.client()))
         body = json.dumps({"PodName": "p", "PodNamespace": "ns", "PodUID": "u1", "Node": "n1"}).encode()
         await peer.send(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         await server.site.verbs.entered.wait()
@@ -252,7 +279,7 @@ async def test_a_stop_lets_a_call_end_and_leaves_no_handshake(ours: Issuer) -> N
 @on_both_loops
 async def test_many_probes_ahead_are_answered_over_tls_as_without(ours: Issuer) -> None:
     async with serve_tls(settings(ours)) as server:
-        peer = await server.peer(caller(ours.bundle(), ours.client()))
+        peer = await server.tls_peer(caller(ours.bundle(), ours.client()))
         await peer.send(PROBE * 10)
         for _ in range(10):
             assert await peer.answer() == (200, b"ok")

@@ -7,6 +7,7 @@ flood of them reaches neither the API server nor those whose token is good.
 import asyncio
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from http import HTTPStatus
 from time import monotonic
 from typing import Final, NamedTuple, Protocol
 
@@ -26,16 +27,12 @@ TOTAL_RATE: Final = 20.0
 """Reviews per second of unknown tokens."""
 TOTAL_BURST: Final = 40.0
 KNOWN: Final = 64
-"""Tokens that were good lately; their reviews count apart."""
+"""Tokens, and addresses, that were good lately; their reviews count apart."""
 DENIED: Final = 1024
 LONGEST_TOKEN: Final = 16 * 1024
 _MOST_AT_ONCE: Final = 16
 _ADDRESSES: Final = 1024
 _SCHEME: Final = "bearer "
-_UNAUTHORIZED: Final = 401
-_FORBIDDEN: Final = 403
-_TOO_MANY: Final = 429
-_UNAVAILABLE: Final = 503
 
 _LOG = structlog.get_logger(__name__)
 
@@ -70,6 +67,8 @@ class ScrapeAccess:
         self._clock = clock
         self._allowed: LruCache[bytes, _Known] = LruCache(KNOWN)
         self._denied: LruCache[bytes, _Known] = LruCache(DENIED)
+        # A scraper keeps its address when its token is renewed.
+        self._scrapers: LruCache[str, bool] = LruCache(KNOWN)
         self._addresses = TokenBuckets(ADDRESS_RATE, ADDRESS_BURST, _ADDRESSES)
         self._total = TokenBucket(TOTAL_RATE, TOTAL_BURST, clock())
         self._of_known = TokenBucket(TOTAL_RATE, TOTAL_BURST, clock())
@@ -84,18 +83,29 @@ class ScrapeAccess:
         now = self._clock()
         known = self._allowed.use(key) or self._denied.get(key)
         if known is not None and now < known.until:
+            self._note(address, known.refusal)
             return known.refusal
         running = self._reviews.get(key)
         if running is None:
             if not self._may_review(key, address, now):
-                return Refusal(_TOO_MANY, "too many tokens are waiting for their review", {"Retry-After": "1"})
+                return Refusal(
+                    HTTPStatus.TOO_MANY_REQUESTS, "too many tokens are waiting for their review", {"Retry-After": "1"}
+                )
             running = self._reviews[key] = asyncio.create_task(self._review(key, token))
             running.add_done_callback(lambda _: self._reviews.pop(key, None))
-        return await asyncio.shield(running)
+        refusal = await asyncio.shield(running)
+        self._note(address, refusal)
+        return refusal
+
+    def _note(self, address: str, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._scrapers[address] = True
 
     def _may_review(self, key: bytes, address: str, now: float) -> bool:
         if key in self._allowed:
             return self._of_known.take(now)
+        if address in self._scrapers:
+            return self._addresses.take(address, now) and self._of_known.take(now)
         return len(self._reviews) < _MOST_AT_ONCE and self._addresses.take(address, now) and self._total.take(now)
 
     async def _review(self, key: bytes, token: str) -> Refusal | None:
@@ -103,14 +113,18 @@ class ScrapeAccess:
             user, allowed = await self._reviewer.review(token)
         except ClusterError as problem:
             _LOG.warning("token was not reviewed", problem=str(problem))
-            return Refusal(_UNAVAILABLE, "the API server cannot be asked about the token now", {"Retry-After": "5"})
+            return Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "the API server cannot be asked about the token now",
+                {"Retry-After": "5"},
+            )
         now = self._clock()
         if user and allowed:
             self._allowed[key] = _Known(now + ALLOWED_SECONDS, None)
             return None
         self._allowed.pop(key, None)
         if user:
-            refusal = Refusal(_FORBIDDEN, "the user of this token may not get /metrics")
+            refusal = Refusal(HTTPStatus.FORBIDDEN, "the user of this token may not get /metrics")
         else:
             refusal = _unauthorized("the API server does not know this token")
         self._denied[key] = _Known(now + DENIED_SECONDS, refusal)
@@ -118,4 +132,4 @@ class ScrapeAccess:
 
 
 def _unauthorized(sentence: str) -> Refusal:
-    return Refusal(_UNAUTHORIZED, sentence, {"WWW-Authenticate": "Bearer"})
+    return Refusal(HTTPStatus.UNAUTHORIZED, sentence, {"WWW-Authenticate": "Bearer"})

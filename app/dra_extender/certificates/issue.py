@@ -6,12 +6,15 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _BEFORE: Final = timedelta(minutes=5)
 """Clocks of other machines may be behind."""
+_LONGEST_COMMON_NAME: Final = 64
+"""Characters (RFC 5280, ub-common-name)."""
 
 
 class KeyPair(NamedTuple):
@@ -36,21 +39,24 @@ def new_authority(name: str, now: datetime, lifetime: timedelta) -> KeyPair:
 
 
 def new_server_certificate(authority: KeyPair, names: Sequence[str], now: datetime, lifetime: timedelta) -> KeyPair:
-    """A certificate for a server with these DNS names and addresses; the first is its common name.
+    """A certificate for a server with these DNS names and addresses; the first is its common name, if it is short enough for one.
 
     Raises:
         ValueError: the authority cannot be read, or a name is none.
     """
     others = x509.SubjectAlternativeName([_name(each) for each in names])
-    return _leaf(authority, names[0], ExtendedKeyUsageOID.SERVER_AUTH, others, now, lifetime)
+    common = names[0] if len(names[0]) <= _LONGEST_COMMON_NAME else ""
+    return _leaf(authority, common, ExtendedKeyUsageOID.SERVER_AUTH, others, now, lifetime)
 
 
 def new_client_certificate(authority: KeyPair, name: str, now: datetime, lifetime: timedelta) -> KeyPair:
     """A certificate for a client with this common name.
 
     Raises:
-        ValueError: the authority cannot be read.
+        ValueError: the authority cannot be read, or the name is none.
     """
+    if not 0 < len(name) <= _LONGEST_COMMON_NAME:
+        raise ValueError(f"expected a common name of 1 to {_LONGEST_COMMON_NAME} characters, got {name!r}")
     return _leaf(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, None, now, lifetime)
 
 
@@ -66,6 +72,28 @@ def read_certificates(pem: bytes) -> list[x509.Certificate]:
 def first_expiry(pem: bytes) -> datetime:
     """When the first of the certificates in a bundle expires.  Raises ValueError as `read_certificates`."""
     return min(each.not_valid_after_utc for each in read_certificates(pem))
+
+
+def key_fits(certificate: x509.Certificate, key: bytes) -> bool:
+    """Whether this is the private key of the certificate, not encrypted."""
+    try:
+        found = serialization.load_pem_private_key(key, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return found.public_key() == certificate.public_key()
+
+
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether it may issue others."""
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
+def as_written(name: str) -> str:
+    """A DNS name or an address as `names_in` finds it in a certificate."""
+    return str(_name(name).value)
 
 
 def names_in(certificate: x509.Certificate) -> set[str]:
@@ -90,7 +118,7 @@ def _leaf(
     if not isinstance(signing, ec.EllipticCurvePrivateKey):
         raise ValueError("expected an authority with an ECDSA key")  # noqa: TRY004 - it is the user's value
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else [])
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
     built = (
         _blank(subject, issuer.subject, key.public_key(), now, lifetime)
@@ -100,7 +128,8 @@ def _leaf(
         .add_extension(identifier, critical=False)
     )
     if others is not None:
-        built = built.add_extension(others, critical=False)
+        # RFC 5280, 4.2.1.6: it is critical if there is no other name.
+        built = built.add_extension(others, critical=not name)
     return _pair(built.sign(signing, hashes.SHA256()), key)
 
 
@@ -133,6 +162,8 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _name(text: str) -> x509.GeneralName:
+    if not text:
+        raise ValueError("expected a DNS name or an address, got ''")
     try:
         return x509.IPAddress(ip_address(text))
     except ValueError:

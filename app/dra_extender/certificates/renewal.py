@@ -12,6 +12,9 @@ from cryptography.exceptions import InvalidSignature
 
 from dra_extender.certificates.issue import (
     KeyPair,
+    as_written,
+    is_authority,
+    key_fits,
     names_in,
     new_authority,
     new_client_certificate,
@@ -59,7 +62,7 @@ def renewed(
         server = client = None
     issuer = KeyPair(kept[CERTIFICATE], kept[KEY])
     bundle = {AUTHORITY: issuer.certificate}
-    names = list(dict.fromkeys(wanted.names))
+    names = list(dict.fromkeys(map(as_written, wanted.names)))
     served = _kept(server, names, now, issuer) or _data(new_server_certificate(issuer, names, now, LIFETIME))
     called = _kept(client, [wanted.client], now, issuer) or _data(
         new_client_certificate(issuer, wanted.client, now, LIFETIME)
@@ -70,17 +73,22 @@ def renewed(
 def _kept(
     data: SecretData | None, names: Sequence[str] | None, now: datetime, issuer: KeyPair | None = None
 ) -> SecretData | None:
-    """The certificate and key in a Secret, if they can still be used; None if new ones are needed."""
+    """The certificate and key in a Secret, if they can still be used; None if new ones are needed.
+
+    Without `issuer` it is an authority.
+    """
     if not data or not data.get(CERTIFICATE) or not data.get(KEY):
         return None
     try:
         found = read_certificates(data[CERTIFICATE])[0]
         if issuer is not None:
             found.verify_directly_issued_by(read_certificates(issuer.certificate)[0])
+        usable = key_fits(found, data[KEY]) and is_authority(found) == (issuer is None)
     except (ValueError, TypeError, InvalidSignature):
         return None
     lifetime = found.not_valid_after_utc - found.not_valid_before_utc
-    if found.not_valid_after_utc - now < lifetime / _DUE:
+    due = found.not_valid_after_utc - now < lifetime / _DUE or now < found.not_valid_before_utc
+    if due or not usable:
         return None
     if names is not None and names_in(found) != set(names):
         return None

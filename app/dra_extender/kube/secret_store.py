@@ -1,9 +1,9 @@
-"""Reads and writes Secrets of the type kubernetes.io/tls."""
+"""Reads and writes Secrets; those that it creates have the type kubernetes.io/tls."""
 
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,26 +15,23 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.model.api_json import Value
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.scheduling.ports.cluster import ServerUnavailableError
+from dra_extender.scheduling.ports.cluster import NotFoundError, ServerUnavailableError
 
 SECRETS: Final = ResourceKind("secrets", "v1")
 TYPE: Final = "kubernetes.io/tls"
-_NOT_FOUND: Final = 404
-
-
-class _Metadata(Value, frozen=True):
-    resource_version: str = ""
 
 
 class _Secret(Value, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    type: str = TYPE
     data: dict[str, str] | None = None
 
 
 class StoredSecret(NamedTuple):
-    """A Secret as it is stored: its version, and the data decoded."""
+    """A Secret as it is stored: its metadata and type, and the data decoded."""
 
-    version: str
+    metadata: Mapping[str, Any]
+    type: str
     data: Mapping[str, bytes]
 
 
@@ -60,23 +57,23 @@ class SecretStore:
         try:
             answer = await self._send("get", "GET", name, SECRETS.path(self._namespace, name))
         except ApiCallError as failed:
-            if failed.status is not None and failed.status.code == _NOT_FOUND:
+            problem = failed.as_cluster_error()
+            if isinstance(problem, NotFoundError):
                 return None
-            raise failed.as_cluster_error() from failed
+            raise problem from failed
         try:
             found = msgspec.json.decode(answer, type=_Secret)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-            raise ServerUnavailableError(f"Secret {name} cannot be read: {problem}") from problem
-        return StoredSecret(found.metadata.resource_version, _decoded(found.data or {}))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as unreadable:
+            raise ServerUnavailableError(f"Secret {name} cannot be read: {unreadable}") from unreadable
+        return StoredSecret(found.metadata, found.type, _decoded(found.data or {}))
 
     async def write(self, name: str, data: Mapping[str, bytes], before: StoredSecret | None) -> None:
-        """Create the Secret, or replace its data if nobody has changed it since it was read."""
-        metadata = {"namespace": self._namespace, "name": name}
-        if before is not None:
-            metadata["resourceVersion"] = before.version
+        """Create the Secret, or replace its data if nobody has changed it since it was read.  All else of it stays."""
+        metadata = {**(before.metadata if before else {}), "namespace": self._namespace, "name": name}
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+        kept = before.type if before else TYPE
         body = msgspec.json.encode(
-            {"apiVersion": "v1", "kind": "Secret", "type": TYPE, "metadata": metadata, "data": encoded}
+            {"apiVersion": "v1", "kind": "Secret", "type": kept, "metadata": metadata, "data": encoded}
         )
         try:
             if before is None:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from dra_extender.page.query import Query
 from dra_extender.page.rendering import Renderer
 from dra_extender.page.sources import StateSource
 from dra_extender.page.views import CommandLines, ViewAnswer, Views
+from dra_extender.runtime.supervision import cancel
 
 _TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -106,9 +106,7 @@ class PageApplication:
             return waits[0].result() if waits[0].done() else None
         finally:
             for each in waits:
-                each.cancel()
-                with suppress(asyncio.CancelledError):
-                    await each
+                await cancel(each)
 
     async def _next_generation(self, generation: int) -> int:
         return (await self._source.later_than(generation)).generation

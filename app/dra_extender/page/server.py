@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
@@ -15,6 +15,7 @@ from dra_extender.page.application import PageApplication
 from dra_extender.page.guard import new_token
 from dra_extender.page.sources import FixedState, FollowedState
 from dra_extender.page.views import CommandLines
+from dra_extender.runtime.supervision import running_task
 
 LOOPBACK: Final = "127.0.0.1"
 _MOST_CONNECTIONS: Final = 128
@@ -41,13 +42,10 @@ async def serve(
             await _answer(state, commands, listener, announce)
             return
         await state.start()
-        following = asyncio.create_task(state.run())
         try:
-            await _answer(state, commands, listener, announce)
+            async with running_task(state.run()):
+                await _answer(state, commands, listener, announce)
         finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
             await state.stop()
 
 

@@ -6,26 +6,24 @@ response asks the caller to open a new connection, so that no call fails and a r
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 import structlog
 
 from dra_extender.config.listener_settings import TlsSettings
-from dra_extender.config.settings import InvalidSettingsError
+from dra_extender.model.metadata import time_text
 from dra_extender.runtime.installation import is_installed
 from dra_extender.service.policy_reloader import Fingerprint, fingerprint
+from dra_extender.service.server_context import CertificateError, said, server_context
 
 SERVER: Final = "server"
 CLIENT_CA: Final = "client-ca"
 _MOST_BYTES: Final = 1 << 20
 _MOST_NAMED: Final = 4
 _LOG = structlog.get_logger(__name__)
-
-
-class CertificateError(InvalidSettingsError):
-    """A certificate, a key or an authority cannot be used; the message names the file."""
 
 
 class CertificateObserver(Protocol):
@@ -40,12 +38,48 @@ class CertificateObserver(Protocol):
         ...
 
 
+class Validity(NamedTuple):
+    """When the first certificate in a file is valid, and when the first of all of them expires; seconds since the epoch."""
+
+    path: Path
+    since: float
+    until: float
+    first_expiry: float
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Raises CertificateError."""
+        if not is_installed("cryptography"):
+            raise CertificateError(f"{path}: cryptography is not installed here, which reads certificates")
+        from cryptography import x509  # noqa: PLC0415 - it is not there on every platform
+
+        try:
+            with path.open("rb") as file:
+                found = x509.load_pem_x509_certificates(file.read(_MOST_BYTES))
+        except (OSError, ValueError) as problem:
+            raise CertificateError(f"{path}: {said(problem)}") from problem
+        ends = [each.not_valid_after_utc.timestamp() for each in found]
+        return cls(path, found[0].not_valid_before_utc.timestamp(), ends[0], min(ends))
+
+    def problem(self, now: float) -> str:
+        """Why callers refuse the first certificate; empty if it is valid."""
+        if self.since <= now <= self.until:
+            return ""
+        word, moment = ("expired at", self.until) if now > self.until else ("not valid before", self.since)
+        return f"{self.path}: {word} {time_text(moment)}"
+
+
 class Certificates:
     """The SSL contexts of the listeners.  `load` at the start, then `run`; `notes` for the readiness page."""
 
-    def __init__(self, settings: TlsSettings, observer: CertificateObserver) -> None:
+    def __init__(
+        self, settings: TlsSettings, observer: CertificateObserver, now: Callable[[], float] = time.time
+    ) -> None:
+        """`now`: seconds since the epoch."""
         self._settings = settings
         self._observer = observer
+        self._now = now
+        self._valid: Mapping[str, Validity] = {}
         self._seen: Sequence[Fingerprint | None] = ()
         self._verbs: ssl.SSLContext | None = None
         self._probes: ssl.SSLContext | None = None
@@ -87,8 +121,12 @@ class Certificates:
         _LOG.info("certificates taken up", cert_file=str(self._settings.cert_file))
 
     def notes(self) -> Mapping[str, str]:
-        """Why changed files are not in use."""
-        return {"certificates": f"the last valid ones are in use; {self.problem}"} if self.problem else {}
+        """Why changed files are not in use, or the certificate in use is of no use."""
+        if self.problem:
+            return {"certificates": f"the last valid ones are in use; {self.problem}"}
+        ours = self._valid.get(SERVER)
+        problem = ours.problem(self._now()) if ours else ""
+        return {"certificates": problem} if problem else {}
 
     def verbs(self) -> ssl.SSLContext:
         """The context for a new connection to the verbs: callers need a certificate."""
@@ -116,43 +154,20 @@ class Certificates:
         given = self._settings
         if given.cert_file is None or given.private_key_file is None:
             return
-        expires = {SERVER: _expiry(given.cert_file)}
+        valid = {SERVER: Validity.of(given.cert_file)}
         probes = server_context(given.cert_file, given.private_key_file)
         verbs = None
         if given.client_ca_file is not None:
-            expires[CLIENT_CA] = _expiry(given.client_ca_file)
+            valid[CLIENT_CA] = Validity.of(given.client_ca_file)
             verbs = server_context(given.cert_file, given.private_key_file, given.client_ca_file)
-        self._probes, self._verbs = probes, verbs
+        now, ours = self._now(), self._valid.get(SERVER)
+        problem = valid[SERVER].problem(now)
+        if problem and ours and not ours.problem(now):
+            raise CertificateError(problem)
+        self._probes, self._verbs, self._valid = probes, verbs, valid
         self.generation += 1
-        for which, seconds in expires.items():
-            self._observer.certificate_expires(which, seconds)
-
-
-def server_context(cert_file: Path, key_file: Path, client_ca_file: Path | None = None) -> ssl.SSLContext:
-    """TLS 1.2 or later with this certificate; with authorities, callers must have a certificate of one of them.
-
-    Raises:
-        CertificateError: a file cannot be read, or they do not fit together.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # kube-scheduler never resumes a session: tickets would cost both sides work for nothing.
-    context.options |= ssl.OP_NO_TICKET
-    context.num_tickets = 0
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(cert_file, key_file, password=_no_password)
-    except (OSError, ValueError) as problem:
-        raise CertificateError(f"{cert_file} with {key_file}: {_said(problem)}") from problem
-    if client_ca_file is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        # As Go has it: a certificate in the bundle is trusted, whether or not its own issuer is in there.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        try:
-            context.load_verify_locations(cafile=client_ca_file)
-        except (OSError, ValueError) as problem:
-            raise CertificateError(f"{client_ca_file}: {_said(problem)}") from problem
-    return context
+        for which, each in valid.items():
+            self._observer.certificate_expires(which, each.first_expiry)
 
 
 def names_of(peer: Mapping[str, object]) -> tuple[str, ...]:
@@ -162,29 +177,7 @@ def names_of(peer: Mapping[str, object]) -> tuple[str, ...]:
     return (*common, *(value for kind, value in others if kind == "DNS"))  # type: ignore[attr-defined]
 
 
-def _expiry(path: Path) -> float:
-    """When the first of the certificates in a file expires, in seconds since the epoch.  Raises CertificateError."""
-    if not is_installed("cryptography"):
-        raise CertificateError(f"{path}: cryptography is not installed here, which reads certificates")
-    from cryptography import x509  # noqa: PLC0415 - it is not there on every platform
-
-    try:
-        with path.open("rb") as file:
-            found = x509.load_pem_x509_certificates(file.read(_MOST_BYTES))
-        return min(each.not_valid_after_utc.timestamp() for each in found)
-    except (OSError, ValueError) as problem:
-        raise CertificateError(f"{path}: {_said(problem)}") from problem
-
-
 def _loaded(context: ssl.SSLContext | None) -> ssl.SSLContext:
     if context is None:
         raise CertificateError("no certificate is loaded")
     return context
-
-
-def _no_password() -> str:
-    raise ValueError("the private key is encrypted; expected one without a password")
-
-
-def _said(problem: Exception) -> str:
-    return str(getattr(problem, "strerror", None) or getattr(problem, "reason", None) or problem)

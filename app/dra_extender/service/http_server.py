@@ -13,9 +13,10 @@ from fastapi import FastAPI
 from dra_extender.config.listener_settings import EVERY_ADDRESS
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.runtime.installation import LIMITS
+from dra_extender.runtime.supervision import running_task
 from dra_extender.service.http_connections import Connections, HttpLimits, NullCounter
 from dra_extender.service.http_protocol import Admission, BoundedProtocol
-from dra_extender.service.tls_listener import Handshake, TlsListener, accepting
+from dra_extender.service.tls_listener import Handshake, TlsListener
 from dra_extender.telemetry.metrics import Metrics
 
 _WANTED: Final = 65_536
@@ -172,7 +173,7 @@ async def serving(
     try:
         async with AsyncExitStack() as stack:
             if tls is not None:
-                await stack.enter_async_context(accepting(_tls_listener(listener, server, connections, tls)))
+                await stack.enter_async_context(running_task(_tls_listener(listener, server, connections, tls).run()))
             yield connections
     finally:
         server.should_exit = True

@@ -7,8 +7,7 @@ from the moment in which it is accepted; `Connections` closes it if its handshak
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -16,10 +15,10 @@ import structlog
 from dra_extender.runtime.token_bucket import TokenBuckets
 from dra_extender.service.http_connections import Connections
 
-FAILURES_RATE: Final = 20.0
-"""Handshakes that fail, per second and address; after more of them, a handshake of that address waits for its turn."""
-FAILURES_BURST: Final = 500.0
-"""As many may fail, or be under way, before that."""
+UNPROVEN_RATE: Final = 20.0
+"""Handshakes per second and address in which no caller shows a good certificate; after more of them, one waits for its turn."""
+UNPROVEN_BURST: Final = 500.0
+"""As many may be made, or be under way, before that."""
 HANDSHAKE_BYTES: Final = 64 * 1024
 """What a handshake counts among the bytes of unanswered requests; by measurement it takes 70 KB."""
 _ADDRESSES: Final = 1024
@@ -75,7 +74,7 @@ class TlsListener:
         self._context = context
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._failures = TokenBuckets(FAILURES_RATE, FAILURES_BURST, _ADDRESSES)
+        self._unproven = TokenBuckets(UNPROVEN_RATE, UNPROVEN_BURST, _ADDRESSES)
         self._handshakes: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -98,6 +97,7 @@ class TlsListener:
         self._connections.opened(handshake)
         if accepted.fileno() >= 0:
             self._connections.record_held(handshake, HANDSHAKE_BYTES)
+        # Either of the two may have closed it.
         if accepted.fileno() < 0:
             return
         task = handshake.task = asyncio.create_task(self._shake(accepted, handshake))
@@ -108,14 +108,16 @@ class TlsListener:
         host, seconds = handshake.host, self._connections.limits.receive_seconds
         try:
             await self._turn(host)
+            context = self._context()
             await self._loop.connect_accepted_socket(
                 lambda: self._protocol(handshake),
                 accepted,
-                ssl=self._context(),
+                ssl=context,
                 ssl_handshake_timeout=seconds,
                 ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
             )
-            self._failures.spend(host, -1.0, self._loop.time())
+            if context.verify_mode is ssl.CERT_REQUIRED:
+                self._unproven.spend(host, -1.0, self._loop.time())
             self._connections.count_handshake("done")
         except OSError:
             self._connections.count_handshake("failed")
@@ -127,18 +129,6 @@ class TlsListener:
             self._connections.closed(handshake)
 
     async def _turn(self, host: str) -> None:
-        """Return when a handshake of this address may begin: at once, unless many have failed.  One that succeeds costs nothing."""
-        while not self._failures.take(host, self._loop.time()):  # noqa: ASYNC110 - tokens come with time
-            await asyncio.sleep(1.0 / FAILURES_RATE)
-
-
-@asynccontextmanager
-async def accepting(listener: TlsListener) -> AsyncIterator[None]:
-    """Accepts connections inside the block."""
-    task = asyncio.create_task(listener.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        """Return when a handshake of this address may begin: at once, unless there were many by callers that nobody knows."""
+        while not self._unproven.take(host, self._loop.time()):  # noqa: ASYNC110 - tokens come with time
+            await asyncio.sleep(1.0 / UNPROVEN_RATE)

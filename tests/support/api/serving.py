@@ -55,9 +55,9 @@ class Server:
     connections: Connections
     peers: list[Peer] = field(default_factory=list)
 
-    async def peer(self) -> Peer:
-        """A new connection, closed with the server."""
-        self.peers.append(Peer(*await asyncio.open_connection("127.0.0.1", self.port)))
+    async def peer(self, source: str = "127.0.0.1") -> Peer:
+        """A new connection without TLS from this address, closed with the server."""
+        self.peers.append(Peer(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0))))
         return self.peers[-1]
 
     def sweep_after(self, seconds: float) -> None:
@@ -68,8 +68,7 @@ class Server:
 
     async def probe(self, source: str = "127.0.0.1") -> bytes:
         """The answer to /livez on a new connection from this address."""
-        peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0)))
-        self.peers.append(peer)
+        peer = await self.peer(source)
         try:
             await peer.send(PROBE)
             return (await peer.answer())[1]
@@ -88,6 +87,12 @@ class Server:
 
         await until_async(has_value)
 
+    async def close_peers(self) -> None:
+        """Close all connections."""
+        for each in self.peers:
+            each.close()
+        await asyncio.sleep(0)
+
 
 @asynccontextmanager
 async def serve(**settings: float) -> AsyncIterator[Server]:
@@ -100,6 +105,4 @@ async def serve(**settings: float) -> AsyncIterator[Server]:
             try:
                 yield server
             finally:
-                for each in server.peers:
-                    each.close()
-                await asyncio.sleep(0)
+                await server.close_peers()

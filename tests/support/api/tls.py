@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -13,11 +13,10 @@ from dra_extender.certificates.issue import KeyPair, new_authority, new_client_c
 from dra_extender.config.listener_settings import TlsSettings
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.service.certificates import Certificates
-from dra_extender.service.http_connections import Connections
 from dra_extender.service.http_server import TlsSide, listen, serving
 
-from tests.support.api.serving import Peer
-from tests.support.api.sites import Site, make_site
+from tests.support.api.serving import Peer, Server
+from tests.support.api.sites import make_site
 
 YEAR: Final = timedelta(days=365)
 SCHEDULER: Final = "system:kube-scheduler"
@@ -34,8 +33,9 @@ class Issuer:
     folder: Path
     pair: KeyPair
 
-    def server(self, *names: str, lifetime: timedelta = YEAR) -> tuple[Path, Path]:
-        issued = new_server_certificate(self.pair, names or ("localhost", "127.0.0.1"), datetime.now(UTC), lifetime)
+    def server(self, *names: str, lifetime: timedelta = YEAR, now: datetime | None = None) -> tuple[Path, Path]:
+        now = now or datetime.now(UTC)
+        issued = new_server_certificate(self.pair, names or ("localhost", "127.0.0.1"), now, lifetime)
         return write_pair(self.folder, "server", issued)
 
     def client(self, name: str = SCHEDULER, lifetime: timedelta = YEAR) -> tuple[Path, Path]:
@@ -69,46 +69,33 @@ def caller(trusted: Path, client: tuple[Path, Path] | None = None) -> ssl.SSLCon
     return context
 
 
-@dataclass
-class TlsServer:
+@dataclass(kw_only=True)
+class TlsServer(Server):
     """A running server that speaks TLS."""
 
-    port: int
-    site: Site
     certificates: Certificates
-    connections: Connections
-    peers: list[Peer] = field(default_factory=list)
 
-    async def peer(self, context: ssl.SSLContext) -> Peer:
-        """A new connection, closed with the server."""
-        connected = asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname="localhost")
+    async def tls_peer(self, context: ssl.SSLContext, source: str = "127.0.0.1") -> Peer:
+        """A new connection with TLS from this address, closed with the server."""
+        connected = asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=context, server_hostname="localhost", local_addr=(source, 0)
+        )
         self.peers.append(Peer(*await connected))
         return self.peers[-1]
 
-    async def raw(self, source: str = "127.0.0.1") -> Peer:
-        """A new connection without TLS from this address, closed with the server."""
-        self.peers.append(Peer(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0))))
-        return self.peers[-1]
-
-    async def metric(self, name: str, **labels: str) -> float:
-        await self.site.metrics.render()
-        return self.site.metrics.registry.get_sample_value(f"dra_extender_{name}", labels) or 0.0
-
 
 @asynccontextmanager
-async def serve_tls(tls: TlsSettings, **settings: float) -> AsyncIterator[TlsServer]:
-    """The verbs over TLS, with these settings beside port and address."""
+async def serve_tls(tls: TlsSettings, *, probes: bool = False, **settings: float) -> AsyncIterator[TlsServer]:
+    """The verbs over TLS, with these settings beside port and address; with `probes`, callers need no certificate."""
     given = ServerSettings.model_validate({"host": "127.0.0.1", "port": 0, **settings})
     site = make_site(given)
     certificates = Certificates(tls, site.metrics)
     certificates.load()
-    side = TlsSide(certificates.verbs, certificates)
+    side = TlsSide(certificates.probes) if probes else TlsSide(certificates.verbs, certificates)
     with listen(given) as listener:
         async with serving(site.app, given, listener, site.metrics, tls=side) as connections:
-            server = TlsServer(listener.getsockname()[1], site, certificates, connections)
+            server = TlsServer(listener.getsockname()[1], site, connections, certificates=certificates)
             try:
                 yield server
             finally:
-                for each in server.peers:
-                    each.close()
-                await asyncio.sleep(0)
+                await server.close_peers()
