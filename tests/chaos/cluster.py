@@ -7,7 +7,7 @@ from typing import Any, Final
 from tests.controlplane.objects import Object, consumption, counter_set, device, device_class, request
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tests.support.e2e.driver import ATTACHED, FAILED
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 WHOLE: Final = "whole"
 SLOW: Final = "slow"

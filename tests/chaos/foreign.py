@@ -11,7 +11,7 @@ from tests.chaos.cluster import WHOLE, named_claim
 from tests.chaos.patience import patiently, unless
 from tests.controlplane.objects import Object, pod
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 PREFIX: Final = "foreign-"
 SCHEDULER: Final = "foreign-scheduler"

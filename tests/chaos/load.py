@@ -9,7 +9,7 @@ from tests.chaos.cluster import EXTENDED, choose, named_claim
 from tests.chaos.patience import patiently, unless
 from tests.controlplane.objects import Object, pod, pod_group
 from tests.controlplane.resources import POD_GROUPS, PODS
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 LOOK_SECONDS: Final = 1.0
 SHARERS: Final = 0.15

@@ -2,12 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from dra_extender.audit.findings import InvariantViolation
 from dra_extender.recording.recording_file import read_recording
@@ -25,8 +23,9 @@ from tests.controlplane.waiting import wait_for
 from tests.support.e2e.api_relay import ApiRelay
 from tests.support.e2e.checker import findings_at_rest, forbidden_findings
 from tests.support.e2e.driver import driving
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.replicas import Pair
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.meanwhile import meanwhile
 
 CALM_SECONDS: Final = 120.0
 """How long the next of the pods that wait may take when nothing goes wrong any more."""
@@ -133,7 +132,7 @@ class _Run:
         await furnish(self._scene, plan.nodes)
         chance = self._stream()
         async with driving(self._scene, delay=DRIVER_SECONDS, fails=lambda: chance.random() < 0.1):
-            async with _meanwhile(self._look_now_and_then()), _meanwhile(self._load.tend()):
+            async with meanwhile(self._look_now_and_then()), meanwhile(self._load.tend()):
                 self._relay.handler = self._faults
                 work = (self._load.make(), self._troubles.run(plan.seconds), self._foreign.run(plan.seconds))
                 for outcome in await asyncio.gather(*work, return_exceptions=True):
@@ -233,16 +232,3 @@ class _Run:
 
     def _stream(self) -> Random:
         return Random(self._random.getrandbits(64))
-
-
-@asynccontextmanager
-async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Work that goes on inside the block; if it fails, so does the block."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-        if task.done():
-            task.result()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

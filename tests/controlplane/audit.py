@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Final, NamedTuple
 
-ACCOUNT: Final = "system:serviceaccount:dra-extender:dra-extender"
+from tests.controlplane.objects import Object
+
+SERVICE_USER: Final = "system:serviceaccount:dra-extender:dra-extender"
+"""The account of the service as `deploy/` names it."""
 _FORBIDDEN: Final = 403
 
 
@@ -20,7 +23,7 @@ class Asked(NamedTuple):
 
 def write_audit_policy(path: Path) -> None:
     """A policy that logs who asks for what, without bodies, for the account of the service alone."""
-    rules = [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}]
+    rules = [{"level": "Metadata", "users": [SERVICE_USER]}, {"level": "None"}]
     policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
     path.write_text(json.dumps(policy))
 
@@ -35,20 +38,12 @@ def asked_in(log: Path, begin: int = 0) -> frozenset[Asked]:
     return frozenset(_asked(json.loads(line)) for line in log.read_bytes()[begin:].splitlines() if line.strip())
 
 
-def _asked(event: dict[str, object]) -> Asked:
+def _asked(event: Object) -> Asked:
+    code = event.get("responseStatus", {}).get("code")
+    decision = event.get("annotations", {}).get("authorization.k8s.io/decision")
+    denied = code == _FORBIDDEN and decision == "forbid"
     reference = event.get("objectRef")
-    denied = _code(event) == _FORBIDDEN and _decision(event) == "forbid"
-    if not isinstance(reference, dict):
-        return Asked(str(event["verb"]), "", str(event["requestURI"]).partition("?")[0], "", denied)
+    if reference is None:
+        return Asked(event["verb"], "", event["requestURI"].partition("?")[0], "", denied)
     resource = "/".join(part for part in (reference.get("resource"), reference.get("subresource")) if part)
-    return Asked(str(event["verb"]), reference.get("apiGroup", ""), resource, reference.get("name", ""), denied)
-
-
-def _code(event: dict[str, object]) -> object:
-    status = event.get("responseStatus")
-    return status.get("code") if isinstance(status, dict) else None
-
-
-def _decision(event: dict[str, object]) -> object:
-    annotations = event.get("annotations")
-    return annotations.get("authorization.k8s.io/decision") if isinstance(annotations, dict) else None
+    return Asked(event["verb"], reference.get("apiGroup", ""), resource, reference.get("name", ""), denied)

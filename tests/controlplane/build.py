@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds control plane, helm, kubeconform, promtool, actionlint, Krew and the parity oracle from pinned Go modules into a cache.
+"""Builds control plane, helm, kubeconform, promtool, actionlint, Krew, the parity oracle and what a node runs into a cache.
 
 Needs nothing beside the standard library, so that it runs before any environment exists. The go.mod files here are the only
 place where versions are pinned; what is stamped into the programs is read from there.
@@ -43,7 +43,7 @@ class BuildError(Exception):
 class Target:
     """One Go module: its folder, and the programs to build as {file name: package}, of its `tool` lines or its own.
 
-    `tags` are build tags, which leave out what no test needs.
+    `tags` are build tags, which leave out what no test needs. `with_c` names the programs that need a C compiler.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Target:
     programs: Mapping[str, str]
     ldflags: Callable[[str], str]
     tags: str = ""
+    with_c: frozenset[str] = frozenset()
 
 
 def _kubernetes_ldflags(go_mod: str) -> str:
@@ -61,6 +62,11 @@ def _kubernetes_ldflags(go_mod: str) -> str:
     return " ".join(
         ["-s -w", *(f"-X {package}.{key}={value}" for package in packages for key, value in stamps.items())]
     )
+
+
+def _runtime_ldflags(go_mod: str) -> str:
+    containerd = "github.com/containerd/containerd/v2"
+    return f"-s -w -X {containerd}/version.Version={pinned(go_mod, containerd)}"
 
 
 def _helm_ldflags(go_mod: str) -> str:
@@ -115,9 +121,44 @@ KREW = Target(
 ORACLE = Target(
     name="oracle", module=HERE.parent / "parity" / "oracle", programs={"oracle": "."}, ldflags=lambda _: "-s -w"
 )
+NODE = dataclasses.replace(
+    CONTROL_PLANE,
+    name="node",
+    programs={
+        "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+        # Upstream's own driver for its end-to-end tests, and ours.
+        "dra-test-driver": "k8s.io/kubernetes/test/e2e/dra/test-driver",
+        "driver": "./node/driver",
+    },
+)
+RUNTIME = Target(
+    name="runtime",
+    module=HERE / "node" / "runtime",
+    programs={
+        "containerd": "github.com/containerd/containerd/v2/cmd/containerd",
+        "containerd-shim-runc-v2": "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+        "ctr": "github.com/containerd/containerd/v2/cmd/ctr",
+        "runc.real": "github.com/opencontainers/runc",
+        "cni/ptp": "github.com/containernetworking/plugins/plugins/main/ptp",
+        "cni/host-local": "github.com/containernetworking/plugins/plugins/ipam/host-local",
+    },
+    ldflags=_runtime_ldflags,
+    tags="no_btrfs,no_devmapper,no_zfs,no_aufs",
+    # It enters namespaces in C, before Go starts its threads.
+    with_c=frozenset({"runc.real"}),
+)
+NODE_PROGRAMS = Target(
+    name="node-programs",
+    module=HERE / "node" / "programs",
+    programs={"box": "./box", "runc": "./runc"},
+    ldflags=lambda _: "-s -w",
+)
+FOR_NODES = (NODE, RUNTIME, NODE_PROGRAMS)
+"""What `make node` needs beside the control plane."""
 FOR_TESTS = (CONTROL_PLANE, HELM, KUBECONFORM, PROMTOOL, ACTIONLINT, KREW, ORACLE)
 """What `make test` needs; Prometheus itself is for `make observe` alone."""
-TARGETS = {target.name: target for target in (*FOR_TESTS, PROMETHEUS)}
+TARGETS = {target.name: target for target in (*FOR_TESTS, PROMETHEUS, *FOR_NODES)}
+PARTS = {**{name: (target,) for name, target in TARGETS.items()}, "nodes": FOR_NODES}
 
 
 def pinned(go_mod: str, module: str) -> str:
@@ -141,10 +182,16 @@ def programs_folder(target: Target) -> Path:
     """Where a target's programs lie once built: the name changes with any pin, checksum, link flag or source of its own."""
     go_mod, go_sum = _module_texts(target)
     settings = repr((sorted(GO_SETTINGS.items()), target.ldflags(go_mod), sorted(target.programs.items())))
-    settings += target.tags
-    sources = "".join(f"\0{path.name}\0{path.read_text()}" for path in sorted(target.module.glob("*.go")))
+    settings += target.tags + "".join(sorted(target.with_c))
+    sources = "".join(f"\0{path.name}\0{path.read_text()}" for path in _own_sources(target))
     digest = hashlib.sha256(f"{go_mod}\0{go_sum}\0{settings}{sources}".encode()).hexdigest()
     return cache_folder() / "bin" / f"{target.name}-{digest[:16]}"
+
+
+def _own_sources(target: Target) -> list[Path]:
+    """The sources of the target's programs that lie in its module."""
+    folders = sorted(package for package in target.programs.values() if package.startswith("."))
+    return [path for folder in folders for path in sorted((target.module / folder).glob("*.go"))]
 
 
 def ensure(target: Target) -> Path:
@@ -183,6 +230,7 @@ def _build(target: Target, folder: Path) -> None:
     ldflags = target.ldflags((target.module / "go.mod").read_text())
     for program, package in target.programs.items():
         _say(f"building {program} ({package})")
+        (unfinished / program).parent.mkdir(exist_ok=True)
         command = [
             str(go),
             "build",
@@ -194,7 +242,8 @@ def _build(target: Target, folder: Path) -> None:
             str(unfinished / program),
             package,
         ]
-        _run(command, f"building {program}", BUILD_SECONDS, cwd=target.module, settings=GO_SETTINGS)
+        settings = GO_SETTINGS | ({"CGO_ENABLED": "1"} if program in target.with_c else {})
+        _run(command, f"building {program}", BUILD_SECONDS, cwd=target.module, settings=settings)
     unfinished.rename(folder)
 
 
@@ -320,13 +369,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="Build control plane, helm, kubeconform, promtool, actionlint, Krew and the parity oracle into a cache folder."
     )
-    parser.add_argument("--only", choices=sorted(TARGETS), help="build this part alone")
+    parser.add_argument("--only", choices=sorted(PARTS), help="build this part alone")
     parser.add_argument(
         "--print-dir", action="store_true", help="print the folder of the programs, one line for each part"
     )
     arguments = parser.parse_args()
     try:
-        for target in [TARGETS[arguments.only]] if arguments.only else FOR_TESTS:
+        for target in PARTS[arguments.only] if arguments.only else FOR_TESTS:
             folder = ensure(target)
             _say(f"{target.name}: {', '.join(target.programs)} in {folder}")
             if arguments.print_dir:

@@ -17,7 +17,7 @@ from tests.controlplane.kubeconfig import Access, write_kubeconfig
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.ports import free_ports
 from tests.controlplane.process import Component
-from tests.controlplane.schedulers import completed_config, in_tree_config
+from tests.controlplane.schedulers import IN_TREE, completed_config, in_tree_config
 
 ADMIN = "admin"
 SCHEDULER_USER = "system:kube-scheduler"
@@ -165,6 +165,15 @@ class ControlPlane:
     async def stop_scheduler(self, name: str = "kube-scheduler") -> None:
         """Stops a scheduler and waits for its end."""
         await self._components[name].stop()
+
+    @asynccontextmanager
+    async def in_tree_scheduler(self) -> AsyncIterator[None]:
+        """Inside, the scheduler that clusters have anyway runs, with all its plugins, for the pods that name none."""
+        await self.start_scheduler(in_tree_config(IN_TREE), IN_TREE)
+        try:
+            yield
+        finally:
+            await self.stop_scheduler(IN_TREE)
 
     async def restart_scheduler(self, name: str = "kube-scheduler") -> str:
         """Stops a scheduler and starts it with the same configuration; returns the URL of its own pages."""

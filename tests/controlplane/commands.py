@@ -11,8 +11,6 @@ from tests.controlplane.options import ControlPlaneOptions
 ADVERTISED_ADDRESS = "192.0.2.1"
 # ServiceAccount would want a service account made before each pod; TaintNodesByCondition taints nodes that no kubelet untaints.
 WITHOUT_ADMISSION = "ServiceAccount,TaintNodesByCondition"
-# These would take the silence of missing kubelets for dead nodes, or hand out pod networks nobody uses.
-CONTROLLERS = "*,-node-lifecycle-controller,-taint-eviction-controller,-node-ipam-controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ def controller_manager(layout: Layout, options: ControlPlaneOptions, kubeconfig:
         str(layout.programs / "kube-controller-manager"),
         f"--kubeconfig={kubeconfig}",
         f"--service-account-private-key-file={layout.signing_key}",
-        f"--controllers={CONTROLLERS}",
+        f"--controllers={','.join(['*', *(f'-{each}' for each in options.without_controllers)])}",
         "--leader-elect=false",
         "--kube-api-qps=2000",
         "--kube-api-burst=4000",

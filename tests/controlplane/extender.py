@@ -83,9 +83,10 @@ class ExtenderProcess:
         """SIGTERM and the wait for its end (SIGKILL after `seconds`, exit code -9); returns the exit code, None if not running."""
         return await self._component.stop(seconds)
 
-    async def restart(self, *, ready: str | None = "/readyz") -> None:
-        """Ends it if it runs, and starts it again on the same port."""
+    async def restart(self, *, ready: str | None = "/readyz", environment: Mapping[str, str] | None = None) -> None:
+        """Ends it if it runs, and starts it again on the same port, with these variables beside those that it had."""
         await self.terminate()
+        self._component.environment |= environment or {}
         await self.start(ready=ready)
 
     def report(self, what: str) -> str:

@@ -12,6 +12,8 @@ WANTED_APIS: Mapping[str, int] = {
     "scheduling.k8s.io/v1alpha3": 37,
 }
 BUILT_MINOR = 37
+# These would take the silence of missing kubelets for dead nodes, or hand out pod networks nobody uses.
+WITHOUT_CONTROLLERS = ("node-lifecycle-controller", "taint-eviction-controller", "node-ipam-controller")
 
 
 def default_gates(emulated_version: str | None = None) -> dict[str, bool]:
@@ -37,7 +39,8 @@ class ControlPlaneOptions:
     clusters: `feature_gates` are the API server's, and the controller-manager's unless `controller_manager_feature_gates`
     replaces them; schedulers keep their defaults but for `scheduler_feature_gates`. None stands for `default_gates` and
     `default_apis` of the version; a mapping replaces them. `users` get tokens beside the ones that always have one, as
-    {name: groups}. With `with_scheduler`, an in-tree scheduler (`default-scheduler`, all plugins) is started too.
+    {name: groups}. Of the controllers that run by default, `without_controllers` do not. With `with_scheduler`, an in-tree
+    scheduler (`default-scheduler`, all plugins) is started too.
     """
 
     emulated_version: str | None = None
@@ -47,6 +50,7 @@ class ControlPlaneOptions:
     with_scheduler: bool = False
     scheduler_feature_gates: Mapping[str, bool] = field(default_factory=dict)
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    without_controllers: tuple[str, ...] = WITHOUT_CONTROLLERS
     apiserver_flags: tuple[str, ...] = ()
     controller_manager_flags: tuple[str, ...] = ()
 

@@ -41,7 +41,7 @@ class Component:
         self.command = [str(part) for part in command]
         self.log = log
         self.exit_code: int | None = None
-        self._environment = {**os.environ, **(environment or {})}
+        self.environment = {**os.environ, **(environment or {})}
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -68,7 +68,7 @@ class Component:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self._environment,
+                env=self.environment,
                 cwd=self._directory,
                 start_new_session=True,
             )

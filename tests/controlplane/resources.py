@@ -25,6 +25,8 @@ EVENTS = Resource("events.k8s.io/v1", "events")
 LEASES = Resource("coordination.k8s.io/v1", "leases")
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "endpointslices")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
+REPLICA_SETS = Resource("apps/v1", "replicasets")
+POD_DISRUPTION_BUDGETS = Resource("policy/v1", "poddisruptionbudgets")
 POD_GROUPS = Resource("scheduling.k8s.io/v1beta1", "podgroups")
 WORKLOADS = Resource("scheduling.k8s.io/v1beta1", "workloads")
 
@@ -37,6 +39,7 @@ DEVICE_TAINT_RULES = Resource("resource.k8s.io/v1", "devicetaintrules", namespac
 ROLES = Resource("rbac.authorization.k8s.io/v1", "roles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "rolebindings")
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
+SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "clusterrolebindings", namespaced=False)
 ADMISSION_POLICIES = Resource("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False)
 ADMISSION_POLICY_BINDINGS = Resource(

@@ -1,7 +1,7 @@
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -9,7 +9,10 @@ QPS = 2000
 BURST = 4000
 
 
-def in_tree_config(scheduler_name: str = "default-scheduler") -> dict[str, Any]:
+IN_TREE: Final = "default-scheduler"
+
+
+def in_tree_config(scheduler_name: str = IN_TREE) -> dict[str, Any]:
     """Configuration of an unmodified scheduler with all its plugins, DynamicResources included."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",

@@ -56,6 +56,14 @@ def test_free_ports_are_different_and_free() -> None:
     assert not any(is_open(port) for port in ports)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ports are not reserved")
+def test_a_port_that_is_reserved_is_not_given_again() -> None:
+    (port,) = free_ports(1)
+    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    assert port < below
+    assert free_ports(1, iter([port, port, *range(port + 1, below), *range(20_000, port)])) != [port]
+
+
 async def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     component = Component("stubborn", [sys.executable, "-c", STUBBORN], tmp_path / "log")
     component.start()

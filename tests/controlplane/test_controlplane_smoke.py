@@ -32,7 +32,7 @@ from tests.controlplane.resources import (
 )
 from tests.controlplane.schedulers import in_tree_config
 from tests.controlplane.sweeping import SWEPT, sweep
-from tests.support.e2e.world import APPLIED, DEPLOY
+from tests.support.e2e.installed_extender import APPLIED, DEPLOY
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

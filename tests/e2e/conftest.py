@@ -1,5 +1,3 @@
-import re
-import zlib
 from collections.abc import AsyncIterator, Generator
 
 import pytest
@@ -7,10 +5,8 @@ import pytest_asyncio
 
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.support.e2e.checker import expect_sound
-from tests.support.e2e.scene import NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
-
-NAME_LENGTH = 24
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import NamespaceFixture, namespace_name
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +28,7 @@ async def world(
 @pytest_asyncio.fixture(loop_scope="module")
 async def scene(world: InstalledExtender, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
     """A test's own part of the world.  Whatever the test did, the cluster is sound afterwards and the extender's log clean."""
-    scene = NamespaceFixture(world, _name(request))
+    scene = NamespaceFixture(world, namespace_name(request))
     await scene.open()
     yield scene
     try:
@@ -40,11 +36,6 @@ async def scene(world: InstalledExtender, request: pytest.FixtureRequest) -> Asy
         assert world.complaints() == []
     finally:
         await scene.clear()
-
-
-def _name(request: pytest.FixtureRequest) -> str:
-    words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:NAME_LENGTH].strip("-")
-    return f"{words}-{zlib.crc32(request.node.nodeid.encode()):08x}"
 
 
 @pytest.hookimpl(wrapper=True)

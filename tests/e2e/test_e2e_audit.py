@@ -11,15 +11,14 @@ import pytest
 from tests.controlplane import objects
 from tests.controlplane.objects import SCHEDULER_NAME, device
 from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.controlplane.schedulers import in_tree_config
+from tests.controlplane.schedulers import IN_TREE
 from tests.support.e2e import command
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 
-IN_TREE = "in-tree-scheduler"
 APART_SECONDS = 1.5
 """So that times of allocations, which are whole seconds, differ."""
 
@@ -109,8 +108,7 @@ async def test_two_schedulers_that_allocate_in_one_pool_in_turns_are_found(
     scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     node = await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)))
-    await world.cluster.start_scheduler(in_tree_config(IN_TREE), IN_TREE)
-    try:
+    async with world.cluster.in_tree_scheduler():
         for name, scheduler in (("ours-0", SCHEDULER_NAME), ("theirs", IN_TREE), ("ours-1", SCHEDULER_NAME)):
             await scene.claim(name)
             await scene.pod(name, claim=name, scheduler=scheduler)
@@ -122,8 +120,6 @@ async def test_two_schedulers_that_allocate_in_one_pool_in_turns_are_found(
                 assert (status, found) == (1, [("two_allocators", f"pool {scene.driver}/{node}")])
             else:
                 assert (status, found) == (0, [])
-    finally:
-        await world.cluster.stop_scheduler(IN_TREE)
 
 
 async def test_devices_and_usage_have_what_kubernetes_has_stored(

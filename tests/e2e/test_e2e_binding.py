@@ -14,8 +14,8 @@ from tests.support.e2e.fabric import (
     wait_for_any_event,
     wait_until_nominated,
 )
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

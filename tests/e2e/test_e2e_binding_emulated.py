@@ -18,8 +18,8 @@ from tests.support.e2e.fabric import (
     snapshot_of,
     wait_for_any_event,
 )
-from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 
 TIMEOUT_SECONDS = 6
 STRIPPING = "1.35"

@@ -9,19 +9,18 @@ import pytest_asyncio
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.controlplane.schedulers import in_tree_config
+from tests.controlplane.schedulers import IN_TREE
 from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, wait_for_any_event
 from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.installed_extender import NAMESPACE, InstalledExtender, Setup, page, shipped_configuration, total
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 from tests.support.e2e.relay import Relay
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
-from tests.support.e2e.world import NAMESPACE, InstalledExtender, Setup, page, shipped_configuration, total
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 DEVICES = 8
 ROUNDS = 6
 RIVAL = "rival-scheduler"
-IN_TREE = "in-tree-scheduler"
 
 
 @pytest.fixture(scope="module")
@@ -144,8 +143,7 @@ async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_whe
     scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
     """Its set of allocated devices loses the device with our release; the guard claim puts it back."""
-    await world.cluster.start_scheduler(in_tree_config(IN_TREE), IN_TREE)
-    try:
+    async with world.cluster.in_tree_scheduler():
         await fabric(scene, "gpu-0")
         await scene.claim("one")
         await scene.pod("worker", claim="one")
@@ -178,8 +176,6 @@ async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_whe
 
         # A guard that was on its way out when the device got its next owner guards that one to its end.
         await scene.api.wait_for(unguarded, SECONDS, "no guard claim is left")
-    finally:
-        await world.cluster.stop_scheduler(IN_TREE)
 
 
 async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(

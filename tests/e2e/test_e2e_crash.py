@@ -1,54 +1,23 @@
 """The extender is killed in the middle of a bind: what it wrote is found and finished, or cleaned up."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
 from tests.controlplane.objects import device
-from tests.controlplane.resources import CLUSTER_ROLES, NODES, Resource
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
-from tests.support.e2e.world import ACCOUNT, EXTENDER_USER, NAMESPACE, InstalledExtender
+from tests.controlplane.resources import NODES
+from tests.support.e2e.installed_extender import InstalledExtender
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
+from tests.support.e2e.service_rights import without_right
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 REFUSED = 'cannot create resource "pods/binding"'
-REVIEWS = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
 
 
-async def may_bind(world: InstalledExtender) -> bool:
-    """Whether the API server would let the extender bind pods now."""
-    groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
-    attributes = {"verb": "create", "resource": "pods", "subresource": "binding", "namespace": "default"}
-    review = {
-        "apiVersion": REVIEWS.group_version,
-        "kind": "SubjectAccessReview",
-        "spec": {"user": EXTENDER_USER, "groups": groups, "resourceAttributes": attributes},
-    }
-    return bool((await world.api.create(REVIEWS, review))["status"]["allowed"])
-
-
-async def set_rules(world: InstalledExtender, rules: list[dict[str, Any]], bind: bool) -> None:
-    """Gives the extender's role these rules and waits until the right to bind is there or gone."""
-    await world.api.patch(CLUSTER_ROLES, ACCOUNT, {"rules": rules})
-
-    async def effective() -> bool:
-        return await may_bind(world) is bind
-
-    await world.api.wait_for(effective, SECONDS, f"the right to bind is {'given' if bind else 'taken away'}")
-
-
-@asynccontextmanager
-async def binding_forbidden(world: InstalledExtender) -> AsyncIterator[None]:
+def binding_forbidden(world: InstalledExtender) -> AbstractAsyncContextManager[None]:
     """Inside, the extender can allocate claims but post no Binding."""
-    rules = (await world.api.get(CLUSTER_ROLES, ACCOUNT))["rules"]
-    world.tolerated.append(REFUSED)
-    await set_rules(world, [each for each in rules if each.get("resources") != ["pods/binding"]], bind=False)
-    try:
-        yield
-    finally:
-        await set_rules(world, rules, bind=True)
+    return without_right(world, "create", "", "pods/binding", REFUSED)
 
 
 async def allocated_and_refused(scene: NamespaceFixture, world: InstalledExtender, pod: str) -> str:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, page, total
+from tests.support.e2e.installed_extender import InstalledExtender, page, total
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -11,9 +11,9 @@ from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture, refusal
+from tests.support.e2e.installed_extender import InstalledExtender, Setup, shipped_configuration
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture, refusal
 from tests.support.e2e.stored import put_slice
-from tests.support.e2e.world import InstalledExtender, Setup, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -6,8 +6,8 @@ from tests.controlplane.objects import device, device_class
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
+from dra_extender.runtime.supervision import running_task
 
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.support.e2e.checker import expect_sound, forbidden_findings
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import NamespaceFixture, devices_of
-from tests.support.e2e.world import InstalledExtender
+from tests.support.e2e.installed_extender import InstalledExtender
+from tests.support.e2e.namespace_fixture import NamespaceFixture, devices_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -52,13 +53,8 @@ async def always_sound(scene: NamespaceFixture) -> AsyncIterator[None]:
             broken.extend(str(each) for each in await forbidden_findings(scene.api))
             await asyncio.sleep(0.5)
 
-    task = asyncio.create_task(watch())
-    try:
+    async with running_task(watch()):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
     assert broken == []
 
 

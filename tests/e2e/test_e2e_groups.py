@@ -10,8 +10,8 @@ from tests.controlplane.objects import Object, amounts
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.driver import ATTACHED, FAILED, driving
 from tests.support.e2e.gpus import gpu, mig_or_vgpu, partition
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, shipped_configuration
+from tests.support.e2e.installed_extender import InstalledExtender, shipped_configuration
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

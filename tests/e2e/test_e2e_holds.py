@@ -17,8 +17,8 @@ from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, NODES, PODS
 from tests.support.e2e.command import kubectl_dra
 from tests.support.e2e.forwarding_kubelet import ForwardingKubelet, node_status
-from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

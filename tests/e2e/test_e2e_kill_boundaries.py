@@ -15,11 +15,11 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import Object, device, device_class
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from tests.support.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, CREATION, NOMINATION, TOLD, ApiRelay, pass_on
-from tests.support.e2e.boundaries import Boundaries, Boundary
+from tests.support.e2e.boundaries import Boundaries, Boundary, every_boundary
 from tests.support.e2e.checker import expect_rest, forbidden_findings
 from tests.support.e2e.driver import ATTACHED, FAILED, driving
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -106,16 +106,6 @@ async def populate(scene: NamespaceFixture, relay: ApiRelay, plan: Mapping[str, 
         raise TimeoutError(f"{late} {stops.missing}") from late
     assert await forbidden_findings(scene.api) == []
     return stops
-
-
-def every_boundary(steps: Steps, kinds: Sequence[str]) -> dict[str, tuple[str, Boundary]]:
-    """A pod for each side of each write of each of these kinds."""
-    return {
-        f"{kind}-{number}-{'after' if after else 'before'}": (kind, Boundary(number, after))
-        for kind in kinds
-        for number in range(len(steps[kind]))
-        for after in (False, True)
-    }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -7,7 +7,7 @@ import pytest
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
-from tests.support.e2e.world import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, page
+from tests.support.e2e.installed_extender import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -15,9 +15,9 @@ from tests.controlplane.objects import Object, device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import LEASES, RESOURCE_CLAIMS
+from tests.support.e2e.installed_extender import ACCOUNT, NAMESPACE, shipped_configuration
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.replicas import DURATION, LEASE, Pair, Replica, grant, replica
-from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
-from tests.support.e2e.world import ACCOUNT, NAMESPACE, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.controlplane import objects
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -8,8 +8,8 @@ import pytest
 from tests.controlplane import objects
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import NAMESPACES, PODS, RESOURCE_CLAIMS
-from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -6,8 +6,8 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import NamespaceFixture
-from tests.support.e2e.world import InstalledExtender
+from tests.support.e2e.installed_extender import InstalledExtender
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -9,8 +9,8 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -6,8 +6,8 @@ import pytest_asyncio
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PRIORITY_CLASSES
-from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender
+from tests.support.e2e.installed_extender import InstalledExtender
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

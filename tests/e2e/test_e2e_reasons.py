@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.support.e2e.installed_extender import Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.reasons.asking import ask_why, check_report, expected_text, message_of
 from tests.support.e2e.reasons.case import WAITING, Reason
 from tests.support.e2e.reasons.claims import release_kept_claims
 from tests.support.e2e.reasons.every import REASONS
 from tests.support.e2e.reasons.shares import POLICY
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import clear_groups
-from tests.support.e2e.world import Setup
 
 pytestmark = pytest.mark.e2e
 

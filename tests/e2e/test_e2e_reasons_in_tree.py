@@ -14,12 +14,12 @@ from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
+from tests.support.e2e.installed_extender import InstalledExtender
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.reasons.asking import ask_why, check_report
 from tests.support.e2e.reasons.case import WAITING, Reason
 from tests.support.e2e.reasons.claims import release_kept_claims
 from tests.support.e2e.reasons.every import REASONS
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender
 
 pytestmark = pytest.mark.e2e
 

@@ -16,9 +16,9 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.relay import Relay
-from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
-from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

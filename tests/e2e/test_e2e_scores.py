@@ -10,7 +10,7 @@ from tests.controlplane.objects import Object, device, resource_claim
 from tests.controlplane.resources import NODES, RESOURCE_CLAIMS
 from tests.support.e2e.fabric import ATTACHED, FAILED
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -4,9 +4,9 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PODS
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.relay import Relay
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -21,7 +21,7 @@ from tests.controlplane.resources import (
     RESOURCE_SLICES,
     SERVICE_ACCOUNTS,
 )
-from tests.support.e2e.scene import SECONDS
+from tests.support.e2e.namespace_fixture import SECONDS
 from tests.support.inspection.example_snapshot import example
 from tests.support.shown_runs import in_tree_words
 

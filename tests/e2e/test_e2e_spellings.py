@@ -12,7 +12,7 @@ from dra_extender.model.resource_claim import FINALIZER
 from tests.controlplane import objects
 from tests.controlplane.objects import device
 from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

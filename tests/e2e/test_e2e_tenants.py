@@ -7,7 +7,7 @@ import pytest
 from tests.controlplane import attacks, objects
 from tests.controlplane.attacks import ATTACKS, Attack
 from tests.controlplane.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

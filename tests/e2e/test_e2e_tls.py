@@ -12,9 +12,9 @@ from dra_extender.certificates.issue import KeyPair, new_authority, new_client_c
 
 from tests.controlplane.objects import device
 from tests.controlplane.ports import free_ports
+from tests.support.e2e.installed_extender import SCHEDULER, InstalledExtender, Setup
 from tests.support.e2e.mounted import MountedFolder
-from tests.support.e2e.scene import NamespaceFixture
-from tests.support.e2e.world import SCHEDULER, InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

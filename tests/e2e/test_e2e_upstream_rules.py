@@ -7,8 +7,8 @@ import pytest
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions, default_gates
 from tests.controlplane.resources import DEVICE_TAINT_RULES, NODES, RESOURCE_SLICES
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

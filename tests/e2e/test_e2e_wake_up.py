@@ -6,9 +6,9 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture
+from tests.support.e2e.installed_extender import InstalledExtender
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import clear_groups, create_group, member
-from tests.support.e2e.world import InstalledExtender
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -18,7 +18,7 @@ from tests.controlplane.objects import device
 from tests.controlplane.resources import NODES, PODS
 from tests.support.e2e import command
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.e2e.command import run
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -13,10 +13,10 @@ from tests.controlplane.objects import device
 from tests.controlplane.resources import EVENTS, POD_GROUPS, RESOURCE_CLAIMS
 from tests.support.e2e.checker import expect_rest
 from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.installed_extender import Setup, shipped_configuration
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.random_gangs import create_gangs, random_gangs
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
-from tests.support.e2e.world import Setup, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

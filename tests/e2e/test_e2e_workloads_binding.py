@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 
 from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, wait_for_any_event
-from tests.support.e2e.scene import NamespaceFixture, devices_of
+from tests.support.e2e.installed_extender import Setup
+from tests.support.e2e.namespace_fixture import NamespaceFixture, devices_of
 from tests.support.e2e.workloads import clear_groups, create_group, delete_group, member
-from tests.support.e2e.world import Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -12,9 +12,9 @@ import pytest_asyncio
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS
 from tests.support.e2e.checker import expect_rest
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
-from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -6,26 +6,16 @@ from typing import Any
 import pytest
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from tests.controlplane.objects import Object, device, device_class
-from tests.controlplane.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
-from tests.controlplane.schedulers import in_tree_config
-from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, NamespaceFixture, devices_of
+from tests.controlplane.objects import Object, device
+from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
+from tests.controlplane.schedulers import IN_TREE
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture, devices_of
+from tests.support.e2e.workloads import backed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-IN_TREE = "default-scheduler"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-
-
-async def backed(scene: NamespaceFixture) -> str:
-    """Creates a class; the extended resource that it backs."""
-    resource = f"{scene.driver}/gpu"
-    fields = {"extendedResourceName": resource}
-    await scene.api.create(
-        DEVICE_CLASSES, device_class(f"{scene.name}-backing", f'device.driver == "{scene.driver}"', **fields)
-    )
-    return resource
 
 
 async def special(scene: NamespaceFixture, pod: str) -> Object:
@@ -71,21 +61,21 @@ def shape(claim: Object, pod: Object) -> Object:
 
 async def test_claim_and_pod_status_are_what_the_in_tree_plugin_writes(scene: NamespaceFixture) -> None:
     """The same pod, once by each scheduler on a node of its own, with all kinds of containers."""
-    await scene.world.cluster.start_scheduler(in_tree_config(IN_TREE), "in-tree")
-    resource = await backed(scene)
-    nodes = [await scene.node_with_devices(each, *(device(f"gpu-{index}") for index in range(6))) for each in "ab"]
-    for node, scheduler in zip(nodes, ("dra-extender-scheduler", IN_TREE), strict=True):
-        fields: dict[str, Any] = {
-            "initContainers": [
-                container("first", resource, "3"),
-                container("side", resource, "1", restartPolicy="Always"),
-                container("last", resource, "4"),
-            ],
-            "nodeSelector": {"kubernetes.io/hostname": node},
-        }
-        await scene.pod(f"twin-{scheduler}", scheduler=scheduler, extended={resource: "2"}, **fields)
-    ours, theirs = "twin-dra-extender-scheduler", f"twin-{IN_TREE}"
-    assert [await scene.wait_until_bound(ours), await scene.wait_until_bound(theirs)] == nodes
+    async with scene.world.cluster.in_tree_scheduler():
+        resource = await backed(scene)
+        nodes = [await scene.node_with_devices(each, *(device(f"gpu-{index}") for index in range(6))) for each in "ab"]
+        for node, scheduler in zip(nodes, ("dra-extender-scheduler", IN_TREE), strict=True):
+            fields: dict[str, Any] = {
+                "initContainers": [
+                    container("first", resource, "3"),
+                    container("side", resource, "1", restartPolicy="Always"),
+                    container("last", resource, "4"),
+                ],
+                "nodeSelector": {"kubernetes.io/hostname": node},
+            }
+            await scene.pod(f"twin-{scheduler}", scheduler=scheduler, extended={resource: "2"}, **fields)
+        ours, theirs = "twin-dra-extender-scheduler", f"twin-{IN_TREE}"
+        assert [await scene.wait_until_bound(ours), await scene.wait_until_bound(theirs)] == nodes
     shapes = [shape(await special(scene, each), await scene.read(each)) for each in (ours, theirs)]
     assert shapes[0] == shapes[1]
     assert len(devices_of(await special(scene, ours))) == 5
@@ -134,7 +124,7 @@ async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
     await scene.pod("both", template="one", extended={resource: "1"})
-    await scene.wait_until_unschedulable("both", "no combination of devices fits")
+    await scene.wait_until_unschedulable("both", "no combination of devices fits", again=True)
     node = await scene.node_with_devices("b", device("gpu-0"), device("gpu-1"))
     assert await scene.wait_until_bound("both", PROMPT_SECONDS) == node
     assert await scene.allocated() == [f"{node}/gpu-0", f"{node}/gpu-1"]
@@ -144,6 +134,6 @@ async def test_a_pod_that_nobody_can_serve_is_refused_in_words(scene: NamespaceF
     resource = await backed(scene)
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.pod("more", extended={resource: "2"})
-    await scene.wait_until_unschedulable("more", f'extended resource {resource} of container "main": ')
+    await scene.wait_until_unschedulable("more", f'extended resource {resource} of container "main": ', again=True)
     assert await claims(scene) == []
     await scene.api.delete(PODS, "more", scene.name, grace_seconds=0)

@@ -13,9 +13,9 @@ from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS, Resource
 from tests.support.e2e.api_relay import BINDING, Answer, ApiCall, ApiRelay, Forward, pass_on
 from tests.support.e2e.checker import expect_rest, forbidden_findings
-from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
-from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

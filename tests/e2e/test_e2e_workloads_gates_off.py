@@ -8,9 +8,9 @@ from tests.controlplane.objects import device, device_class
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import NamespaceFixture, devices_of
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import NamespaceFixture, devices_of
 from tests.support.e2e.workloads import bound_members, create_group, member
-from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -10,9 +10,9 @@ import pytest_asyncio
 from tests.controlplane.objects import device
 from tests.support.e2e.api_relay import BINDING, Answer, ApiCall, ApiRelay, Forward, pass_on
 from tests.support.e2e.checker import expect_rest
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
-from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -47,12 +47,12 @@ async def test_after_a_restart_the_others_are_refused_and_released_until_there_i
     groups: NamespaceFixture, relay: ApiRelay
 ) -> None:
     """The service is killed before the first Binding, with every claim allocated, and one member is gone when it is back."""
-    came = asyncio.Event()
+    came = asyncio.Semaphore(0)
 
     async def keep_bindings(call: ApiCall, forward: Forward) -> Answer:
         if call.write is None or call.write.step != BINDING:
             return await forward()
-        came.set()
+        came.release()
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -60,8 +60,10 @@ async def test_after_a_restart_the_others_are_refused_and_released_until_there_i
     await create_group(groups, "gang", min_count=MEMBERS)
     names = [f"gang-{index}" for index in range(MEMBERS)]
     await asyncio.gather(*(member(groups, "gang", name, template="own") for name in names))
+    # A Binding that is read after the kill would pass the relay, and a bound member opens the permit for the others.
     async with asyncio.timeout(SECONDS):
-        await came.wait()
+        for _ in range(MEMBERS):
+            await came.acquire()
     assert len(await groups.allocated()) == MEMBERS
     groups.world.extender.kill()
     relay.handler = pass_on

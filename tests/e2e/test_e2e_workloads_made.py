@@ -12,9 +12,9 @@ from tests.controlplane import objects
 from tests.controlplane.objects import Object, device
 from tests.controlplane.options import ControlPlaneOptions, default_gates
 from tests.controlplane.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import clear_groups, create_group, delete_group, member
-from tests.support.e2e.world import InstalledExtender, Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.installed_extender import Setup
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
-from tests.support.e2e.world import Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

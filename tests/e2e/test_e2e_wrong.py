@@ -4,7 +4,7 @@ import pytest
 
 from tests.controlplane.objects import device, device_class, resource_claim
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
-from tests.support.e2e.scene import PROMPT_SECONDS, NamespaceFixture, refusal
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture, refusal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -3,7 +3,8 @@
 import asyncio
 import re
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -102,6 +103,7 @@ class ApiRelay:
         self.handler: Handler = pass_on
         self._access = access
         self._streams: set[asyncio.Task[None]] = set()
+        self._held: dict[str, asyncio.Event] = {}
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -136,6 +138,15 @@ class ApiRelay:
     def watches(self) -> int:
         """How many watches are open."""
         return len(self._streams)
+
+    @contextmanager
+    def holding(self, plural: str) -> Iterator[None]:
+        """Inside the block, the watch of this kind brings nothing."""
+        self._held[plural] = asyncio.Event()
+        try:
+            yield
+        finally:
+            self._held.pop(plural).set()
 
     def drop_watches(self) -> None:
         """Cut every open watch; the extender makes them anew."""
@@ -190,5 +201,8 @@ class ApiRelay:
             response.content_type = "application/json"
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
+                held = self._held.get(call.path.rpartition("/")[2])
+                if held is not None:
+                    await held.wait()
                 await response.write(chunk)
         await response.write_eof()

@@ -1,7 +1,7 @@
 """Stops binds between two of their writes to the API server."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,16 @@ class Boundary:
 
     def __str__(self) -> str:
         return f"{'after' if self.after else 'before'}-{self.write}"
+
+
+def every_boundary(steps: Mapping[str, Sequence[str]], kinds: Sequence[str]) -> dict[str, tuple[str, Boundary]]:
+    """A pod, by name, for each side of each write of each of these kinds, given the writes by kind."""
+    return {
+        f"{kind}-{number}-{'after' if after else 'before'}": (kind, Boundary(number, after))
+        for kind in kinds
+        for number in range(len(steps[kind]))
+        for after in (False, True)
+    }
 
 
 class Boundaries:

@@ -9,7 +9,7 @@ import aiohttp
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 ATTACHED = "example.com/attached"
 FAILED = "example.com/failed"

@@ -4,7 +4,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.support.e2e.scene import SECONDS, NamespaceFixture, devices_of
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 
 ATTACHED = "example.com/attached"
 FAILED = "example.com/failed"

@@ -10,7 +10,7 @@ from typing import Final
 from tests.controlplane.objects import request, resource_claim
 from tests.controlplane.resources import RESOURCE_CLAIMS
 from tests.support.e2e.gpus import gpu, partition
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.workloads import create_group, member
 
 HALF: Final = "half"

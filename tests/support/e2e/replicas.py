@@ -20,8 +20,8 @@ from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import ENDPOINT_SLICES, LEASES, ROLE_BINDINGS, ROLES
+from tests.support.e2e.installed_extender import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, InstalledExtender
 from tests.support.e2e.relay import Relay
-from tests.support.e2e.world import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, InstalledExtender
 
 LEASE: Final = "dra-extender"
 SERVICE: Final = "dra-extender"

@@ -3,8 +3,8 @@
 from typing import Any
 
 from tests.controlplane import objects
-from tests.controlplane.resources import POD_GROUPS, PODS
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.controlplane.resources import DEVICE_CLASSES, POD_GROUPS, PODS
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
 
 async def create_group(scene: NamespaceFixture, name: str, **fields: Any) -> str:
@@ -32,6 +32,15 @@ async def clear_groups(scene: NamespaceFixture) -> None:
 async def member(scene: NamespaceFixture, group: str, name: str, **fields: Any) -> str:
     """Creates a pod of the group."""
     return await scene.pod(name, schedulingGroup={"podGroupName": group}, **fields)
+
+
+async def backed(scene: NamespaceFixture, *expressions: str) -> str:
+    """Creates a class of the driver's devices that backs an extended resource; returns the name of the resource."""
+    resource = f"{scene.name}.example.com/gpu"
+    every = (f'device.driver == "{scene.driver}"', *expressions)
+    backing = objects.device_class(f"{scene.name}-backing", *every, extendedResourceName=resource)
+    await scene.api.create(DEVICE_CLASSES, backing)
+    return resource
 
 
 async def bound_members(scene: NamespaceFixture) -> dict[str, str]:

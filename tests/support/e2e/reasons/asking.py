@@ -8,8 +8,8 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.cli.app import app
 from typer.testing import CliRunner
 
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.reasons.case import WAITING, Reason
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
 
 Json = dict[str, Any]
 _OF_SERVICE: Final = frozenset({"DEVICES", "CLAIMS", "POD_GROUP"})

@@ -6,8 +6,8 @@ from dra_extender.inspection.why.report import Cause
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PODS
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, Step, change_node, ends, hold, pod_anew
-from tests.support.e2e.scene import NamespaceFixture
 
 _RACK: Final = "example.com/rack"
 _TAINT: Final = {"key": "example.com/upkeep", "value": "today", "effect": "NoSchedule"}

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dra_extender.inspection.why.report import Cause
 
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
 WAITING: Final = "waiting"
 """The pod that waits."""

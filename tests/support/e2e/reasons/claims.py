@@ -1,16 +1,16 @@
 """Reasons that lie in the claims themselves, in PodGroups, and in what comes after the allocation."""
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 from dra_extender.inspection.why.report import Cause
 
 from tests.controlplane.objects import device
-from tests.controlplane.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, attachable
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, ends, forget, hold, pod_anew
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
-from tests.support.e2e.workloads import create_group, member
+from tests.support.e2e.workloads import backed, create_group, member
 
 MOST_RESERVED: Final = 256
 _KEPT: Final = "example.com/kept"
@@ -140,10 +140,6 @@ async def device_that_has_failed(scene: NamespaceFixture) -> None:
     await FakeDriver(scene).report(await allocated_claim(scene), FAILED)
 
 
-async def attach_at_the_next_attempt(scene: NamespaceFixture) -> None:
-    await FakeDriver(scene).report(await allocated_claim(scene), ATTACHED)
-
-
 async def attached_later(scene: NamespaceFixture) -> None:
     await scene.node("a")
     await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[attachable("gpu-0")]))
@@ -159,29 +155,27 @@ async def attach(scene: NamespaceFixture) -> None:
 async def gang_with_too_few_devices(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
     await hold(scene)
-    await _gang_of_two(scene)
-    for name in (WAITING, "other"):
-        await member(scene, "gang", name, template=WANTED)
+    await _gang_of_two(scene, WAITING, "other")
 
 
 async def gang_over_two_nodes(scene: NamespaceFixture) -> None:
     for suffix, name in (("a", "first"), ("b", "second")):
         await scene.node_with_devices(suffix, device("gpu-0"))
         await hold(scene, name)
-    await _gang_of_two(scene)
-    for name in (WAITING, "other"):
-        await member(scene, "gang", name, template=WANTED)
+    await _gang_of_two(scene, WAITING, "other")
 
 
 async def gang_with_too_few_members(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
-    await _gang_of_two(scene)
-    await member(scene, "gang", WAITING, template=WANTED)
+    await _gang_of_two(scene, WAITING)
 
 
-async def _gang_of_two(scene: NamespaceFixture) -> None:
+async def _gang_of_two(scene: NamespaceFixture, *members: str) -> None:
+    """A group that needs two members, and these of them."""
     await scene.template(WANTED)
     await create_group(scene, "gang", min_count=2)
+    for name in members:
+        await member(scene, "gang", name, template=WANTED)
 
 
 async def second_member(scene: NamespaceFixture) -> None:
@@ -206,10 +200,7 @@ async def extended_resource_held(scene: NamespaceFixture) -> None:
 
 
 async def _backed(scene: NamespaceFixture) -> str:
-    resource = f"{scene.driver}/gpu"
-    backing: dict[str, Any] = scene.device_class(extendedResourceName=resource)
-    backing["metadata"]["name"] = f"{scene.name}-backing"
-    await scene.api.create(DEVICE_CLASSES, backing)
+    resource = await backed(scene)
     # kube-scheduler has to know the class before the pod.
     await asyncio.sleep(1)
     return resource
@@ -286,7 +277,7 @@ REASONS: Final = (
     Reason(
         "device that has failed",
         device_that_has_failed,
-        attach_at_the_next_attempt,
+        attach,
         cause=Cause.NOT_DEVICES,
         said="devices have just failed for this pod",
         next="wait until the extender tries again; check why the driver did not make the devices ready",

@@ -6,6 +6,7 @@ from dra_extender.inspection.why.report import Cause
 
 from tests.controlplane.objects import device, device_class
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.reasons.case import (
     HOLDER,
     WAITING,
@@ -22,7 +23,6 @@ from tests.support.e2e.reasons.case import (
     hold,
     of,
 )
-from tests.support.e2e.scene import NamespaceFixture
 
 NO_MATCH: Final = (("NO_MATCH", 1),)
 _LABEL: Final = "example.com/rack"

@@ -5,6 +5,7 @@ from typing import Any, Final
 from tests.controlplane.objects import consumption, counter_set, device
 from tests.controlplane.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.reasons.case import (
     HOLDER,
     WAITING,
@@ -19,7 +20,6 @@ from tests.support.e2e.reasons.case import (
     hold,
     of,
 )
-from tests.support.e2e.scene import NamespaceFixture
 
 _BROKEN: Final = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
 _TOLERATED: Final = {"key": "example.com/broken", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}

@@ -1,9 +1,12 @@
 import asyncio
+import re
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS
 
 from tests.controlplane import objects
@@ -21,7 +24,7 @@ from tests.controlplane.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from tests.support.e2e.world import InstalledExtender
+from tests.support.e2e.installed_extender import InstalledExtender
 
 SECONDS = 60.0
 """How long anything that has to happen may take on a busy machine."""
@@ -29,6 +32,7 @@ PROMPT_SECONDS = 30.0
 """How long a waiting pod may wait once its devices are free: longer than kube-scheduler backs off, far less than its own retry."""
 CLEAR_SECONDS = 60.0
 RETRY_SECONDS = 0.5
+_NAME_LENGTH = 24
 
 
 @dataclass(slots=True)
@@ -96,6 +100,14 @@ class NamespaceFixture:
             self.slice_of(f"{suffix}-devices", node=name, slice_count=2, devices=devices),
         )
         return name
+
+    async def other_driver(self, word: str, node: str, *devices: Object) -> None:
+        """Creates the slice of another driver on this node, and a template `word` of claims for one of its devices."""
+        driver, device_class = f"{word}.{self.driver}", f"{self.name}-{word}"
+        await self.api.create(DEVICE_CLASSES, objects.device_class(device_class, f'device.driver == "{driver}"'))
+        await self.publish(objects.resource_slice(device_class, driver=driver, node=node, devices=devices))
+        template = objects.resource_claim_template(word, self.name, objects.request(word, device_class))
+        await self.api.create(RESOURCE_CLAIM_TEMPLATES, template)
 
     def request(self, *expressions: str, device_class: str | None = None, **fields: Any) -> Object:
         """A request `gpu` for a device of the class of this scene."""
@@ -242,6 +254,12 @@ class NamespaceFixture:
 
     async def _none(self, resource: Resource) -> bool:
         return not await self.api.list(resource, self.name)
+
+
+def namespace_name(request: pytest.FixtureRequest) -> str:
+    """A name for the namespace of one test."""
+    words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:_NAME_LENGTH].strip("-")
+    return f"{words}-{zlib.crc32(request.node.nodeid.encode()):08x}"
 
 
 def devices_of(claim: Object) -> list[str]:

@@ -25,7 +25,6 @@ DEPLOY: Final = REPOSITORY / "deploy" / "base"
 APPLIED: Final = ("namespace", "service-account", "rbac", "wake-up-class", "admission-policy")
 NAMESPACE: Final = "dra-extender"
 ACCOUNT: Final = "dra-extender"
-EXTENDER_USER: Final = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 SCHEDULER: Final = "kube-scheduler"
 TAIL_LINES: Final = 40
 PAGE_SECONDS: Final = 10.0
