@@ -30,6 +30,15 @@ def one(metric: str, values: str, labels: str = "", target: str = TARGET) -> Ser
     return {f"dra_extender_{metric}{{{target}{',' if labels else ''}{labels}}}": values}
 
 
+def answered(values: str, *bounds: str, verb: str = "filter") -> Series:
+    """Calls of the verb that took no longer than each of these bounds in seconds."""
+    return {
+        name: values
+        for bound in bounds
+        for name in one("request_duration_seconds_bucket", "", f'verb="{verb}",le="{bound}"')
+    }
+
+
 LEADS: Final = one("leader", "1x100")
 
 CASES: Final = (
@@ -121,13 +130,8 @@ CASES: Final = (
     AlertCase(
         "DRAExtenderFilterSlow",
         "20m",
-        one("request_duration_seconds_bucket", "0+98x30", 'verb="filter",le="0.25"')
-        | one("request_duration_seconds_bucket", "0+98x30", 'verb="filter",le="1.0"')
-        | one("request_duration_seconds_bucket", "0+100x30", 'verb="filter",le="5.0"')
-        | one("request_duration_seconds_bucket", "0+100x30", 'verb="filter",le="+Inf"'),
-        one("request_duration_seconds_bucket", "0+100x30", 'verb="filter",le="0.25"')
-        | one("request_duration_seconds_bucket", "0+100x30", 'verb="filter",le="+Inf"')
-        | one("request_duration_seconds_bucket", "0+100x30", 'verb="bind",le="+Inf"'),
+        answered("0+98x30", "0.25", "1.0") | answered("0+100x30", "5.0", "+Inf"),
+        answered("0+100x30", "0.25", "+Inf") | answered("0+100x30", "+Inf", verb="bind"),
         "One filter call in a hundred takes longer than 3s; kube-scheduler waits meanwhile.",
     ),
     AlertCase(

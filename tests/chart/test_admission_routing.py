@@ -1,7 +1,6 @@
 """One allocator for each driver, enforced by policies of the chart on a real API server, with the in-tree scheduler as rival."""
 
 import json
-import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,14 +15,13 @@ from tests.controlplane.cluster import ControlPlane, KubectlError
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
-from tests.controlplane.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from tests.controlplane.schedulers import in_tree_config
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender, Setup
+from tests.controlplane.resources import NAMESPACES, PODS, RESOURCE_CLAIMS
+from tests.controlplane.schedulers import IN_TREE
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, namespace_name
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-IN_TREE = "default-scheduler"
 OURS = objects.SCHEDULER_NAME
 DEVICES = 6
 LABEL = "dra-extender.io/admission"
@@ -35,15 +33,14 @@ async def world(
 ) -> AsyncIterator[InstalledExtender]:
     """The service and its scheduler, and the in-tree scheduler with all its plugins."""
     cluster = await control_plane(ControlPlaneOptions())
-    async with InstalledExtender.start(cluster, tmp_path_factory.mktemp("extender"), Setup()) as world:
-        await cluster.start_scheduler(in_tree_config(IN_TREE), "in-tree-scheduler")
+    workdir = tmp_path_factory.mktemp("extender")
+    async with InstalledExtender.start(cluster, workdir, Setup()) as world, cluster.in_tree_scheduler():
         yield world
-        await cluster.stop_scheduler("in-tree-scheduler")
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def scene(world: InstalledExtender, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
-    scene = NamespaceFixture(world, f"routing-{zlib.crc32(request.node.name.encode()):08x}")
+    scene = NamespaceFixture(world, namespace_name(request))
     await scene.open()
     yield scene
     await scene.clear()
@@ -109,18 +106,10 @@ async def until_sent_here(scene: NamespaceFixture, body: Object) -> None:
 async def test_a_rival_gets_an_error_instead_of_a_device_twice_and_its_other_pods_are_placed(
     scene: NamespaceFixture, world: InstalledExtender, helm: Helm
 ) -> None:
-    other = f"other.{scene.driver}"
-    await scene.api.create(DEVICE_CLASSES, objects.device_class(f"{scene.name}-other", f'device.driver == "{other}"'))
     with installed(world.cluster, helm, allocations=True, drivers=[scene.driver]):
         node = await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(DEVICES)))
-        await scene.publish(
-            objects.resource_slice(
-                f"{scene.name}-other", driver=other, node=node, devices=[device(f"nic-{i}") for i in range(DEVICES)]
-            )
-        )
+        await scene.other_driver("nic", node, *(device(f"nic-{index}") for index in range(DEVICES)))
         await scene.template("one")
-        nic = objects.request("nic", f"{scene.name}-other")
-        await scene.api.create(RESOURCE_CLAIM_TEMPLATES, objects.resource_claim_template("nic", scene.name, nic))
         await scene.claim("probe")
         await _until_allocations_are_refused(scene, node)
         before = await world.metric("allocation_overlaps_total")

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -88,6 +89,20 @@ async def test_the_job_makes_the_secrets_once_with_its_own_rights(installed: Con
     for verb, name in (("list", ""), ("get", "/other"), ("update", "/other"), ("delete", "/dra-extender-ca")):
         done = installed_can(installed, verb, f"secrets{name}", who)
         assert done == "no", (verb, name)
+
+
+async def test_the_job_replaces_a_certificate_whose_key_does_not_fit_and_leaves_the_rest_of_its_secret(
+    installed: ControlPlane, job: list[str]
+) -> None:
+    renew(installed, job)
+    damaged = {"metadata": {"labels": {"team": "a"}}, "data": {"tls.key": base64.b64encode(b"no key").decode()}}
+    here = ("secret", "dra-extender-tls", f"--namespace={NAMESPACE}")
+    installed.kubectl("patch", *here, "--patch", json.dumps(damaged))
+    said = renew(installed, job)
+    assert (said.count("written"), said.count("unchanged")) == (1, 2)
+    found = yaml.safe_load(installed.kubectl("get", *here, "--output=yaml"))
+    assert found["metadata"]["labels"] == {"team": "a"}
+    assert base64.b64decode(found["data"]["tls.key"]).startswith(b"-----BEGIN PRIVATE KEY-----")
 
 
 def installed_can(cluster: ControlPlane, *words: str) -> str:

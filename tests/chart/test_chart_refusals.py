@@ -60,6 +60,7 @@ pytestmark = pytest.mark.chart
         ),
         pytest.param({"scheduler": {"image": {"tag": "latest"}}}, "does not match pattern", id="tag without a version"),
         pytest.param({"replicas": None}, "missing property 'replicas'", id="value taken away"),
+        pytest.param({"certificates": {"job": {"schedule": "weekly"}}}, "/certificates/job/schedule", id="no schedule"),
     ],
 )
 def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm, values: Object, words: str) -> None:

@@ -135,8 +135,25 @@ def test_secrets_of_the_build_stay_out_of_the_image() -> None:
     assert [word for word, rest in stages()[-1] if "--mount" in rest] == []
 
 
+def test_an_image_with_traces_has_the_same_packages_and_those_of_the_extra() -> None:
+    plain, tracing = (
+        set(
+            re.findall(
+                r"^([a-z0-9._-]+==\S+)", (REPOSITORY / f"requirements{name}.lock").read_text(), flags=re.MULTILINE
+            )
+        )
+        for name in ("", "-tracing")
+    )
+    assert plain < tracing
+    more = {each.partition("==")[0] for each in tracing - plain}
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"} <= more
+    assert all(each.startswith(("opentelemetry-", "googleapis-", "protobuf")) for each in more)
+    (chosen,) = (rest for word, rest in stages()[1] if word == "RUN" and "${TRACING" in rest)
+    assert '--requirement "requirements${TRACING:+-tracing}.lock"' in chosen
+
+
 def test_locks_hold_a_hash_for_each_requirement_and_no_index_address() -> None:
-    for name in ("requirements.lock", "requirements-build.lock"):
+    for name in ("requirements.lock", "requirements-tracing.lock", "requirements-build.lock"):
         text = Path(REPOSITORY / name).read_text()
         requirements = re.findall(r"^[a-z0-9._-]+==.*$", text, flags=re.MULTILINE)
         assert requirements

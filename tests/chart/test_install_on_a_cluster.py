@@ -18,6 +18,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, NAMESPACES, PODS, RESOURCE_CLAIMS, Resource
+from tests.support.e2e.service_rights import service_may
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -208,20 +209,7 @@ async def allowed(cluster: ControlPlane, right: Right) -> bool:
             }
         }
     )
-    account = {
-        "user": f"system:serviceaccount:{NAMESPACE}:dra-extender",
-        "groups": ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"],
-    }
-    review = {
-        "apiVersion": REVIEWS.group_version,
-        "kind": "SubjectAccessReview",
-        "spec": account | attributes,
-    }
-    answer: bool = (await cluster.api.create(REVIEWS, review))["status"]["allowed"]
-    return answer
-
-
-REVIEWS = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
+    return await service_may(cluster.api, attributes)
 
 
 async def test_account_has_the_rights_it_needs(installed: ControlPlane) -> None:

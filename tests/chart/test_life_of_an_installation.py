@@ -15,22 +15,20 @@ import pytest_asyncio
 import yaml
 
 from tests.chart.programs import CHART, NAMESPACE, RELEASE, REPOSITORY, Helm, Object, run
-from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
-from tests.controlplane.resources import DEVICE_CLASSES, LEASES, RESOURCE_CLAIM_TEMPLATES
-from tests.controlplane.schedulers import in_tree_config
+from tests.controlplane.resources import LEASES
+from tests.controlplane.schedulers import IN_TREE
 from tests.support.chart.installed_pod import installed_pod
 from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabric
-from tests.support.e2e.scene import SECONDS, NamespaceFixture
-from tests.support.e2e.world import InstalledExtender
+from tests.support.e2e.installed_extender import InstalledExtender
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, namespace_name
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 PREVIOUS = Path(__file__).parent / "previous" / "dra-extender-0.0.9.tgz"
-IN_TREE = "default-scheduler"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -42,8 +40,8 @@ async def empty(control_plane: ControlPlaneFactory) -> ControlPlane:
 @pytest_asyncio.fixture(loop_scope="module")
 async def scene(empty: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
     """A namespace of a user."""
-    name = f"user-{len(request.node.name)}"
-    scene = NamespaceFixture(InstalledExtender(empty, None, empty.admin_kubeconfig), name)  # type: ignore[arg-type]
+    world = InstalledExtender(empty, None, empty.admin_kubeconfig)  # type: ignore[arg-type]
+    scene = NamespaceFixture(world, namespace_name(request))
     await scene.open()
     yield scene
     await scene.clear()
@@ -96,14 +94,9 @@ async def test_two_releases_place_pods_with_drivers_of_their_own(
     """With the values of docs/tasks/several-schedulers.md."""
     document = (REPOSITORY / "docs" / "tasks" / "several-schedulers.md").read_text()
     second, first = re.findall(r"^ +```yaml\n(.*?)^ +```", document, re.MULTILINE | re.DOTALL)
-    nic = f"nic.{scene.driver}"
-    await scene.api.create(DEVICE_CLASSES, objects.device_class(f"{scene.name}-nic", f'device.driver == "{nic}"'))
     node = await scene.node_with_devices("a", device("gpu-0"))
-    nics = objects.resource_slice(f"{scene.name}-nic", driver=nic, node=node, devices=[device("nic-0")])
-    await scene.publish(nics)
+    await scene.other_driver("nic", node, device("nic-0"))
     await scene.template("gpu")
-    wanted = objects.request("nic", f"{scene.name}-nic")
-    await scene.api.create(RESOURCE_CLAIM_TEMPLATES, objects.resource_claim_template("nic", scene.name, wanted))
     releases = (("dra-extender", "dra-extender", first), ("nic", "nic-scheduler", second))
     for release, namespace, values in releases:
         file = tmp_path / f"{release}.yaml"
@@ -157,14 +150,11 @@ async def test_an_upgrade_loses_nothing_while_a_pod_waits_in_bind_and_a_removal_
 async def _the_in_tree_scheduler_goes_on(cluster: ControlPlane, scene: NamespaceFixture) -> None:
     """It leaves the allocated device alone and gives the other one to a pod without conditions to wait for."""
     await scene.claim("two")
-    await cluster.start_scheduler(in_tree_config(IN_TREE), "in-tree")
-    try:
+    async with cluster.in_tree_scheduler():
         await scene.pod("next", claim="two", scheduler=IN_TREE)
         found = await allocated_claim(scene, "two")
         first = await scene.stored_claim("one")
         assert {each["device"] for each in (*_results(found), *_results(first))} == {"gpu-0", "gpu-1"}
-    finally:
-        await cluster.stop_scheduler("in-tree")
 
 
 async def _give_up_leases(cluster: ControlPlane) -> None:

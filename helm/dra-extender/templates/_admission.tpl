@@ -30,8 +30,9 @@ c.?resources.?limits.orValue({}).exists(name, name in {{ $names }}))
 {{- end }}
 
 {{/*
-What a pod is judged by: a list of {name, kind, subject, expression}.  Expressions in CEL cannot look up objects; the API server hands
-each object of a kind in the pod's namespace to the policy, as its parameter.
+What a pod is judged by, in CEL: a list of {name, kind, subject, asks, expression}.  `asks` is about the pod alone, `expression` about
+the pod and an object of the kind.  CEL cannot look up objects; the API server hands each object of the kind in the pod's namespace to
+the policy, as its parameter.
 */}}
 {{- define "dra-extender.podRules" -}}
 {{- $classes := .Values.admission.deviceClasses -}}

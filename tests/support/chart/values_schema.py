@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from tests.support.chart.commented_values import CommentedValue, UnexplainedValueError, read_values
 from tests.support.chart.kubernetes_types import KubernetesTypes, Schema, newest_release, read_types
+from tests.support.generated_part import replace_behind
 
 CHART: Final = Path(__file__).parents[3] / "helm" / "dra-extender"
 VALUES: Final = CHART / "values.yaml"
@@ -90,8 +91,7 @@ def schema_text() -> str:
 def write() -> None:
     """Write the schema, and replace what stands behind the mark in the README."""
     SCHEMA.write_text(schema_text())
-    words, mark, _ = DOCUMENT.read_text().partition(START)
-    DOCUMENT.write_text(f"{words}{mark}\n{table()}")
+    replace_behind(DOCUMENT, START, table())
 
 
 def _of_value(value: CommentedValue, resolved: Any) -> Schema:
