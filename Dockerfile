@@ -16,11 +16,12 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \
     python -m venv /opt/tools \
     && /opt/tools/bin/pip install --no-compile --require-hashes --only-binary :all: --requirement requirements-build.lock
 
-# Dependencies change less often than the service.
-COPY requirements.lock ./
+# Dependencies change less often than the service. TRACING=1 adds what sends traces (docs/tracing.md).
+ARG TRACING=
+COPY requirements.lock requirements-tracing.lock ./
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \
     python -m venv --without-pip /opt/dra-extender \
-    && python -m pip --python /opt/dra-extender/bin/python install --no-compile --require-hashes --only-binary :all: --requirement requirements.lock
+    && python -m pip --python /opt/dra-extender/bin/python install --no-compile --require-hashes --only-binary :all: --requirement "requirements${TRACING:+-tracing}.lock"
 
 COPY pyproject.toml README.md LICENSE ./
 COPY app ./app
@@ -35,7 +36,7 @@ FROM ${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="dra-extender" \
-      org.opencontainers.image.description="Kubernetes Dynamic Resource Allocation beside an unmodified kube-scheduler, without feature gates" \
+      org.opencontainers.image.description="Kubernetes Dynamic Resource Allocation beside an unmodified kube-scheduler" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

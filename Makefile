@@ -13,12 +13,21 @@ REPORTS := .test-reports
 UI := .ui
 UI_READY := $(UI)/.ready
 export PYTHONHASHSEED ?= random
+# Tests start hundreds of Python processes.  Each would compile all that it imports if none may keep what it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 ##@ Use
 
 .PHONY: demo
 demo: $(READY) ## Show the KEPs' stories on an in-memory cluster, through the real service over real HTTP
 	$(BIN)/dra-extender demo
+
+.PHONY: demo-node
+demo-node: node-needs $(READY) ## As root: pods on real nodes print the devices that they were given, MIG against vGPU (CAPTURE=1 renews docs/captures)
+	$(BIN)/python tests/controlplane/build.py --only controlplane
+	$(BIN)/python tests/controlplane/build.py --only nodes
+	$(BIN)/python -m tests.support.node.demo $(if $(CAPTURE),--capture)
+	$(if $(CAPTURE),$(BIN)/python -m tests.support.shown_runs)
 
 ##@ Check
 
@@ -47,7 +56,7 @@ docs: $(READY) ## Build the site of the documents into .site/html, strictly: no 
 
 .PHONY: unit
 unit: $(READY) ## Unit and property tests with coverage
-	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench --ignore tests/observe --ignore tests/ui --ignore tests/image --ignore tests/archive -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
+	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench --ignore tests/observe --ignore tests/ui --ignore tests/image --ignore tests/archive --ignore tests/node -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
 	  --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 .PHONY: parity
@@ -62,7 +71,7 @@ chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, valida
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(BIN)/python tests/controlplane/build.py
 	$(BIN)/python -m tests.support.granted_rights --forget
-	$(PYTEST) $$(grep --recursive --files-with-matches --include 'test_*.py' $(foreach each,bench observe ui image archive,--exclude-dir $(each)) 'mark\.e2e' tests) -m e2e \
+	$(PYTEST) $$(grep --recursive --files-with-matches --include 'test_*.py' $(foreach each,bench observe ui image archive node,--exclude-dir $(each)) 'mark\.e2e' tests) -m e2e \
 	  -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 	$(if $(K),,$(BIN)/python -m tests.support.granted_rights)
 
@@ -71,6 +80,17 @@ observe: $(READY) ## A real Prometheus scrapes a real run: every alert and every
 	$(BIN)/python tests/controlplane/build.py
 	$(BIN)/python tests/controlplane/build.py --only prometheus
 	$(PYTEST) tests/observe -m e2e -n 1 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+
+.PHONY: node
+node: node-needs $(READY) ## As root: pods that the extender places really run, on kubelets with containerd and a DRA driver (K=expression selects, QUICK=1 the quickest); no part of `test`
+	$(BIN)/python tests/controlplane/build.py
+	$(BIN)/python tests/controlplane/build.py --only nodes
+	$(PYTEST) $(if $(QUICK),$(NODE_QUICK),tests/node) -n $(NODE_WORKERS) --dist loadfile --timeout 600 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+	$(if $(K)$(QUICK),,$(BIN)/python -m tests.support.node.comparison $(REPORTS)/$@.xml)
+
+.PHONY: node-needs
+node-needs:
+	@$(PYTHON) tests/node/needs.py
 
 .PHONY: ui-test
 ui-test: ui-needs $(READY) $(UI_READY) ## The page in a real Chromium, with axe-core and a real control plane (SCREENSHOTS=1 renews docs/images); no part of `test`
@@ -100,9 +120,9 @@ archive: $(READY) ## The plugin as an archive that needs no Python, for this mac
 	$(PYTEST) tests/archive -n 0 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: image
-image: image-needs $(READY) ## As root: build the image twice, compare, run it for any user on a read-only root (PYTHON_IMAGE=base; result: dist/dra-extender-image.tar); no part of `test`
+image: image-needs $(READY) ## As root: build the image twice, compare, run it for any user on a read-only root (PYTHON_IMAGE=base; QUICK=1 builds once; result: dist/dra-extender-image.tar); no part of `test`
 	$(BIN)/python tests/controlplane/build.py --only controlplane
-	$(PYTEST) tests/image -n 0 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+	$(PYTEST) tests/image -n 0 --junitxml $(REPORTS)/$@.xml $(if $(or $(K),$(QUICK)),-k "$(or $(K),not two_builds and not traces)")
 
 .PHONY: image-needs
 image-needs:
@@ -140,6 +160,7 @@ fmt: $(READY) ## Format and apply safe fixes
 .PHONY: lock
 lock: $(READY) ## Resolve the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile $(COMPILE) pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile $(COMPILE) pyproject.toml --extra tracing -o requirements-tracing.lock
 	$(BIN)/uv pip compile $(COMPILE) pyproject.toml --extra tracing --group dev -o requirements-dev.lock
 	$(BIN)/uv pip compile $(COMPILE) --group go -o requirements-go.lock
 	$(BIN)/uv pip compile $(COMPILE) --group bench -o requirements-bench.lock
@@ -158,6 +179,11 @@ help: ## List the targets
 # Test processes at a time on two cores: tests wait for programs, servers and time limits, those on a control plane most of all.
 WORKERS ?= 3
 E2E_WORKERS ?= 4
+NODE_WORKERS ?= 1
+NODE_QUICK := $(addprefix tests/node/test_node_environment.py::, \
+  test_the_environment_of_a_container_equals_the_allocation \
+  test_containers_of_a_pod_share_its_claim_and_one_without_reference_has_nothing \
+  test_the_first_alternative_that_is_free_is_in_the_container)
 # The floor only rises, the ceiling only falls.
 COVERAGE_FLOOR := 95
 COGNITIVE_CEILING := 20

@@ -73,6 +73,7 @@ WITHOUT_COVERAGE = {
     "test_program_cache",
     "test_replay::test_gang_of_300_pods_is_answered_alike",
     "test_replay::test_recorded_story_is_answered_alike_when_it_is_played_again",
+    "test_replay::test_search_pauses_in_a_replay_where_it_did_in_the_recording",
     "test_result_cache",
     "test_story::test_binding_conditions_of_a_policy_hold_back_the_bind_where_the_server_stores_none",
     "test_story::test_stories_with_a_policy_need_nothing_of_the_api_server",

@@ -337,4 +337,5 @@ def test_commands_that_are_named_exist(name: str) -> None:
     lost |= (
         set(re.findall(r"(?:`|^\$ (?:\.venv/bin/)?|^    )dra-extender ([a-z][a-z-]*)", text, re.MULTILINE)) - commands
     )
+    lost |= set(re.findall(r"(?:`|^\$ )kubectl[ -]dra ([a-z][a-z-]*)", text, re.MULTILINE)) - commands
     assert lost == set()

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 TESTS: Final = Path(__file__).parent
-REAL_PROCESSES: Final = frozenset({"bench", "chaos", "controlplane", "e2e", "hostile", "parity", "support/e2e"})
+REAL_PROCESSES: Final = frozenset(
+    {"bench", "chaos", "controlplane", "e2e", "hostile", "node", "parity", "support/e2e", "support/node"}
+)
 """Folders that drive real servers, for which no clock can be injected."""
 
 SLEEPS: Final[dict[str, int]] = {

@@ -6,7 +6,19 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.inspection import example_snapshot
-from tests.support.shown_runs import BESIDE, CAPTURED, CAPTURES, DOCUMENTS, ROOT, beside, capture, rerun, runs_in
+from tests.support.shown_runs import (
+    BESIDE,
+    CAPTURED,
+    CAPTURES,
+    DOCUMENTS,
+    ON_NODES,
+    ROOT,
+    beside,
+    capture,
+    on_nodes,
+    rerun,
+    runs_in,
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -25,11 +37,16 @@ def test_the_capture_of_both_schedulers_words_is_what_they_say() -> None:
     assert (CAPTURES / BESIDE).read_text() == beside()
 
 
+def test_the_capture_of_real_nodes_is_what_was_shown_there() -> None:
+    """The story is told again on real nodes by tests/node/test_node_demo.py."""
+    assert (CAPTURES / ON_NODES).read_text() == on_nodes()
+
+
 def test_every_capture_is_shown_in_a_document() -> None:
     shown = "".join((ROOT / each).read_text() for each in DOCUMENTS)
     captures = {each.name for each in CAPTURES.glob("*.svg")}
     assert [each for each in sorted(captures) if f"captures/{each}" not in shown] == []
-    assert captures == {*CAPTURED, BESIDE}
+    assert captures == {*CAPTURED, BESIDE, ON_NODES}
 
 
 def test_example_snapshot_is_what_its_script_makes() -> None:

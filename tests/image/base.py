@@ -58,3 +58,7 @@ def _make(work: Path) -> Path:
 def _run(*command: str) -> None:
     # debootstrap prints a line for each package; what matters of it is said on standard error.
     subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=SECONDS, check=True)
+
+
+if __name__ == "__main__":
+    archive()

@@ -65,3 +65,9 @@ def image(builder: Builder, base_name: str, elsewhere: Path) -> Image:
 def image_again(builder: Builder, base_name: str, elsewhere: Path, image: Image) -> Image:
     """The same from the copy, later."""
     return builder.build(elsewhere, base_name, "second", epoch=EPOCH)
+
+
+@pytest.fixture(scope="session")
+def image_with_traces(builder: Builder, base_name: str) -> Image:
+    """The image with the packages that send traces."""
+    return builder.build(ROOT, base_name, "tracing", epoch=EPOCH, arguments=["TRACING=1"])

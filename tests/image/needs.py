@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +15,11 @@ FOR_A_BASE: Final = {
     "debootstrap": "which makes the base: make image-setup (Debian: apt-get install debootstrap), or PYTHON_IMAGE=name of a base",
 }
 
+MOUNTS: Final = (
+    "mount -t tmpfs tmpfs /tmp && cd /tmp && mkdir lower upper work root && mknod null c 1 3"
+    " && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work root"
+)
+
 
 def missing(
     base: str,
@@ -21,6 +27,7 @@ def missing(
     system: str = sys.platform,
     user: int | None = None,
     which: Callable[[str], str | None] = shutil.which,
+    mounts: Callable[[], bool] | None = None,
 ) -> list[str]:
     """A sentence for each thing that is missing; `base` is the image to build on, empty for one made here."""
     said = []
@@ -30,7 +37,15 @@ def missing(
         said.append("only root may mount the layers and change to another user; run it as root")
     needed = NEEDED if base else {**NEEDED, **FOR_A_BASE}
     said += [f"{name} is not installed, {why}" for name, why in needed.items() if which(name) is None]
+    if not said and not (mounts or may_mount)():
+        said.append("root may not mount file systems or make devices here, as in a container without privileges")
     return said
+
+
+def may_mount() -> bool:
+    """Whether this process may do, apart from the rest of the machine, what building and starting an image takes."""
+    apart = ("unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-c", MOUNTS)
+    return subprocess.run(apart, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ from tests.controlplane.kubeconfig import read_kubeconfig
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.image.builder import Image
 from tests.image.contained import command
-from tests.support.e2e.scene import NamespaceFixture
-from tests.support.e2e.world import NAMESPACE, InstalledExtender, Setup
+from tests.support.e2e.installed_extender import NAMESPACE, InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -109,6 +109,16 @@ def test_bytecode_is_used_whatever_time_its_source_has(image: Image) -> None:
     assert {path.parent / "__pycache__" / f"{path.stem}.cpython-313.pyc" for path in sources} <= compiled
     flags = {int.from_bytes(path.read_bytes()[4:8], "little") for path in compiled}
     assert flags == {UNCHECKED_HASH}
+
+
+def test_an_image_built_for_traces_can_send_them(image: Image, image_with_traces: Image) -> None:
+    """The published one says what it lacks."""
+    words = ("env", "DRA_EXTENDER_TRACING__ENABLED=true", *image.config["config"]["Entrypoint"], "serve")
+    refused, tried = (run(each, SHIPPED_USER, *words) for each in (image, image_with_traces))
+    assert "expected the extra `tracing` of the package" in refused.stdout + refused.stderr
+    assert "tracing" not in tried.stdout + tried.stderr  # what it lacks is a cluster
+    assert refused.returncode != 0
+    assert tried.returncode != 0
 
 
 @pytest.mark.parametrize("user", [SHIPPED_USER, RANDOM_USER], ids=["shipped user", "random user"])

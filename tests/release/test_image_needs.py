@@ -36,10 +36,15 @@ def there(*names: str) -> dict[str, str]:
 def test_each_thing_that_is_missing_has_a_sentence(
     base: str, system: str, user: int, installed: dict[str, str], said: list[str]
 ) -> None:
-    found = needs.missing(base, system=system, user=user, which=installed.get)
+    found = needs.missing(base, system=system, user=user, which=installed.get, mounts=lambda: True)
     assert len(found) == len(said)
     for sentence, expected in zip(found, said, strict=True):
         assert re.search(expected, sentence)
+
+
+def test_a_root_who_may_not_mount_is_told_so() -> None:
+    found = needs.missing("x", user=0, system="linux", which=str, mounts=lambda: False)
+    assert found == ["root may not mount file systems or make devices here, as in a container without privileges"]
 
 
 def test_target_fails_before_anything_is_built(tmp_path: Path) -> None:

@@ -83,20 +83,24 @@ def _provided(linked: Path, target: Path) -> Path:
     """The staged path of what a link means; a folder is shown by its index."""
     path = staged_path(linked)
     if linked.is_dir():
-        index = next((path / each for each in ("README.md", "index.md") if (linked / each).exists()), path / "index.md")
-        if not (target / index).exists():
-            (target / index).parent.mkdir(parents=True, exist_ok=True)
-            files = sorted(each for each in linked.iterdir() if each.is_file())
-            lines = []
-            for each in files:
-                shutil.copyfile(each, (target / index).parent / each.name)
-                lines.append(f"* [{each.name}]({each.name})")
-            (target / index).write_text("\n".join([f"# {linked.name}", "", *lines, ""]))
-        return index
-    if linked.suffix != ".md" and not (target / path).exists():
+        path /= next((each for each in ("README.md", "index.md") if (linked / each).exists()), "index.md")
+    elif linked.suffix == ".md":
+        return path
+    if not (target / path).exists():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(linked, target / path)
+        if linked.is_dir():
+            _write_index(linked, target / path)
+        else:
+            shutil.copyfile(linked, target / path)
     return path
+
+
+def _write_index(folder: Path, index: Path) -> None:
+    """Make a page that links to the files of a folder, which are copied beside it."""
+    files = sorted(each for each in folder.iterdir() if each.is_file())
+    for each in files:
+        shutil.copyfile(each, index.parent / each.name)
+    index.write_text("\n".join([f"# {folder.name}", "", *(f"* [{each.name}]({each.name})" for each in files), ""]))
 
 
 def pages_in_navigation() -> frozenset[str]:

@@ -9,6 +9,8 @@ from dra_extender.config.settings import Settings
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from tests.support.generated_part import replace_behind
+
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "settings.md"
 START: Final = "<!-- tables -->\n"
 
@@ -20,8 +22,7 @@ def tables() -> str:
 
 def write() -> None:
     """Replace what stands behind the mark in the document."""
-    words, mark, _ = DOCUMENT.read_text().partition(START)
-    DOCUMENT.write_text(f"{words}{mark}\n{tables()}")
+    replace_behind(DOCUMENT, START, tables())
 
 
 def _table(group: str, model: Any) -> str:

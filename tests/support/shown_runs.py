@@ -22,6 +22,8 @@ DOCUMENTS: Final = ("README.md", "docs/audit.md", "docs/inspection.md", "docs/wh
 CAPTURES: Final = ROOT / "docs" / "captures"
 IN_TREE_WORDS: Final = CAPTURES / "in-tree.txt"
 """What the in-tree scheduler says of the pod of the first capture; `tests/e2e/test_e2e_shown_words.py` asks a real one."""
+REAL_NODES: Final = CAPTURES / "real-nodes.txt"
+"""What `make demo-node` shows on real nodes; `tests/node/test_node_demo.py` tells the story again."""
 FRAGMENTED: Final = "--snapshot deploy/examples/snapshots/fragmented.tar.gz"
 CAPTURED: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -33,6 +35,8 @@ CAPTURED: Final[Mapping[str, str]] = MappingProxyType(
 
 BESIDE: Final = "beside.svg"
 """The capture that shows both schedulers' words about one pod."""
+ON_NODES: Final = "real-nodes.svg"
+"""The capture of `make demo-node`."""
 _BLOCK: Final = re.compile(r"(<!-- run -->\n```console\n\$ )([^\n]+)\n(.*?)(```\n)", re.DOTALL)
 _PROGRAM: Final = re.compile(r"(\.venv/bin/)?(dra-extender|kubectl-dra|kubectl dra) ")
 _COMMAND: Final = ' class="command"'
@@ -82,6 +86,13 @@ def beside() -> str:
     return _terminal(title, [*above, "", *below], {0, len(above) + 1})
 
 
+def on_nodes() -> str:
+    """What `make demo-node` shows, as SVG."""
+    lines = REAL_NODES.read_text().splitlines()
+    commands = {number for number, line in enumerate(lines) if line.startswith("$ ")}
+    return _terminal("Pods on real nodes print the devices that they were given", lines, commands)
+
+
 def _terminal(title: str, lines: list[str], commands: set[int]) -> str:
     width, height = max(map(len, lines)) * _CHARACTER + 24, len(lines) * _LINE + 24
     label = escape(title)
@@ -105,6 +116,7 @@ def write() -> None:
     for name, command in CAPTURED.items():
         (CAPTURES / name).write_text(capture(command))
     (CAPTURES / BESIDE).write_text(beside())
+    (CAPTURES / ON_NODES).write_text(on_nodes())
 
 
 if __name__ == "__main__":

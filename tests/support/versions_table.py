@@ -5,10 +5,11 @@ ends with status 1 if a test that the table names is not among the passed tests 
 """
 
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
-from xml.etree import ElementTree as ET
+
+from tests.support.generated_part import replace_behind
+from tests.support.junit import not_passed
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "versions.md"
 START: Final = "<!-- table -->\n"
@@ -158,28 +159,9 @@ def named_tests() -> tuple[str, ...]:
     return tuple(dict.fromkeys(test for feature in TABLE for cell in feature.cells for test in cell.tests))
 
 
-def not_passed(reports: Iterable[Path]) -> list[str]:
-    """The named tests that the reports do not have as passed; of a whole file all tests count."""
-    ends = list(_ends(reports))
-    return [test for test in named_tests() if not _passed(test, ends)]
-
-
-def _passed(test: str, ends: list[tuple[str, bool]]) -> bool:
-    meant = [passed for name, passed in ends if name == test or name.startswith((f"{test}::", f"{test}["))]
-    return bool(meant) and all(meant)
-
-
-def _ends(reports: Iterable[Path]) -> Iterator[tuple[str, bool]]:
-    for report in reports:
-        for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it a moment ago
-            name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
-            yield name, not {each.tag for each in case} & {"failure", "error", "skipped"}
-
-
 def write() -> None:
     """Replace what stands behind the mark in the document."""
-    words, mark, _ = DOCUMENT.read_text().partition(START)
-    DOCUMENT.write_text(f"{words}{mark}\n{table()}")
+    replace_behind(DOCUMENT, START, table())
 
 
 def main(reports: list[str]) -> int:
@@ -187,7 +169,7 @@ def main(reports: list[str]) -> int:
     if not reports:
         write()
         return 0
-    lost = not_passed(map(Path, reports))
+    lost = not_passed(named_tests(), map(Path, reports))
     sys.stderr.writelines(f"docs/versions.md names a test that did not pass: {test}\n" for test in lost)
     return 1 if lost else 0
 

@@ -90,6 +90,17 @@ class Browser:
         """What the browser's console has said since the last call: errors of scripts, of loading, of the content policy."""
         return [str(each["message"]) for each in self.driver.get_log("browser")]
 
+    def complaints_until(self, text: str) -> list[str]:
+        """The same, up to one that has this text in it."""
+        said: list[str] = []
+
+        def has_text(_: object) -> bool:
+            said.extend(self.complaints())
+            return any(text in each for each in said)
+
+        WebDriverWait(self.driver, SECONDS, 0.05).until(has_text, f"the console says {text!r}")
+        return said
+
     def screenshot(self, file: Path) -> None:
         """The window as a picture."""
         file.parent.mkdir(parents=True, exist_ok=True)

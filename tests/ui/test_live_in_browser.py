@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.conftest import pytest_runtest_makereport, scene, setup, world  # noqa: F401 - fixtures, and logs of failures
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.scene import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.ui.browser import Browser, browser, served_page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

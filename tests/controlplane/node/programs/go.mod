@@ -1,0 +1,3 @@
+module dra-extender.io/node-programs
+
+go 1.26.0
