@@ -31,7 +31,7 @@ def table(result: Result) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value:>8}" for name, value in rows]
-    return "\n".join([*lines, *_wrong(result)])
+    return "\n".join([*lines, *faults(result)])
 
 
 def _pods(result: Result) -> Iterator[tuple[str, str]]:
@@ -48,7 +48,8 @@ def _quantile(values: Sequence[float], share: float) -> float:
     return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
 
 
-def _wrong(result: Result) -> Iterator[str]:
+def faults(result: Result) -> Iterator[str]:
+    """Everything that is wrong, a line each."""
     for title, found in (
         ("VIOLATION", result.violations),
         ("LEFT", result.left),

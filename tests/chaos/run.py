@@ -16,7 +16,7 @@ from tests.chaos.faults import Faults, Rates
 from tests.chaos.foreign import PREFIX, Foreign, bound_twice
 from tests.chaos.load import Life, Load
 from tests.chaos.patience import patiently, unless
-from tests.chaos.troubles import Troubles
+from tests.chaos.troubles import LEASE_SECONDS, Troubles
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
 from tests.controlplane.waiting import wait_for
@@ -37,6 +37,8 @@ SETTINGS: Final = {
     "SCHEDULING__RECLAIM_INTERVAL_SECONDS": "1",
     "SCHEDULING__BINDING_TIMEOUT_SECONDS": "30",
     "SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "5",
+    "LEADER_ELECTION__DURATION_SECONDS": str(LEASE_SECONDS),
+    "LEADER_ELECTION__RENEW_SECONDS": str(LEASE_SECONDS - 2),
 }
 
 
@@ -139,6 +141,7 @@ class _Run:
                     if isinstance(outcome, BaseException):
                         result.violations.append(f"{type(outcome).__name__}: {outcome}")
                 self._faults.on = False
+                await self._pair.both()
                 await self._calm()
             await self._rest()
         result.lives = self._load.lives

@@ -11,7 +11,7 @@ from typing import Final
 from tests.chaos.patience import patiently
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
 from tests.support.e2e.api_relay import ApiRelay
-from tests.support.e2e.replicas import DURATION, Pair
+from tests.support.e2e.replicas import Pair, Replica
 
 WEIGHTS: Final[Mapping[str, int]] = {
     "watches dropped": 6,
@@ -26,6 +26,10 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "leader killed and node closed": 2,
 }
 AWAY_SECONDS: Final = 3.0
+LEASE_SECONDS: Final = 8
+"""Longer than a busy machine stands still: leaders that lose the Lease for nothing else leave no time for pods."""
+LEADER_SECONDS: Final = 120.0
+"""How long it may take until a replica leads, while requests fail."""
 CLOSED_SHARE: Final = 0.2
 """The part of the nodes that may be closed for good."""
 LOOK_SECONDS: Final = 0.1
@@ -33,7 +37,7 @@ LOOKS: Final = 50
 
 
 class Troubles:
-    """Makes one trouble after the other; `counts` says how many of each.  In the end everything runs again."""
+    """Makes one trouble after the other; `counts` says how many of each."""
 
     def __init__(self, pair: Pair, relay: ApiRelay, random: Random, pause: float) -> None:
         """`pause`: seconds between two troubles, on the average."""
@@ -57,43 +61,42 @@ class Troubles:
         }
 
     async def run(self, seconds: float) -> None:
-        """Trouble for so long.  Each kind comes once, in random order, before chance alone decides."""
+        """Trouble for so long, and until each kind has come once: these come first, in random order, then chance alone decides."""
         first = [*WEIGHTS]
         self._random.shuffle(first)
         end = asyncio.get_running_loop().time() + seconds
-        while asyncio.get_running_loop().time() < end:
+        while first or asyncio.get_running_loop().time() < end:
             kind = first.pop() if first else self._random.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
             await self._makers[kind]()
             self.counts[kind] += 1
             await asyncio.sleep(self._random.uniform(0.5, 1.5) * self._pause)
-        await self._pair.both()
 
     async def _drop_watches(self) -> None:
         self._relay.drop_watches()
 
     async def _kill_leader(self) -> None:
-        leader = await self._pair.leader()
+        leader = await self._leader()
         leader.process.kill()
         await self._away()
         await leader.process.start(ready=None)
 
     async def _kill_standby(self) -> None:
-        standby = self._pair.other(await self._pair.leader())
+        standby = self._pair.other(await self._leader())
         standby.process.kill()
         await self._away()
         await standby.process.start(ready=None)
 
     async def _freeze_leader(self) -> None:
         """Past the end of its Lease: it wakes up as somebody who must not write."""
-        leader = await self._pair.leader()
+        leader = await self._leader()
         leader.send(signal.SIGSTOP)
         try:
-            await asyncio.sleep(DURATION + self._random.uniform(0.5, 2.0))
+            await asyncio.sleep(LEASE_SECONDS + self._random.uniform(0.5, 2.0))
         finally:
             leader.send(signal.SIGCONT)
 
     async def _stop_leader(self) -> None:
-        leader = await self._pair.leader()
+        leader = await self._leader()
         await leader.process.terminate()
         await leader.process.start(ready=None)
 
@@ -123,7 +126,7 @@ class Troubles:
         """A pod has its devices and is not bound; its node takes no pods any more, and who was to bind it is gone."""
         nodes = await patiently(lambda: self._pair.api.list(NODES))
         node = await self._node_in_use()
-        leader = await self._pair.leader()
+        leader = await self._leader()
         leader.process.kill()
         if node and len(self._closed) < len(nodes) * CLOSED_SHARE:
             self._closed.add(node)
@@ -142,6 +145,9 @@ class Troubles:
                     return str(status["allocation"]["devices"]["results"][0]["pool"])
             await asyncio.sleep(LOOK_SECONDS)
         return ""
+
+    async def _leader(self) -> Replica:
+        return await self._pair.leader(LEADER_SECONDS)
 
     async def _unschedulable(self, node: str, *, closed: bool) -> None:
         change = {"spec": {"unschedulable": True if closed else None}}

@@ -8,8 +8,9 @@ from random import SystemRandom
 
 import pytest
 
-from tests.chaos.report import table
+from tests.chaos.report import faults, table
 from tests.chaos.run import Plan, run
+from tests.chaos.troubles import WEIGHTS
 from tests.controlplane.process import START_SECONDS
 
 pytestmark = [pytest.mark.e2e]
@@ -23,9 +24,9 @@ async def test_no_pod_is_stuck_and_no_device_is_lost_or_given_away_twice(binarie
     """Printed with its seed, which `make chaos SEED=n` takes for a longer run."""
     result = await run(Plan(seed=SystemRandom().randrange(1_000_000), seconds=SECONDS, pods=PODS, nodes=10), tmp_path)
     print(table(result))
-    assert result.good, f"see the captured output; the logs are in {tmp_path}"
+    assert result.good, "\n".join((*faults(result), f"The logs are in {tmp_path}."))
     assert result.looks
-    assert all(result.troubles.values())
+    assert result.troubles.keys() == WEIGHTS.keys()
     assert len(result.lives) == PODS
     # Two replicas, and at least one of them was killed and begun again.
     assert result.recordings > 2
