@@ -104,7 +104,9 @@ async def run(plan: Plan, workdir: Path) -> Result:
 
 def _replay(workdir: Path, result: Result) -> None:
     """Play again what every process of the service has recorded, also what was cut off when it was killed."""
-    for file in sorted(workdir.glob("recording-*.jsonl.gz")):
+    files = sorted(workdir.glob("recording-*.jsonl.gz"))
+    # A process that is killed before its first write leaves an empty file.
+    for file in (each for each in files if each.stat().st_size):
         report = replay(read_recording(file))
         result.recordings += 1
         result.replayed.update({f"equal answers: {verb}": count for verb, count in report.equal.items()})
