@@ -69,16 +69,18 @@ async def test_every_rule_and_every_query_is_evaluated_on_a_real_run(
     await busy(scene)
     assert await scene.world.metric("watch_failures_total") == failed
 
-    async def empty() -> set[str]:
-        found = {name: await prometheus.query(filled(each)) for name, each in queries().items()}
-        return {name for name, samples in found.items() if not samples} - EITHER
+    empty = set[str]()
 
     async def only_quiet_ones_are_empty() -> bool:
-        return await empty() == QUIET
+        nonlocal empty
+        found = {name: await prometheus.query(filled(each)) for name, each in queries().items()}
+        empty = {name for name, samples in found.items() if not samples} - EITHER
+        return empty == QUIET
 
+    # A scrape that takes longer than a second is missing: until the next one, gauges have no data.
     with suppress(TimeoutError):
         await wait_for(only_quiet_ones_are_empty, SECONDS, "queries of the dashboard have data")
-    assert await empty() == QUIET
+    assert empty == QUIET
 
     rules = await prometheus.rules()
     assert len(rules) == 13
@@ -89,7 +91,7 @@ async def test_every_rule_and_every_query_is_evaluated_on_a_real_run(
     async def none_is_pending() -> bool:
         return not await pending(prometheus)
 
-    # A scrape that takes longer than a second is missing: until the next one, nobody leads.
+    # Without a scrape nobody leads.
     await wait_for(none_is_pending, SECONDS, "no alert is pending")
 
 
@@ -101,8 +103,11 @@ async def test_gauges_of_devices_agree_with_the_cluster(scene: NamespaceFixture,
         states = {each["metric"]["state"]: float(each["value"][1]) for each in await prometheus.query(in_states)}
         return states == {"allocated": len(await scene.allocated()), "held": 0, "stranded": 2, "free": 0}
 
+    async def stranded_ones_agree() -> bool:
+        return await prometheus.value(f'dra_extender_stranded_devices{{driver="{scene.driver}"}}') == 2
+
     await wait_for(agree, SECONDS, "the gauges are those of the cluster")
-    assert await prometheus.value(f'dra_extender_stranded_devices{{driver="{scene.driver}"}}') == 2
+    await wait_for(stranded_ones_agree, SECONDS, "the gauge of stranded devices is that of the cluster")
 
 
 async def test_names_of_kubernetes_have_the_values_of_the_run(scene: NamespaceFixture, prometheus: Prometheus) -> None:
@@ -114,8 +119,12 @@ async def test_names_of_kubernetes_have_the_values_of_the_run(scene: NamespaceFi
 
     await wait_for(one_waits, SECONDS, "the pod that waits is counted")
     name = 'sum by (extension_point, status) (scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources"})'
-    found = {(each["metric"]["extension_point"], each["metric"]["status"]) for each in await prometheus.query(name)}
-    assert {("Filter", "Success"), ("Filter", "Unschedulable"), ("PreBind", "Success")} <= found
+
+    async def all_have_values() -> bool:
+        found = {(each["metric"]["extension_point"], each["metric"]["status"]) for each in await prometheus.query(name)}
+        return {("Filter", "Success"), ("Filter", "Unschedulable"), ("PreBind", "Success")} <= found
+
+    await wait_for(all_have_values, SECONDS, "the durations of the plugin are counted")
 
 
 async def test_an_extender_that_is_gone_is_noticed(scene: NamespaceFixture, prometheus: Prometheus) -> None:
