@@ -15,6 +15,7 @@ from tests.controlplane import objects
 from tests.controlplane.anonymous import GROUP, USER, command_as_anonymous, is_possible, user_and_group_of
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import SERVE, ExtenderProcess
+from tests.controlplane.kubeconfig import read_kubeconfig
 from tests.controlplane.ports import free_ports
 from tests.controlplane.resources import (
     DEVICE_CLASSES,
@@ -24,17 +25,20 @@ from tests.controlplane.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from tests.support.e2e.installed_extender import page, total
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-BOUND_SECONDS = 30.0
+SECONDS = 60.0
+TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
+"""kube-controller-manager writes it into each new node."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def extender(
     cluster: ControlPlane, manifests: list[Object], kubernetes_version: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ExtenderProcess]:
-    """The service under its account, without the rights of the kube-scheduler beside it, and that kube-scheduler."""
+    """The service under its account, without the rights of the kube-scheduler beside it."""
     cluster.kubectl("apply", "--server-side", "-k", str(overlay(kubernetes_version)))
     cluster.kubectl("delete", "-f", str(MANIFESTS / "rbac-scheduler.yaml"))
     process = ExtenderProcess(
@@ -44,10 +48,15 @@ async def extender(
         command=command_as_anonymous(SERVE) if is_possible() else SERVE,
     )
     async with process:
-        (configuration,) = documents(SCHEDULER_CONFIGURATION.read_text())
-        await cluster.start_scheduler(here(configuration, process.url))
         yield process
-        await cluster.stop_scheduler()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scheduler(cluster: ControlPlane, extender: ExtenderProcess) -> AsyncIterator[str]:
+    """The URL of the kube-scheduler beside it."""
+    (configuration,) = documents(SCHEDULER_CONFIGURATION.read_text())
+    yield await cluster.start_scheduler(here(configuration, extender.url))
+    await cluster.stop_scheduler()
 
 
 def environment(manifests: list[Object]) -> dict[str, str]:
@@ -73,14 +82,24 @@ def here(configuration: Object, url: str) -> Object:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def placed(cluster: ControlPlane, extender: ExtenderProcess) -> ExtenderProcess:
-    """After a pod with a claim was turned away, then placed when a slice with a partition appeared."""
+async def placed(cluster: ControlPlane, extender: ExtenderProcess, scheduler: str) -> ExtenderProcess:
+    """After a pod with a claim was turned away, then placed when a slice with a partition appeared.
+
+    Any change of a node lets kube-scheduler retry the pod by itself: nodes are as they stay before there is one, and when the slice
+    appears the pod rests.
+    """
     api = cluster.api
     await api.create(NODES, objects.node("worker"))
+
+    async def written() -> bool:
+        return TTL_ANNOTATION in (await api.get(NODES, "worker"))["metadata"].get("annotations", {})
+
+    await api.wait_for(written, SECONDS, "kube-controller-manager has written what it writes into a node")
     await api.create(DEVICE_CLASSES, objects.device_class("gpu"))
     await api.create(RESOURCE_CLAIMS, objects.resource_claim("one", "default", objects.request("gpu", "gpu")))
     await api.create(PODS, objects.pod("first", "default", claims={"gpu": "one"}))
-    await api.wait_for(turned_away(cluster), BOUND_SECONDS, "the extender turns the pod away while there is no device")
+    await api.wait_for(turned_away(cluster), SECONDS, "the extender turns the pod away while there is no device")
+    await api.wait_for(resting(cluster, scheduler), SECONDS, "kube-scheduler has parked the pod")
     counters, devices = [objects.counter_set("gpu-0", memory="80Gi")], [half("half-0")]
     for part in (
         objects.resource_slice("counters", node="worker", pool="gpus", slice_count=2, counter_sets=counters),
@@ -91,7 +110,7 @@ async def placed(cluster: ControlPlane, extender: ExtenderProcess) -> ExtenderPr
     async def bound() -> bool:
         return bool((await api.get(PODS, "first", "default"))["spec"].get("nodeName"))
 
-    await api.wait_for(bound, BOUND_SECONDS, f"the pod is bound\n{extender.report('says')}")
+    await api.wait_for(bound, SECONDS, f"the pod is bound\n{extender.report('says')}")
     return extender
 
 
@@ -112,6 +131,18 @@ def turned_away(cluster: ControlPlane) -> Callable[[], Awaitable[bool]]:
         return refused and bool(await events_of_the_service(cluster))
 
     return unschedulable
+
+
+def resting(cluster: ControlPlane, scheduler: str) -> Callable[[], Awaitable[bool]]:
+    """Whether kube-scheduler has parked the one pod that it knows."""
+    token = read_kubeconfig(cluster.admin_kubeconfig).token
+
+    async def parked() -> bool:
+        metrics = await page(f"{scheduler}/metrics", token)
+        queues = ("active", "backoff", "unschedulable")
+        return [total(metrics, "scheduler_pending_pods", {"queue": each}) for each in queues] == [0, 0, 1]
+
+    return parked
 
 
 async def events_of_the_service(cluster: ControlPlane) -> list[Object]:
