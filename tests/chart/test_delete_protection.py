@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 TENANT = "tenant"
 SPACE = "tenants"
-SECONDS = 30.0
+SECONDS = 60.0
 OLDER = ("resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2")
 RESULT = {"request": "gpu", "driver": objects.DRIVER, "pool": "worker", "device": "gpu-0"}
 REFUSED = r"finalizer resource.kubernetes.io/delete-protection stays while the claim is allocated; delete the pods"
