@@ -1,7 +1,10 @@
+import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
@@ -13,7 +16,7 @@ from tests.controlplane.apierror import ApiError
 from tests.controlplane.kubeconfig import Access, read_kubeconfig
 from tests.controlplane.resources import Resource
 from tests.controlplane.waiting import wait_for
-from tests.controlplane.watching import Watch
+from tests.controlplane.watching import RETRY_SECONDS, Watch
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -29,6 +32,8 @@ CONNECTIONS = 50
 
 class ApiClient:
     """Raw JSON over the Kubernetes API as one user. Every request is bounded; a refusal raises ApiError.
+
+    What the server is too busy to read is asked for again.
 
     Use as an async context manager, or call `close`.
     """
@@ -186,11 +191,16 @@ class ApiClient:
     ) -> Object:
         data = None if body is None else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
-        async with self._session.request(method, path, data=data, params=parameters, headers=headers) as answer:
-            decoded = decode(await answer.read())
-            if not answer.ok:
-                raise ApiError(method, path, answer.status, decoded)
-            return decoded if isinstance(decoded, dict) else {}
+        end = time.monotonic() + REQUEST_SECONDS
+        while True:
+            async with self._session.request(method, path, data=data, params=parameters, headers=headers) as answer:
+                decoded = decode(await answer.read())
+                if answer.ok:
+                    return decoded if isinstance(decoded, dict) else {}
+                # An API server that has just started refuses lists of kinds that it has not read yet.
+                if method != "GET" or answer.status != HTTPStatus.TOO_MANY_REQUESTS or time.monotonic() > end:
+                    raise ApiError(method, path, answer.status, decoded)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 def decode(body: bytes) -> Any:

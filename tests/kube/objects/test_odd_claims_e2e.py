@@ -61,6 +61,8 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
     try:
         await cluster.start({"resourceclaims": sinks_of(ledger)["resourceclaims"]})
         await cluster.wait_synced()
+        # An API server that starts may refuse the first list of a kind.
+        failed = observer.of("watch_failed")
         admitted: dict[str, bytes] = {}
         for name, parameters in {
             "half": b'{"a":' + HALF + b"}",
@@ -77,7 +79,7 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
             config = record.spec.devices.config[0].opaque
             assert config is not None
             assert bytes(config.parameters) == parameters
-        assert (observer.of("unreadable"), observer.of("watch_failed")) == ([], [])
+        assert (observer.of("unreadable"), observer.of("watch_failed")) == ([], failed)
         assert not any(cluster.health().values())
     finally:
         await cluster.stop()

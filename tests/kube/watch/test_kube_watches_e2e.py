@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 CLAIMS = 2000
 AT_ONCE = 25
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 @dataclass(slots=True)
