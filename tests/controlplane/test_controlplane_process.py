@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,13 +42,14 @@ def wait_until_gone(pid: int) -> None:
     pytest.fail(f"process {pid} still runs")
 
 
-def wait_for_text(path: Path, text: str) -> None:
-    deadline = time.monotonic() + 20
+def wait_for_line(path: Path, pattern: str) -> str:
+    """The first whole line that looks like this."""
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if path.exists() and text in path.read_text():
-            return
+        if path.exists() and (found := re.search(rf"(?m)^{pattern}\n", path.read_text())):
+            return found.group().rstrip()
         time.sleep(0.02)
-    pytest.fail(f"{path} never held {text!r}")
+    pytest.fail(f"{path} never held {pattern!r}")
 
 
 def test_free_ports_are_different_and_free() -> None:
@@ -67,7 +69,7 @@ def test_a_port_that_is_reserved_is_not_given_again() -> None:
 async def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     component = Component("stubborn", [sys.executable, "-c", STUBBORN], tmp_path / "log")
     component.start()
-    wait_for_text(component.log, "deaf")
+    wait_for_line(component.log, "deaf")
     assert await component.stop(0.2) == -signal.SIGKILL
     assert not component.running
 
@@ -96,8 +98,8 @@ async def test_children_of_a_process_go_with_it(tmp_path: Path) -> None:
     parent = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {STUBBORN!r}]).pid, flush=True)"
     component = Component("parent", [sys.executable, "-c", f"{parent}; import time; time.sleep(60)"], tmp_path / "log")
     component.start()
-    wait_for_text(component.log, "deaf")
-    child = next(int(line) for line in component.log.read_text().splitlines() if line.isdigit())
+    wait_for_line(component.log, "deaf")
+    child = int(wait_for_line(component.log, "[0-9]+"))
     await component.stop()
     wait_until_gone(child)
 
@@ -115,7 +117,7 @@ def test_a_process_ends_with_a_starter_that_was_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline())
-        wait_for_text(log, "deaf")
+        wait_for_line(log, "deaf")
         starter.kill()
     wait_until_gone(pid)
 
