@@ -88,7 +88,11 @@ async def test_stream_has_the_generation_of_each_new_state(
 ) -> None:
     serving = Serving(followed)
     address = await serving.address()
-    async with asyncio.timeout(60), httpx.AsyncClient() as client, client.stream("GET", f"{address}events") as stream:
+    async with (
+        asyncio.timeout(60),
+        httpx.AsyncClient(timeout=60) as client,
+        client.stream("GET", f"{address}events") as stream,
+    ):
         assert stream.headers["content-type"].startswith("text/event-stream")
         data = (line.removeprefix("data: ") async for line in stream.aiter_lines() if line.startswith("data: "))
         first = int(await anext(data))
@@ -101,7 +105,7 @@ async def test_address_that_is_announced_can_be_opened_and_has_a_token(made: Mad
     serving = Serving(FixedState(made.cluster()))
     address = await serving.address()
     host, _, rest = address.removeprefix("http://").partition("/")
-    async with httpx.AsyncClient(follow_redirects=True) as client:
+    async with httpx.AsyncClient(follow_redirects=True, timeout=60) as client:
         assert (await client.get(address)).status_code == 200
         assert (await client.get(f"http://{host}/")).status_code == 403
     assert len(rest) > 20

@@ -19,6 +19,7 @@ from tests.support.turns import until_async
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="sockets are found in /proc")
 
+SECONDS = 60.0
 POD = "127.0.0.2"
 """Stands for the address of the pod: an address of this machine, but not that of the loopback listener."""
 PATHS = (
@@ -77,7 +78,7 @@ async def answers(address: str, port: int, *, scheme: str = "http", trust: ssl.S
     """The paths that answer with something else than that they do not exist or are not for others; a port may refuse."""
     host = f"[{address}]" if ":" in address else address
     found = set()
-    async with httpx.AsyncClient(base_url=f"{scheme}://{host}:{port}", verify=trust, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=f"{scheme}://{host}:{port}", verify=trust, timeout=SECONDS) as client:
         for path in PATHS:
             for method in ("GET", "POST"):
                 try:
@@ -132,7 +133,7 @@ async def test_alone_the_address_of_the_pod_answers_the_verbs_to_a_certificate_a
         assert await answers(POD, verbs, scheme="https", trust=unknown) == set()
         # A scrape without a token is refused with 401, which is an answer.
         assert await answers(POD, probes, scheme="https", trust=unknown) == {*PROBES, "/metrics"}
-        async with httpx.AsyncClient(base_url=f"https://{POD}:{probes}", verify=unknown) as client:
+        async with httpx.AsyncClient(base_url=f"https://{POD}:{probes}", verify=unknown, timeout=SECONDS) as client:
             assert (await client.get("/metrics")).status_code == 401
         known = caller(ours.bundle(), ours.client())
         assert {"/filter", "/bind"} <= await answers(POD, verbs, scheme="https", trust=known)

@@ -2,6 +2,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -302,6 +303,7 @@ async def test_the_permit_is_asked_when_a_write_has_its_connection_not_when_it_b
     server: FakeApiServer, settings: KubeSettings
 ) -> None:
     """More writes than connections: those that were still waiting when the guard stopped them are not sent."""
+    settings = replace(settings, timeouts=replace(settings.timeouts, write=600.0))
     refusals: list[str] = []
     release = asyncio.Event()
 

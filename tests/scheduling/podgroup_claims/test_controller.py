@@ -108,7 +108,7 @@ async def test_without_the_feature_nothing_is_made_although_it_is_switched_on() 
     world.options = dataclasses.replace(world.options, pod_group_claims=False)
     world.start()
     world.sync()
-    await asyncio.wait_for(asyncio.create_task(world.extender.group_claims.run()), 1)
+    await asyncio.wait_for(asyncio.create_task(world.extender.group_claims.run()), 60)
     assert world.made("gpu") == []
 
 

@@ -377,7 +377,7 @@ async def test_the_controller_pauses_between_two_releases() -> None:
     async with world.watching():
         await world.extender.start()
         try:
-            async with asyncio.timeout(10.0):
+            async with asyncio.timeout(60):
                 await world.ledger.hinted.wait()
             await turns()
         finally:

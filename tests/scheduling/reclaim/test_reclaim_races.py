@@ -155,7 +155,7 @@ async def test_a_stop_lets_the_write_in_progress_end(world: InMemoryExtender) ->
     world.cluster.claims.update_status = slowly  # type: ignore[method-assign]
     await world.extender.start()
     try:
-        await asyncio.wait_for(_until(world, writing), 10)
+        await asyncio.wait_for(_until(world, writing), 60)
     finally:
         stop = asyncio.create_task(world.extender.stop())
         await turns()

@@ -174,5 +174,5 @@ async def test_a_watch_that_lists_anew_has_caught_up_though_changes_were_left(cl
     cluster.store.create(StoredKind.POD, pod("left"))
     feed = Recorder()
     cluster.watch.attach({"pods": feed})
-    await asyncio.wait_for(cluster.watch.caught_up(), 1)
+    await asyncio.wait_for(cluster.watch.caught_up(), 60)
     assert feed.received == ["changed left", "synced"]

@@ -27,14 +27,14 @@ class Peer:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def answer(self, seconds: float = 10.0) -> tuple[int, bytes]:
+    async def answer(self, seconds: float = 60.0) -> tuple[int, bytes]:
         """Status and body."""
         async with asyncio.timeout(seconds):
             head = await self.reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
             return int(head.split(b" ")[1]), await self.reader.readexactly(length)
 
-    async def rest(self, seconds: float = 10.0) -> bytes:
+    async def rest(self, seconds: float = 60.0) -> bytes:
         """All that comes until the server closes."""
         async with asyncio.timeout(seconds):
             try:
