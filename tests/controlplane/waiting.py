@@ -17,8 +17,8 @@ async def wait_for(
 ) -> T:
     """The first truthy answer of `predicate`, asked again and again for at most `timeout` seconds.
 
-    A refusal (ApiError) and a server that is away count as "not yet". Raises TimeoutError with `what` and the last answer or
-    failure.
+    A refusal (ApiError) and a server that is away, or goes while it answers, count as "not yet". Raises TimeoutError with `what`
+    and the last answer or failure.
     """
     last: object = "nothing"
     try:
@@ -26,7 +26,7 @@ async def wait_for(
             while True:
                 try:
                     answer = await predicate()
-                except (ApiError, aiohttp.ClientConnectionError) as error:
+                except (ApiError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
                     last = error
                 else:
                     if answer:
