@@ -17,17 +17,20 @@ async def wait_for(
 ) -> T:
     """The first truthy answer of `predicate`, asked again and again for at most `timeout` seconds.
 
-    A refusal (ApiError) and a server that is away, or goes while it answers, count as "not yet". Raises TimeoutError with `what`
-    and the last answer or failure.
+    A refusal (ApiError), a server that is away, and a single question that takes too long count as "not yet". Raises
+    TimeoutError with `what` and the last answer or failure.
     """
     last: object = "nothing"
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(timeout) as whole:
             while True:
                 try:
                     answer = await predicate()
-                except (ApiError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+                except (ApiError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
                     last = error
+                    # The end may come as the question's own, and it comes once.
+                    if whole.expired():
+                        raise TimeoutError from error
                 else:
                     if answer:
                         return answer
