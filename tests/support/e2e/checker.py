@@ -89,7 +89,7 @@ async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -
     return (*await findings(api, kubelets), *await asyncio.to_thread(tuple, waiting))
 
 
-async def expect_sound(api: ApiClient, kubelets: GroupReservation = _AUTO, seconds: float = 15.0) -> None:
+async def expect_sound(api: ApiClient, kubelets: GroupReservation = _AUTO, seconds: float = 60.0) -> None:
     """No finding: of the rules in NEVER at once, of the others within `seconds`, when controllers have done their part.
 
     What is found in the end is printed.

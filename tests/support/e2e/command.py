@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-SECONDS: Final = 60.0
+SECONDS: Final = 180.0
+"""Enough to start an interpreter several times over on a busy machine."""
 
 
 async def run(*arguments: str) -> tuple[int, str, str]:
