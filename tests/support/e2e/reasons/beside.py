@@ -4,8 +4,9 @@ from typing import Any, Final
 
 from dra_extender.inspection.why.report import Cause
 
+from tests.controlplane import objects
 from tests.controlplane.objects import device
-from tests.controlplane.resources import PODS
+from tests.controlplane.resources import NODES, PODS
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, Step, change_node, ends, hold, pod_anew
 
@@ -40,16 +41,21 @@ async def processors(scene: NamespaceFixture) -> None:
     await scene.pod(WAITING, claim=WANTED, cpu="2")
 
 
+async def closed_node(scene: NamespaceFixture, suffix: str, **spec: Any) -> None:
+    """A node with a device, and from the first moment with this in its spec: a scheduler that knows it knows that."""
+    body = objects.node(f"{scene.name}-{suffix}")
+    await scene.api.create(NODES, {**body, "spec": spec})
+    await scene.publish(scene.slice_of(suffix, node=body["metadata"]["name"], devices=[device("gpu-0")]))
+
+
 async def tainted_node(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", device("gpu-0"))
-    await change_node(scene, {"spec": {"taints": [_TAINT]}})
+    await closed_node(scene, "a", taints=[_TAINT])
     await scene.claim(WANTED)
     await scene.pod(WAITING, claim=WANTED)
 
 
 async def cordoned(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", device("gpu-0"))
-    await change_node(scene, {"spec": {"unschedulable": True}})
+    await closed_node(scene, "a", unschedulable=True)
     await scene.claim(WANTED)
     await scene.pod(WAITING, claim=WANTED)
 
@@ -82,8 +88,7 @@ async def device_of_a_tainted_node(scene: NamespaceFixture) -> None:
     """The free device is where the pod may not go, and the other one is held."""
     await scene.node_with_devices("a", device("gpu-0"))
     await hold(scene)
-    await scene.node_with_devices("b", device("gpu-0"))
-    await change_node(scene, {"spec": {"taints": [_TAINT]}}, "b")
+    await closed_node(scene, "b", taints=[_TAINT])
     await scene.claim(WANTED)
     await scene.pod(WAITING, claim=WANTED)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 from tests.controlplane.objects import consumption, counter_set, device
 from tests.controlplane.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.namespace_fixture import NamespaceFixture
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.reasons.case import (
     HOLDER,
     WAITING,
@@ -99,6 +99,14 @@ async def tainted_by_rule(scene: NamespaceFixture) -> None:
     }
     await scene.api.create(DEVICE_TAINT_RULES, rule)
     await ask(scene)
+
+    async def kept_away() -> bool:
+        if await scene.node_of(WAITING):
+            # It was tried before its scheduler had heard of the rule.
+            await ask_anew(scene)
+        return (await scene.condition(WAITING)).get("reason") == "Unschedulable"
+
+    await scene.api.wait_for(kept_away, SECONDS, "the rule keeps the pod away")
 
 
 async def tolerate_rule(scene: NamespaceFixture) -> None:
