@@ -19,20 +19,27 @@ SUFFIXES = ("a", "b", "c", "d")
 
 @asynccontextmanager
 async def published(scene: NamespaceFixture, slices: int) -> AsyncIterator[None]:
-    """What is created inside is known to kube-scheduler and extender behind it: the nodes, and so many slices."""
+    """What is created inside is known to kube-scheduler and extender behind it: the nodes, and so many slices.
 
-    async def seen() -> float:
-        return await scene.world.metric("watch_events_total", kind="resourceslices", type="ADDED")
+    Each node has a pod without devices then.
+    """
 
-    before = await seen()
+    async def seen(kind: str) -> float:
+        return await scene.world.metric("watch_events_total", kind=kind, type="ADDED")
+
+    before = {kind: await seen(kind) for kind in ("nodes", "resourceslices")}
     yield
+    nodes = [each["metadata"]["name"] for each in await scene.api.list(NODES)]
+    added = {"nodes": len(nodes), "resourceslices": slices}
 
     async def known() -> bool:
-        nodes = len(await scene.api.list(NODES))
-        cached = await scene.world.scheduler_metric("scheduler_cache_size", type="nodes")
-        return cached >= nodes and await seen() >= before + slices
+        return all([await seen(kind) >= before[kind] + number for kind, number in added.items()])
 
-    await scene.api.wait_for(known, SECONDS, "nodes and slices are known")
+    await scene.api.wait_for(known, SECONDS, "the extender knows nodes and slices")
+    for name in nodes:
+        await scene.pod(f"on-{name}", nodeSelector={"kubernetes.io/hostname": name})
+    for name in nodes:
+        await scene.wait_until_bound(f"on-{name}")
 
 
 def alternative(scene: NamespaceFixture, model: str) -> Object:
