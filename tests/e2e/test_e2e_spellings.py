@@ -12,7 +12,7 @@ from dra_extender.model.resource_claim import FINALIZER
 from tests.controlplane import objects
 from tests.controlplane.objects import device
 from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.support.e2e.namespace_fixture import NamespaceFixture
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -139,6 +139,12 @@ async def test_claims_are_bound_shared_and_released_and_stay_as_they_are_spelled
         assert await part(scene, name, _SPEC) == specs[name]
     # The checker reads claims with an encoder that has no halves of surrogate pairs.
     await scene.api.delete_collection(RESOURCE_CLAIMS, scene.name)
+
+    async def gone() -> bool:
+        return not await scene.api.list(RESOURCE_CLAIMS, scene.name)
+
+    # Those that were allocated have a finalizer for a moment more.
+    await scene.api.wait_for(gone, SECONDS, "all claims are gone")
 
 
 async def test_claim_that_asks_for_nothing_is_allocated(scene: NamespaceFixture) -> None:
