@@ -61,7 +61,7 @@ async def test_taint_rule_with_an_empty_selector_keeps_every_pod_away(
     try:
         await scene.template("one")
         await scene.pod("waiting", template="one")
-        await scene.wait_until_unschedulable("waiting", "matching devices are tainted")
+        await scene.wait_until_unschedulable("waiting", "matching devices are tainted", again=True)
     finally:
         await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
     assert await scene.wait_until_bound("waiting") == node
@@ -85,7 +85,7 @@ async def test_claim_that_skips_node_operations_is_shared_only_on_nodes_that_dec
     assert result["skipNodeOperations"] == SKIPPED
     late = await scene.node("late")
     await scene.pod("second", claim="shared", nodeSelector={"kubernetes.io/hostname": late})
-    await scene.wait_until_unschedulable("second", LACKS_FEATURE)
+    await scene.wait_until_unschedulable("second", LACKS_FEATURE, again=True)
     await declare(scene, late, SKIPS)
     assert await scene.wait_until_bound("second") == late
 
@@ -102,7 +102,7 @@ async def test_device_that_counts_against_its_node_is_not_chosen(scene: Namespac
     assert "nodeAllocatableResources" in published["spec"]["devices"][0]
     await scene.template("one")
     await scene.pod("waiting", template="one")
-    await scene.wait_until_unschedulable("waiting", NOT_COUNTED)
+    await scene.wait_until_unschedulable("waiting", NOT_COUNTED, again=True)
     await scene.wait_for_event("waiting", "cpus counts against cpu of its node")
     published["spec"]["devices"] = [device("cpus")]
     await scene.api.replace(RESOURCE_SLICES, published)

@@ -64,7 +64,7 @@ async def test_snapshot_of_the_cluster_has_the_same_answer_and_none_of_the_secre
     node = await one_gpu(scene)
     await scene.claim("large", f'{scene.attribute("type")} == "none"')
     await scene.pod("large", claim="large")
-    await scene.wait_until_unschedulable("large", "no device matches the selectors")
+    await scene.wait_until_unschedulable("large", "no device matches the selectors", again=True)
     file = tmp_path / "cluster.tar.gz"
 
     status, out, err = await run("snapshot", "-o", str(file), "--kubeconfig", kubeconfig(scene))
