@@ -63,11 +63,15 @@ async def test_a_pod_is_told_that_its_claim_is_not_known_yet_and_is_tried_again(
     async def told() -> bool:
         return f"claim {scene.name}/late is not known yet" in await notes(scene, "early")
 
+    async def refused() -> bool:
+        return (await scene.condition("early")).get("reason") == "SchedulerError"
+
     await scene.node_with_devices("a", device("gpu-0"))
     with relay.holding(RESOURCE_CLAIMS.plural):
         await scene.claim("late")
         await scene.pod("early", claim="late")
         await scene.api.wait_for(told, SECONDS, "an Event says that the claim is not known yet")
-        assert (await scene.condition("early"))["reason"] == "SchedulerError"
+        # kube-scheduler records its Event first.
+        await scene.api.wait_for(refused, SECONDS, "the pod is refused for an error")
     await scene.wait_until_bound("early")
     assert MISSING not in await notes(scene, "early")
