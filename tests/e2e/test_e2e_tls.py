@@ -151,12 +151,15 @@ async def test_kube_scheduler_opens_no_more_than_a_connection_for_each_bind(devi
     """Which is what `make bench ONLY=tls` assumes."""
     world, many = devices.world, 150
     before = await world.metric("tls_handshakes_total", outcome="done")
+    binds = await world.metric("requests_total", verb="bind")
     await asyncio.gather(*(devices.pod(f"many-{number}", template="gpu") for number in range(many)))
     for number in range(many):
         await devices.wait_until_bound(f"many-{number}")
     opened = await world.metric("tls_handshakes_total", outcome="done") - before
-    print(f"{opened:g} connections for {many} binds")
-    assert 0 < opened <= many
+    # A bind that kube-scheduler had to repeat is one more.
+    binds = max(many, await world.metric("requests_total", verb="bind") - binds)
+    print(f"{opened:g} connections for {binds:g} binds")
+    assert 0 < opened <= binds
 
 
 async def test_every_certificate_is_renewed_under_load_without_a_failed_call(
@@ -179,8 +182,10 @@ async def test_every_certificate_is_renewed_under_load_without_a_failed_call(
         sides.service.exchange(service)
         sides.scheduler.exchange(scheduler)
         await taken(world, reads + 2)
+        assert await world.metric("tls_handshakes_total", outcome="failed") == 0
         await world.cluster.restart_scheduler(SCHEDULER)
-        begun = logged(world)
+        # Its end breaks the handshakes that it has begun.
+        begun, broken = logged(world), await world.metric("tls_handshakes_total", outcome="failed")
         await load.more()
 
         service, scheduler = files(successor, sides.authority, successor)
@@ -197,7 +202,7 @@ async def test_every_certificate_is_renewed_under_load_without_a_failed_call(
         await load.more()
     assert failed_calls(world, begun) == []
     assert await world.metric("certificate_reads_total", outcome="refused") == 0
-    assert await world.metric("tls_handshakes_total", outcome="failed") == 0
+    assert await world.metric("tls_handshakes_total", outcome="failed") == broken
 
 
 async def test_kube_scheduler_takes_up_its_certificate_but_its_authority_at_a_restart_alone(
