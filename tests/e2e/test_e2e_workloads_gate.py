@@ -129,6 +129,12 @@ def first(states: Sequence[Object], name: str, part: str, field: str) -> int:
     )
 
 
+async def used_by(scene: NamespaceFixture, gang: str) -> set[str]:
+    """The claims of which the members of a gang were told."""
+    pods = [await scene.read(name) for name in names(gang)]
+    return {entry["resourceClaimName"] for pod in pods for entry in pod["status"]["resourceClaimStatuses"]}
+
+
 async def test_every_claim_of_a_gang_is_written_before_its_first_binding(groups: NamespaceFixture) -> None:
     """Of several gangs at once, in the order in which the API server stored it."""
     gangs = [f"gang-{index}" for index in range(GANGS)]
@@ -142,11 +148,14 @@ async def test_every_claim_of_a_gang_is_written_before_its_first_binding(groups:
             }
 
         await groups.api.wait_for(told, SECONDS, "the watch tells of every Binding")
-    for each in gangs:
-        used: set[str] = set()
-        for name in names(each):
-            recorded = (await groups.read(name))["status"]["resourceClaimStatuses"]
-            used |= {entry["resourceClaimName"] for entry in recorded}
+        claims_of = {each: await used_by(groups, each) for each in gangs}
+        every = {name for used in claims_of.values() for name in used}
+
+        async def reserved() -> bool:
+            return every <= {each["metadata"]["name"] for each in claims if each.get("status", {}).get("reservedFor")}
+
+        await groups.api.wait_for(reserved, SECONDS, "the watch tells of every allocation")
+    for each, used in claims_of.items():
         assert len(used) == CLAIMS
         written = [first(claims, claim, "status", field) for claim in used for field in ("allocation", "reservedFor")]
         assert max(written) < min(first(pods, name, "spec", "nodeName") for name in names(each))

@@ -91,7 +91,11 @@ async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: Nam
     assert await groups.allocated() == ["fabric/domain-0"]
     await groups.delete_pod("late")
     await none_left(groups)
-    assert await groups.world.metric("reclaims_total", reason="group_gone", outcome="done") >= 1
+
+    async def counted() -> bool:
+        return await groups.world.metric("reclaims_total", reason="group_gone", outcome="done") >= 1
+
+    await groups.api.wait_for(counted, SECONDS, "the release is counted")
 
 
 async def test_two_groups_with_one_template_get_a_claim_each(groups: NamespaceFixture) -> None:
@@ -101,7 +105,7 @@ async def test_two_groups_with_one_template_get_a_claim_each(groups: NamespaceFi
     await member(groups, "first", "a", template="domain")
     await groups.wait_until_bound("a")
     await member(groups, "second", "b", template="domain")
-    await groups.wait_until_unschedulable("b")
+    await groups.wait_until_unschedulable("b", "matching devices are in use", again=True)
     assert len(await claims(groups)) == 2
     await groups.delete_pod("a")
     await delete_group(groups, "first")
@@ -164,6 +168,23 @@ async def test_group_goes_where_kube_controller_manager_knows_no_podgroups(
     await world.cluster.restart_controller_manager(default_gates() | {GATE: False})
 
 
+async def its_controller_works(scene: NamespaceFixture) -> None:
+    """Waits until kube-controller-manager makes claims: it is healthy before, and has the grace of the service for its own."""
+    before = len(await claims(scene))
+    await scene.pod("probe", template="domain", scheduler="nobody")
+
+    async def made() -> bool:
+        return len(await claims(scene)) > before
+
+    await scene.api.wait_for(made, SECONDS, "kube-controller-manager makes the claim of a pod")
+    await scene.delete_pod("probe")
+
+    async def gone() -> bool:
+        return len(await claims(scene)) == before
+
+    await scene.api.wait_for(gone, SECONDS, "the claim of the pod is gone")
+
+
 async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_carries_on(
     groups: NamespaceFixture, world: InstalledExtender
 ) -> None:
@@ -174,6 +195,7 @@ async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_ca
     await groups.wait_until_bound("a")
     (before,) = await claims(groups)
     await world.cluster.restart_controller_manager(default_gates())
+    await its_controller_works(groups)
     await create_group(groups, "new", templates={"gpu": "domain"})
 
     async def stopped() -> bool:
