@@ -8,6 +8,7 @@ from tests.controlplane.apierror import ApiError
 
 T = TypeVar("T")
 POLL_SECONDS = 0.05
+NOT_YET = (ApiError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 
 
 async def wait_for(
@@ -17,19 +18,18 @@ async def wait_for(
 ) -> T:
     """The first truthy answer of `predicate`, asked again and again for at most `timeout` seconds.
 
-    A refusal (ApiError), a server that is away, and a single question that takes too long count as "not yet". Raises
-    TimeoutError with `what` and the last answer or failure.
+    A refusal (ApiError), a server that is away or ends in the middle of an answer, and a request that ran out of its own time
+    count as "not yet". Raises TimeoutError with `what` and the last answer or failure.
     """
     last: object = "nothing"
     try:
-        async with asyncio.timeout(timeout) as whole:
+        async with asyncio.timeout(timeout) as limit:
             while True:
                 try:
                     answer = await predicate()
-                except (ApiError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
+                except NOT_YET as error:
                     last = error
-                    # The end may come as the question's own, and it comes once.
-                    if whole.expired():
+                    if limit.expired():
                         raise TimeoutError from error
                 else:
                     if answer:
