@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.controlplane.objects import Object
+from tests.controlplane.process import whole_lines
 
 SERVICE_USER: Final = "system:serviceaccount:dra-extender:dra-extender"
 """The account of the service as `deploy/` names it."""
@@ -35,7 +36,7 @@ def asked_in(log: Path, begin: int = 0) -> frozenset[Asked]:
     """
     if not log.exists():
         return frozenset()
-    return frozenset(_asked(json.loads(line)) for line in log.read_bytes()[begin:].splitlines() if line.strip())
+    return frozenset(_asked(json.loads(line)) for line in whole_lines(log, begin) if line.strip())
 
 
 def _asked(event: Object) -> Asked:

@@ -147,3 +147,9 @@ class Component:
         if self._process is not None:
             self.exit_code = self._process.wait(KILL_SECONDS)
             self._process = None
+
+
+def whole_lines(log: Path, begin: int = 0) -> list[str]:
+    """The lines of a file from this byte on, without a last one that is still being written."""
+    written = log.read_bytes()[begin:]
+    return [line.decode(errors="replace") for line in written[: written.rfind(b"\n") + 1].splitlines()]

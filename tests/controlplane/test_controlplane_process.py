@@ -10,7 +10,7 @@ import pytest
 
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.ports import free_ports, is_open
-from tests.controlplane.process import WARD, Component, ComponentError
+from tests.controlplane.process import WARD, Component, ComponentError, whole_lines
 
 SERVER = """
 import http.server, os, signal, sys
@@ -159,3 +159,11 @@ async def test_an_extender_that_does_not_start_leaves_its_reason(tmp_path: Path)
         async with extender:
             pass
     assert extender.pid is None
+
+
+def test_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b'{"a": 1}\n{"b": "\xc3\xa4"}\n{"c')
+    assert whole_lines(log) == ['{"a": 1}', '{"b": "\u00e4"}']
+    assert whole_lines(log, begin=9) == ['{"b": "\u00e4"}']
+    assert whole_lines(log, begin=21) == []

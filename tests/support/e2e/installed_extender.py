@@ -17,6 +17,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import REPOSITORY, SERVE, ExtenderProcess
 from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
 from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.process import whole_lines
 from tests.support.e2e.api_relay import ApiRelay
 from tests.support.e2e.relay import Relay
 
@@ -132,7 +133,7 @@ class InstalledExtender:
 
     def log_lines(self) -> list[dict[str, Any]]:
         """What the extender has logged; a line that is no JSON object comes as {"level": "raw", "msg": line}."""
-        return [_line(text) for text in self.extender.log.read_text(errors="replace").splitlines() if text.strip()]
+        return [_line(text) for text in whole_lines(self.extender.log) if text.strip()]
 
     def complaints(self) -> list[str]:
         """Lines of the extender's log that must not be there: errors, tracebacks, and rights that it lacks.

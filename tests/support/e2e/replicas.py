@@ -19,6 +19,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
 from tests.controlplane.objects import Object
+from tests.controlplane.process import whole_lines
 from tests.controlplane.resources import ENDPOINT_SLICES, LEASES, ROLE_BINDINGS, ROLES
 from tests.support.e2e.installed_extender import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, InstalledExtender
 from tests.support.e2e.relay import Relay
@@ -63,7 +64,7 @@ class Replica:
 
     def log(self) -> list[dict[str, Any]]:
         """What it has logged."""
-        return [json.loads(line) for line in self.process.log.read_text().splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in whole_lines(self.process.log) if line.startswith("{")]
 
 
 class Routed(Relay):
@@ -180,7 +181,7 @@ class Pair(InstalledExtender):
         return "\n".join([InstalledExtender.tails(self), *(each.process.report("says") for each in self.replicas[1:])])
 
     def _audited(self) -> Iterator[Object]:
-        events = map(json.loads, self.cluster.audit_log.read_text().splitlines())
+        events = map(json.loads, whole_lines(self.cluster.audit_log))
         return (each for each in events if each["verb"] in _WRITES)
 
     async def _routed_to(self, replica: Replica) -> bool:
