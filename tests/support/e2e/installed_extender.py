@@ -28,7 +28,7 @@ NAMESPACE: Final = "dra-extender"
 ACCOUNT: Final = "dra-extender"
 SCHEDULER: Final = "kube-scheduler"
 TAIL_LINES: Final = 40
-PAGE_SECONDS: Final = 10.0
+PAGE_SECONDS: Final = 60.0
 
 
 CLOSED_WHILE_CLOSING: Final = "Fatal error on SSL protocol"

@@ -21,14 +21,16 @@ from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
 from tests.controlplane.objects import Object
 from tests.controlplane.process import whole_lines
 from tests.controlplane.resources import ENDPOINT_SLICES, LEASES, ROLE_BINDINGS, ROLES
-from tests.support.e2e.installed_extender import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, InstalledExtender
+from tests.support.e2e.installed_extender import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, PAGE_SECONDS, InstalledExtender
 from tests.support.e2e.relay import Relay
 
 LEASE: Final = "dra-extender"
 SERVICE: Final = "dra-extender"
 DURATION: Final = 3
 _UNAVAILABLE: Final = 503
-_STANDBY_SECONDS: Final = 60.0
+_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 5.0
+"""A replica that is frozen does not answer, and the other one is looked at next."""
 TIMES: Final = {"DURATION_SECONDS": str(DURATION), "RENEW_SECONDS": "2", "RETRY_SECONDS": "0.25"}
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
@@ -47,15 +49,15 @@ class Replica:
         """Where it listens."""
         return self.process.url
 
-    async def page(self, path: str) -> tuple[int, str]:
+    async def page(self, path: str, seconds: float = PAGE_SECONDS) -> tuple[int, str]:
         """Status and text of a page."""
-        timeout = aiohttp.ClientTimeout(total=5.0)
+        timeout = aiohttp.ClientTimeout(total=seconds)
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{self.url}{path}") as answer:
             return answer.status, await answer.text()
 
-    async def ready(self) -> bool:
+    async def ready(self, seconds: float = PAGE_SECONDS) -> bool:
         """Whether it answers the verbs now."""
-        return (await self.page("/readyz"))[0] == 200
+        return (await self.page("/readyz", seconds))[0] == 200
 
     def send(self, number: signal.Signals) -> None:
         """A signal to the process group."""
@@ -117,7 +119,7 @@ class Pair(InstalledExtender):
             stack.push_async_callback(cluster.stop_scheduler)
             yield pair
 
-    async def leader(self, seconds: float = 30.0) -> Replica:
+    async def leader(self, seconds: float = _SECONDS) -> Replica:
         """Waits until one replica is ready and calls go there; returns it."""
 
         async def found() -> Replica | None:
@@ -151,7 +153,7 @@ class Pair(InstalledExtender):
             status, text = await standby.page("/readyz")
             return status == _UNAVAILABLE and f"[-]leader failed: this replica stands by, {leader.name}_" in text
 
-        await self.api.wait_for(knows, _STANDBY_SECONDS, f"{standby.name} stands by")
+        await self.api.wait_for(knows, _SECONDS, f"{standby.name} stands by")
 
     async def lease(self) -> Object:
         """The spec of the Lease."""
@@ -194,7 +196,7 @@ class Pair(InstalledExtender):
 
 async def _quietly_ready(replica: Replica) -> bool:
     try:
-        return await replica.ready()
+        return await replica.ready(_LOOK_SECONDS)
     except (aiohttp.ClientError, TimeoutError):
         return False
 

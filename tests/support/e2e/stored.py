@@ -10,7 +10,7 @@ import aiohttp
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import Object
 
-_SECONDS: Final = 10.0
+_SECONDS: Final = 60.0
 
 
 async def put_slice(cluster: ControlPlane, published: Object) -> None:
