@@ -15,14 +15,19 @@ from tests.controlplane.objects import Object, device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import LEASES, RESOURCE_CLAIMS
+from tests.support.e2e.api_relay import ApiRelay, pass_on
+from tests.support.e2e.boundaries import Boundaries, Boundary
 from tests.support.e2e.installed_extender import ACCOUNT, NAMESPACE, shipped_configuration
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
-from tests.support.e2e.replicas import DURATION, LEASE, Pair, Replica, grant, replica
+from tests.support.e2e.replicas import LEASE, Pair, Replica, grant, replica
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 ATTACHED = "example.com/attached"
 MANY = 30
+DURATION = 10
+TIMES = {"DURATION_SECONDS": str(DURATION), "RENEW_SECONDS": "8"}
+"""Of the Lease: a leader that stands still for some seconds, as on a busy machine, stays the leader."""
 FOLLOWED = "dra-extender-scheduler"
 PASSING = {"Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, "NodeNames": ["a"]}
 
@@ -32,7 +37,12 @@ async def world(control_plane: ControlPlaneFactory, tmp_path_factory: pytest.Tem
     """Two replicas that were started at the same moment."""
     folder = tmp_path_factory.mktemp("replicas")
     cluster = await control_plane(ControlPlaneOptions())
-    async with Pair.start_pair(cluster, folder) as pair:
+    environment = {f"DRA_EXTENDER_LEADER_ELECTION__{name}": value for name, value in TIMES.items()}
+    async with (
+        ApiRelay(cluster.api.access) as relay,
+        Pair.start_pair(cluster, folder, server=relay.url, environment=environment) as pair,
+    ):
+        pair.api_relay = relay
         yield pair
 
 
@@ -126,30 +136,38 @@ async def attach(scene: NamespaceFixture, claim: Object) -> None:
 async def test_a_leader_that_was_frozen_past_its_deadline_writes_nothing_when_it_goes_on(
     scene: NamespaceFixture, world: Pair
 ) -> None:
-    """Its binds would have had everything to go on with: one device is attached while it sleeps, others are being written."""
+    """Its binds would have had everything to go on with: one device is attached while it sleeps, others are being written.
+
+    Each write on its way has come to the relay when it is frozen: between its last look at the lease and the connection, no
+    process can tell that it was stopped.
+    """
+    relay = world.api_relay
+    assert relay is not None
     frozen = await world.both()
     claim = await waiting_bind(scene)
     await scene.node_with_devices(
         "many", *(device(f"gpu-{index}", attributes={"kind": "plain"}) for index in range(MANY))
     )
-    await scene.template("one", f'{scene.attribute("kind")} == "plain"')
-    names = [f"crowd-{index}" for index in range(MANY)]
-    for name in names:
-        await scene.pod(name, template="one")
-
-    async def some() -> bool:
-        return len(await scene.allocated()) > 1
-
-    await scene.api.wait_for(some, SECONDS, "binds are in progress")
-    frozen.send(signal.SIGSTOP)
+    plan = {f"crowd-{index}": Boundary(index // 2 % 3, after=index % 2 == 1) for index in range(MANY)}
+    for name in plan:
+        await scene.claim(f"{name}.a", f'{scene.attribute("kind")} == "plain"')
+    stops = relay.handler = Boundaries(plan)
+    try:
+        for name in plan:
+            await scene.pod(name, claim=f"{name}.a")
+        await scene.api.wait_for(stops.all_reached, SECONDS, "binds are in progress")
+        frozen.send(signal.SIGSTOP)
+    finally:
+        relay.handler = pass_on
     try:
         successor = await world.leader(10 * DURATION)
         assert successor is world.other(frozen)
+        stops.lose()
         await attach(scene, claim)
         before = len(world.writes(frozen))
     finally:
         frozen.send(signal.SIGCONT)
-    for name in ("worker", *names):
+    for name in ("worker", *plan):
         await scene.wait_until_bound(name, 2 * SECONDS)
     await world.wait_until_standby(frozen, successor)
     assert world.writes(frozen)[before:] == []
@@ -164,7 +182,7 @@ async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_its_waiting
     leader = await world.both()
     claim = await waiting_bind(scene)
     before = (await world.lease())["leaseTransitions"]
-    assert await leader.process.terminate() == 0
+    assert await leader.process.terminate(SECONDS) == 0
     successor = await world.leader()
     assert successor is world.other(leader)
     lease = await world.lease()
@@ -189,7 +207,7 @@ async def test_a_leader_whose_lease_was_taken_stands_by_without_restart_and_may_
     await scene.api.patch(LEASES, LEASE, {"spec": spec}, NAMESPACE)
 
     async def steps_back() -> bool:
-        return "somebody-else leads" in (await leader.page("/readyz"))[1]
+        return any((each["msg"], each.get("holder")) == ("lost leadership", "somebody-else") for each in leader.log())
 
     await scene.api.wait_for(steps_back, SECONDS, "the leader has noticed")
     again = await world.leader()
@@ -212,7 +230,7 @@ async def test_beside_several_schedulers_the_replica_leads_that_the_leading_one_
         {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE},
     ]
     await grant(api, "followers", anything, *users)
-    settings = {"LEASE_NAME": "followers", "FOLLOW_LEASE": FOLLOWED}
+    settings = {"LEASE_NAME": "followers", "FOLLOW_LEASE": FOLLOWED, **TIMES}
     here, elsewhere = (replica(world.cluster, tmp_path, name, **settings) for name in (host, "elsewhere"))
     configuration = shipped_configuration("http://127.0.0.1:1", "followed")
     configuration["leaderElection"] = {

@@ -32,7 +32,7 @@ def every_boundary(steps: Mapping[str, Sequence[str]], kinds: Sequence[str]) -> 
 
 
 class Boundaries:
-    """Lets the writes for each pod through up to its boundary; then it and all that follows wait for `release`.
+    """Lets the writes for each pod through up to its boundary; then it and all that follows wait for `release` or `lose`.
 
     Claims belong to the pod whose name their own begins with, up to a dot, or to what is appended for extended resources.
     `steps` are the writes that came, by pod.
@@ -44,6 +44,7 @@ class Boundaries:
         self._plan = plan or {}
         self._stopped: set[str] = set()
         self._go = asyncio.Event()
+        self._lost = False
 
     async def all_reached(self) -> bool:
         """Whether every planned bind has come to its boundary (for `wait_for`)."""
@@ -58,6 +59,11 @@ class Boundaries:
         """Let everything through that waits."""
         self._go.set()
 
+    def lose(self) -> None:
+        """Close the connections of everything that waits, unanswered; what stands before its boundary is not written."""
+        self._lost = True
+        self._go.set()
+
     async def __call__(self, call: ApiCall, forward: Forward) -> Answer:
         """See Handler."""
         write = call.write
@@ -65,8 +71,7 @@ class Boundaries:
             return await forward()
         pod = write.name.partition(".")[0].partition(_FOR_EXTENDED)[0]
         if pod in self._stopped:
-            await self._go.wait()
-            return await forward()
+            return await self._held(forward, None)
         steps = self.steps.setdefault(pod, [])
         number = len(steps)
         steps.append(write.step)
@@ -76,5 +81,10 @@ class Boundaries:
         self._stopped.add(pod)
         answer = await forward() if at.after else None
         self.reached.add(pod)
+        return await self._held(forward, answer)
+
+    async def _held(self, forward: Forward, answer: Answer | None) -> Answer:
         await self._go.wait()
+        if self._lost:
+            return Answer(lost=True)
         return await forward() if answer is None else answer
