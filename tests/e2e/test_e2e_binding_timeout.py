@@ -19,7 +19,9 @@ from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, Namespa
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-TIMEOUT_SECONDS = 6
+TIMEOUT_SECONDS = 15
+"""Longer than a busy machine takes for what has to happen before the time is over."""
+APART_SECONDS = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def setup() -> Setup:
     return Setup(
         environment={
             "DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS),
-            "DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "1",
+            "DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "5",
         }
     )
 
@@ -54,8 +56,8 @@ async def test_device_that_takes_too_long_is_given_back_and_another_is_tried(
     await wait_for_any_event(
         scene, "worker", "binding conditions timed out", f"device {scene.driver}/fabric/gpu-0 waits for {ATTACHED}"
     )
-    again = await allocated_claim(scene, after=late)
     assert await world.metric("bindingconditions_allocations_total", status="timeout") == before + 1
+    again = await allocated_claim(scene, after=late)
     await driver.report(again, ATTACHED)
     await scene.wait_until_bound("worker", PROMPT_SECONDS)
 
@@ -66,7 +68,7 @@ async def test_pod_that_joins_late_gets_no_more_time(scene: NamespaceFixture) ->
     await scene.claim("one")
     await scene.pod("first", claim="one")
     late = await allocated_claim(scene)
-    await asyncio.sleep(TIMEOUT_SECONDS / 2)
+    await asyncio.sleep(APART_SECONDS)
     await scene.pod("second", claim="one")
     await scene.wait_for_event("second", "waits for", f"since {late['status']['allocation']['allocationTimestamp']}")
     await wait_for_any_event(scene, "first", "binding conditions timed out")
