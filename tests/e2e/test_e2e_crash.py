@@ -76,6 +76,12 @@ async def test_devices_on_a_node_that_became_unfit_before_the_binding_are_given_
         await scene.pod("worker", template="one")
         held = await allocated_and_refused(scene, world, "worker")
         await scene.api.patch(NODES, held.partition("/")[0], {"spec": {"unschedulable": True}})
+
+        async def elsewhere() -> bool:
+            return await scene.allocated() not in ([], [held])
+
+        # A bind that was decided before the node became unfit has ended by then.
+        await scene.api.wait_for(elsewhere, SECONDS, "the claim is allocated for another node")
     node = await scene.wait_until_bound("worker")
     assert node != held.partition("/")[0]
     assert await scene.allocated() == [f"{node}/gpu-0"]
