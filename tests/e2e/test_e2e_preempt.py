@@ -1,17 +1,26 @@
 """Preemption is kube-scheduler's; the extender keeps it from evicting pods where the devices would not suffice."""
 
+from functools import partial
+
 import pytest
 import pytest_asyncio
 
 from tests.controlplane.apierror import ApiError
-from tests.controlplane.objects import device
-from tests.controlplane.resources import PRIORITY_CLASSES
-from tests.support.e2e.installed_extender import InstalledExtender
-from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
+from tests.controlplane.objects import device, pod
+from tests.controlplane.resources import PODS, PRIORITY_CLASSES
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 PRIORITIES = {"least": 1, "low": 5, "high": 1000}
+NEW_CLAIM_SECONDS = 4
+"""For which preempt waits for a claim that is being made: the most that can be set."""
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(environment={"DRA_EXTENDER_SCHEDULING__NEW_CLAIM_WAIT_SECONDS": str(NEW_CLAIM_SECONDS)})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
@@ -21,6 +30,13 @@ async def priorities(world: InstalledExtender) -> None:
         metadata = {"name": name}
         body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
         await world.api.create(PRIORITY_CLASSES, body)
+        await world.api.wait_for(partial(admitted, world, name), SECONDS, f"pods of priority {name} are admitted")
+
+
+async def admitted(world: InstalledExtender, priority: str) -> bool:
+    """Whether the API server takes a pod of this priority; its admission learns of classes through a watch."""
+    body = pod("tried", "default", priorityClassName=priority)
+    return bool(await world.api.create(PODS, body, dryRun="All"))
 
 
 def on(node: str) -> dict[str, str]:
