@@ -48,8 +48,10 @@ def setup(policy: Path) -> Setup:
 
 
 def write(policy: Path, text: str) -> None:
-    """As an admin would, in place."""
-    policy.write_text(text)
+    """As an editor does: the service, which looks often, never sees half of it."""
+    whole = policy.with_suffix(".new")
+    whole.write_text(text)
+    whole.replace(policy)
 
 
 async def rewritten(policy: Path, text: str, world: InstalledExtender) -> None:
