@@ -12,6 +12,8 @@ from tests.support.e2e.installed_extender import ACCOUNT, APPLIED, DEPLOY, NAMES
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 READY_SECONDS = 60.0
+PATIENCE_SECONDS = 600
+"""For which a start waits: longer than the API server takes to start anew on a busy machine."""
 # Roles of every account; the API server makes them anew when it starts.
 DISCOVERY = ("system:discovery", "system:public-info-viewer", "system:basic-user")
 LATE = frozenset({"rbac"})
@@ -25,7 +27,8 @@ async def test_start_waits_until_the_api_server_has_loaded_its_roles_and_watches
     cluster.kubectl("delete", f"--filename={DEPLOY / 'rbac'}.yaml", "--ignore-not-found")
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)
     cluster.kubectl("delete", "clusterrolebinding", *DISCOVERY)
-    extender = ExtenderProcess(tmp_path, kubeconfig)
+    environment = {"DRA_EXTENDER_CLUSTER__PATIENCE_SECONDS": str(PATIENCE_SECONDS)}
+    extender = ExtenderProcess(tmp_path, kubeconfig, environment=environment)
     await extender.start(ready=None)
     try:
 
