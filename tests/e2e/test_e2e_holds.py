@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from dra_extender.inspection.extender_view import read_view
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.scheduling.recent_decisions import Outcome
+from dra_extender.scheduling.recent_decisions import DecisionReport, Outcome
 
 from tests.controlplane import objects
 from tests.controlplane.kubeconfig import Access, read_kubeconfig, write_kubeconfig
@@ -82,6 +82,19 @@ async def asked(*arguments: str) -> tuple[str, dict[str, Any]]:
     return answers[0], json.loads(answers[1])
 
 
+async def told(world: InstalledExtender, *arguments: str, holds: str = "from pod") -> tuple[str, dict[str, Any]]:
+    """As `asked`, as soon as both say this of the holds: a command waits five seconds for the extender, and says so if in vain."""
+
+    async def in_time() -> tuple[str, dict[str, Any]] | None:
+        tree, report = await asked(*arguments)
+        both = (" ".join(tree.split()), report["origin"]["holds"])
+        return (tree, report) if all(holds in each for each in both) else None
+
+    found = await world.api.wait_for(in_time, 2 * SECONDS, f"{arguments} says {holds!r} of the holds")
+    assert found is not None
+    return found
+
+
 async def test_device_that_is_held_for_one_pod_is_shown_as_held_to_another(
     scene: NamespaceFixture, kubelet: ForwardingKubelet, tmp_path: Path
 ) -> None:
@@ -98,31 +111,42 @@ async def test_device_that_is_held_for_one_pod_is_shown_as_held_to_another(
         await scene.pod("second", claim="two", scheduler="of-somebody-else")
         why = ("why", "second", "-n", scene.name)
 
-        tree, report = await asked(*why, "--kubeconfig", admin)
+        tree, report = await told(scene.world, *why, "--kubeconfig", admin)
 
         assert report.get("fitting", 0) == 0
         assert f"1 claims, 0 plans of gangs, from pod {NAMESPACE}/{EXTENDER}" in report["origin"]["holds"]
         assert f"held by {scene.name}/first (held until " in " ".join(tree.split())
         assert kubelet.asked[-1] == f"/portForward/{NAMESPACE}/{EXTENDER}"
-        tree, _ = await asked("devices", node, "--kubeconfig", admin)
+        tree, _ = await told(scene.world, "devices", node, "--kubeconfig", admin)
         (shown,) = (line for line in tree.splitlines() if line.strip().startswith("gpu-0 "))
         assert f"{scene.name}/first" in shown
         assert "(held until " in shown
         # The page shows what the extender has decided, read in the same way.
         pods = [json.dumps(await scene.world.api.get(PODS, EXTENDER, NAMESPACE)).encode()]
-        found = await read_view(KubeSettings(kubeconfig=Path(admin)), pods, decisions=True)
-        assert found.decisions is not None, found.decisions_said
-        assert found.decisions.leads
-        first = [each for each in found.decisions.decisions if each.pod == f"{scene.name}/first"]
+
+        async def decided() -> DecisionReport | None:
+            return (await read_view(KubeSettings(kubeconfig=Path(admin)), pods, decisions=True)).decisions
+
+        decisions = await scene.api.wait_for(decided, SECONDS, "the extender tells its decisions in time")
+        assert decisions is not None
+        assert decisions.leads
+        first = [each for each in decisions.decisions if each.pod == f"{scene.name}/first"]
         assert ("filter", Outcome.FITS, node) in [(each.verb, each.outcome, each.node) for each in first]
         # The same by address, and by a role that may not forward ports: its answer lacks the hold, and says so.
-        _, report = await asked(*why, "--kubeconfig", viewer, "--extender-url", scene.world.extender.url)
+        _, report = await told(
+            scene.world,
+            *why,
+            "--kubeconfig",
+            viewer,
+            "--extender-url",
+            scene.world.extender.url,
+            holds="from the extender at",
+        )
         assert report.get("fitting", 0) == 0
         forwarded = len(kubelet.asked)
-        tree, report = await asked(*why, "--kubeconfig", viewer)
+        _, report = await told(scene.world, *why, "--kubeconfig", viewer, holds="403")
         assert report["fitting"] == 1
         assert "not read: port-forward pods" in report["origin"]["holds"]
-        assert "403" in report["origin"]["holds"]
         assert len(kubelet.asked) == forwarded
     assert await scene.wait_until_bound("first", PROMPT_SECONDS) == node
 
