@@ -123,8 +123,15 @@ class InstalledExtender:
         return await page(f"{self.extender.pages}{path}")
 
     async def metric(self, name: str, **labels: str) -> float:
-        """A metric of the extender (without its prefix), summed over all series with these labels; 0 if there is none."""
-        return total(await self.page("/metrics"), f"dra_extender_{name}", labels)
+        """A metric of the extender (without its prefix), summed over all series with these labels; 0 if there is none.
+
+        Raises:
+            LookupError: the extender has no metric of this name.
+        """
+        exposition, full = await self.page("/metrics"), f"dra_extender_{name}"
+        if not any(f"# TYPE {each} " in exposition for each in (full, full.removesuffix("_count"))):
+            raise LookupError(f"the extender has no metric {full}")
+        return total(exposition, full, labels)
 
     async def scheduler_metric(self, name: str, **labels: str) -> float:
         """The same for kube-scheduler, with the whole name."""
