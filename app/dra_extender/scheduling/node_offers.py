@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
@@ -41,9 +42,9 @@ class NodeOffers:
             self._holds.extend(claim.record.claim.metadata.uid, pod.uid)
         if not result.open:
             return tuple(result.fits)
-        without_holds = [name for name, node_result in result.fits.items() if node_result is None]
+        fits, without_holds = _by_holds(result.fits)
         try:
-            offered = self._best(pod, result)
+            offered = self._best(pod, fits, result.held)
         except RetryableError:
             if not without_holds:
                 raise
@@ -54,16 +55,17 @@ class NodeOffers:
             asyncio.get_running_loop().call_soon(self._prefetch.start, result.demand)
         return (*without_holds, *offered)
 
-    def _best(self, pod: Pod, result: FilterResult) -> dict[str, NodeResult]:
+    def _best(
+        self, pod: Pod, fits: Mapping[str, NodeResult], held_claims: Sequence[FoundClaim]
+    ) -> dict[str, NodeResult]:
         """The nodes with the highest ratings; among equals those that were evaluated first.
 
         Raises:
             RetryableError: the pod may be offered none at present, because pods of other namespaces wait.
         """
-        fits = {name: node_result for name, node_result in result.fits.items() if node_result is not None}
         names, count = list(fits), self._options.offered_nodes
         if len(names) > count:
-            held = [hold for each in result.held if (hold := self._ledger.holds.get(each.record.claim.metadata.uid))]
+            held = [hold for each in held_claims if (hold := self._ledger.holds.get(each.record.claim.metadata.uid))]
             score_terms = {
                 name: total((*node_result.score_terms, *_terms_on(name, held))) for name, node_result in fits.items()
             }
@@ -95,6 +97,14 @@ class NodeOffers:
                         name: offered[name].score_terms[index] for name in placements if offered[name].score_terms
                     },
                 )
+
+
+def _by_holds(fits: Mapping[str, NodeResult | None]) -> tuple[Mapping[str, NodeResult], Sequence[str]]:
+    """The nodes where something has to be held, with its result, and those where nothing has."""
+    if None not in fits.values():
+        return cast("Mapping[str, NodeResult]", fits), ()
+    with_holds = {name: each for name, each in fits.items() if each is not None}
+    return with_holds, [name for name in fits if name not in with_holds]
 
 
 def _terms_on(node: str, holds: Sequence[Hold]) -> Sequence[ScoreTerms]:

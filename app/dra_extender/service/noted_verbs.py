@@ -36,11 +36,12 @@ class NotedVerbs:
         # The answer about a pod without devices is the list of nodes itself, which is not decoded.
         if fitting is nodes:
             return answer
+        note, namespace, name = self._decisions.note, pod.namespace, pod.name
         if fitting:
-            self._note("filter", pod, Outcome.FITS, node=fitting[0], nodes=len(fitting))
+            note("filter", namespace, name, Outcome.FITS, node=fitting[0], nodes=len(fitting))
         else:
             against = answer.unresolvable or answer.failed
-            self._note("filter", pod, Outcome.REJECTED, nodes=len(against), reason=_reasons(against))
+            note("filter", namespace, name, Outcome.REJECTED, nodes=len(against), reason=_reasons(against))
         return answer
 
     async def prioritize(self, pod: RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
@@ -68,13 +69,9 @@ class NotedVerbs:
         if self._needs_devices(pod.uid):
             outcome = Outcome.FITS if kept else Outcome.REJECTED
             reason = "" if kept else "evicting the victims that kube-scheduler proposes frees no devices for the pod"
-            self._note("preempt", pod, outcome, nodes=len(kept or victims), node=next(iter(kept), ""), reason=reason)
+            node, nodes = next(iter(kept), ""), len(kept or victims)
+            self._decisions.note("preempt", pod.namespace, pod.name, outcome, node=node, nodes=nodes, reason=reason)
         return kept
-
-    def _note(
-        self, verb: str, pod: RequestPod, outcome: Outcome, *, node: str = "", nodes: int = 0, reason: str = ""
-    ) -> None:
-        self._decisions.note(verb, pod.namespace, pod.name, outcome, node=node, nodes=nodes, reason=reason)
 
     def _note_retry(self, verb: str, key: tuple[str, str], uid: str, problem: RetryableError, node: str = "") -> None:
         """Note why there is no decision, if the pod needs devices."""
