@@ -11,8 +11,10 @@ import pytest
 
 from tests.parity.fuzz import __main__ as command
 from tests.parity.fuzz.cel import campaign, partner_campaign
+from tests.parity.fuzz.cel.exceptions import Difference, explained
 from tests.parity.fuzz.cel.expressions import Grammar, parts
 from tests.parity.fuzz.cel.grammar import rules
+from tests.parity.selectors import Outcome, ours
 
 SEEDS = (37, 1000)
 HALF = 2500
@@ -38,6 +40,17 @@ def test_cel_expr_python_differs_only_in_ways_that_are_listed() -> None:
     assert found.asked == HALF
     assert found.unlisted == [], report
     assert found.agreed > 0.94 * (found.asked - found.outside)
+
+
+def test_a_limit_of_work_explains_that_we_refuse_and_no_other_answer() -> None:
+    expression = f"'{'a b' * 100}'.findAll(r'\\pL').join() == '{'ab' * 100}'"
+    scenario = {"kind": "cel", "expression": expression, "device": {"Driver": "gpu.example.com"}}
+    refused, match = ours(scenario), Outcome("match", 91)
+    assert refused.verdict == "run-error"
+    assert explained(Difference(scenario, refused, match, {}, [])) == "limited"
+    for other in (Outcome("no-match", 91), Outcome("match", 90)):
+        assert explained(Difference(scenario, refused, other, {}, [])) is None
+    assert explained(Difference(scenario, Outcome("no-match", 91), match, {}, [])) is None
 
 
 def test_every_hole_of_the_grammar_can_be_filled() -> None:

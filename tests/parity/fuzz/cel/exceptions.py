@@ -13,8 +13,9 @@ import msgspec
 from dra_extender.cel import program
 from dra_extender.cel.compiler import access, calls
 from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST
-from dra_extender.cel.native import equality
+from dra_extender.cel.native import equality, patterns
 from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime import cost
 from dra_extender.cel.runtime import device as device_values
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.quantity import Quantity, QuantitySum, read_uncached
@@ -29,6 +30,7 @@ Json = Mapping[str, Any]
 _LEADING_DOT: Final = re.compile(r"(?:^|[(\[{,:?!=<>&|+*/%-])\s*\.\s*[A-Za-z_]")
 _ODD_KEY: Final = re.compile(r"\{[\s(]*[\[{]")
 _KEEPING: Final = re.compile(r"bind\(|optMap\(|optFlatMap\(")
+_MANY: Final = 1000
 _COMPARING: Final = ("compareTo", "isGreaterThan", "isLessThan")
 
 
@@ -190,6 +192,16 @@ def _dotted(found: Difference) -> bool:
     return found.theirs.verdict == "compile-error" and bool(_LEADING_DOT.search(_text(found)))
 
 
+def _limited(found: Difference) -> bool:
+    """Whether we would answer as upstream does with a thousand times the work that an evaluation may take."""
+    with (
+        patch.object(cost, "WORK_LIMIT", _MANY * cost.WORK_LIMIT),
+        patch.object(cost, "CALL_LIMIT", _MANY * cost.CALL_LIMIT),
+        patch.object(patterns, "SCAN_LIMIT", _MANY * patterns.SCAN_LIMIT),
+    ):
+        return found.ours.verdict == "run-error" and ours(found.scenario) == found.theirs
+
+
 EXCEPTIONS: Final[Mapping[str, Deliberate]] = {
     "undecided": Deliberate(
         "upstream gives different answers to the same question, because its maps have no order",
@@ -211,6 +223,7 @@ EXCEPTIONS: Final[Mapping[str, Deliberate]] = {
         "what is added to an empty list that cel.bind or optMap keeps does not change that list", _grown
     ),
     "dotted": Deliberate("a dot before the name of a variable is ignored", _dotted),
+    "limited": Deliberate("the work of an evaluation is limited beside its cost", _limited),
 }
 
 
