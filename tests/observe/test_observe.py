@@ -25,11 +25,17 @@ QUIET: Final = frozenset(
     }
 )
 """Queries without data as long as nothing is wrong, no replica changes, and no device has binding conditions."""
-EITHER: Final = frozenset({"Failed watches [{{kind}} {{reason}}]", "Released by reason [{{reason}} {{outcome}}]"})
+EITHER: Final = frozenset(
+    {
+        "Failed watches [{{kind}} {{reason}}]",
+        "Released by reason [{{reason}} {{outcome}}]",
+        "Requeues by reason [{{reason}}]",
+    }
+)
 """Queries whose data depend on the moment.
 
 An API server that starts may refuse the first list of a kind; a test counts those that fail later.  This service or
-kube-controller-manager releases a device first.
+kube-controller-manager releases a device first.  kube-scheduler may retry a rejected pod before this service requeues it.
 """
 
 
