@@ -9,7 +9,7 @@ from dra_extender.model.resource_claim import FINALIZER
 
 from tests.chaos.cluster import WHOLE, named_claim
 from tests.chaos.patience import patiently, unless
-from tests.controlplane.objects import Object, pod
+from tests.controlplane.objects import Object, binding, pod
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 
@@ -99,12 +99,7 @@ class Foreign:
 
     async def _bind(self, name: str, node: str) -> None:
         scene = self._scene
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "namespace": scene.name},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
+        body = binding(name, scene.name, node)
         await unless(_CONFLICT, lambda: scene.api.create(PODS, body, name=name, subresource="binding"))
 
     async def _remove(self, name: str) -> None:

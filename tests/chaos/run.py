@@ -10,6 +10,7 @@ from typing import Final
 from dra_extender.audit.findings import InvariantViolation
 from dra_extender.recording.recording_file import read_recording
 from dra_extender.recording.replay import replay
+from dra_extender.runtime.supervision import running_task
 
 from tests.chaos.cluster import furnish
 from tests.chaos.faults import Faults, Rates
@@ -25,7 +26,6 @@ from tests.support.e2e.checker import findings_at_rest, forbidden_findings
 from tests.support.e2e.driver import driving
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.replicas import Pair
-from tests.support.meanwhile import meanwhile
 
 CALM_SECONDS: Final = 120.0
 """How long the next of the pods that wait may take when nothing goes wrong any more."""
@@ -136,7 +136,7 @@ class _Run:
         await furnish(self._scene, plan.nodes)
         chance = self._stream()
         async with driving(self._scene, delay=DRIVER_SECONDS, fails=lambda: chance.random() < 0.1):
-            async with meanwhile(self._look_now_and_then()), meanwhile(self._load.tend()):
+            async with running_task(self._look_now_and_then()), running_task(self._load.tend()):
                 self._relay.handler = self._faults
                 work = (self._load.make(), self._troubles.run(plan.seconds), self._foreign.run(plan.seconds))
                 for outcome in await asyncio.gather(*work, return_exceptions=True):

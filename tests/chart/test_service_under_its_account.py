@@ -25,7 +25,8 @@ from tests.controlplane.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from tests.support.e2e.installed_extender import page, total
+from tests.support.e2e.installed_extender import page
+from tests.support.e2e.settled import are_parked
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -138,9 +139,7 @@ def resting(cluster: ControlPlane, scheduler: str) -> Callable[[], Awaitable[boo
     token = read_kubeconfig(cluster.admin_kubeconfig).token
 
     async def parked() -> bool:
-        metrics = await page(f"{scheduler}/metrics", token)
-        queues = ("active", "backoff", "unschedulable")
-        return [total(metrics, "scheduler_pending_pods", {"queue": each}) for each in queues] == [0, 0, 1]
+        return are_parked(await page(f"{scheduler}/metrics", token), 1)
 
     return parked
 

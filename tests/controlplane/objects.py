@@ -172,6 +172,12 @@ def pod_group(
     return {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
 
 
+def binding(pod: str, namespace: str, node: str) -> Object:
+    """What a scheduler creates to bind a pod to a node."""
+    metadata, target = {"name": pod, "namespace": namespace}, {"apiVersion": "v1", "kind": "Node", "name": node}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
 def pod(
     name: str,
     namespace: str,

@@ -10,7 +10,7 @@ from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
-from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -57,12 +57,8 @@ def write(policy: Path, text: str) -> None:
 async def rewritten(policy: Path, text: str, world: InstalledExtender) -> None:
     """Write the file and wait until it was read."""
     before = await world.metric("policy_reads_total")
-
-    async def read() -> bool:
-        return await world.metric("policy_reads_total") > before
-
     write(policy, text)
-    await world.api.wait_for(read, SECONDS, "the policy file is read")
+    await world.wait_for_metric("policy_reads_total", before + 1)
 
 
 async def kinds(scene: NamespaceFixture) -> str:

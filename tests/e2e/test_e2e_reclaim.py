@@ -14,7 +14,7 @@ from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.apiclient import ApiClient
-from tests.controlplane.objects import Object, device
+from tests.controlplane.objects import Object, binding, device
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
@@ -109,22 +109,12 @@ async def taken(scene: NamespaceFixture, names: Sequence[str]) -> list[str]:
 
 async def bind(scene: NamespaceFixture, pod: str, node: str) -> None:
     """What a scheduler of that name would do."""
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": pod, "namespace": scene.name},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-    }
-    await scene.api.create(PODS, binding, name=pod, subresource="binding")
+    await scene.api.create(PODS, binding(pod, scene.name, node), name=pod, subresource="binding")
 
 
 async def counted(world: InstalledExtender, reason: str, number: float) -> None:
     """Waits until the extender has counted so many releases for this reason, which it does when the API server has answered."""
-
-    async def done() -> bool:
-        return await world.metric("reclaims_total", reason=reason, outcome="done") >= number
-
-    await world.api.wait_for(done, SECONDS, f"{number:g} releases are counted for {reason}")
+    await world.wait_for_metric("reclaims_total", number, reason=reason, outcome="done")
 
 
 async def released(scene: NamespaceFixture, *names: str) -> None:

@@ -34,9 +34,9 @@ from tests.controlplane.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     ROLE_BINDINGS,
-    SUBJECT_ACCESS_REVIEWS,
 )
 from tests.support.e2e.command import kubectl_dra
+from tests.support.e2e.service_rights import may
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -74,14 +74,9 @@ async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
 async def may_list(plane: ControlPlane, user: str, kind: str) -> None:
     """Waits until the API server has loaded the user's role; controllers put that of the tenant together."""
     attributes = {"verb": "list", "resource": kind, "namespace": SPACE if kind == "pods" else ""}
-    review = {
-        "apiVersion": SUBJECT_ACCESS_REVIEWS.group_version,
-        "kind": "SubjectAccessReview",
-        "spec": {"user": user, "resourceAttributes": attributes},
-    }
 
     async def loaded() -> bool:
-        return bool((await plane.api.create(SUBJECT_ACCESS_REVIEWS, review))["status"]["allowed"])
+        return await may(plane.api, {"user": user, "resourceAttributes": attributes})
 
     await plane.api.wait_for(loaded, SECONDS, f"{user} may list {kind}")
 

@@ -123,11 +123,7 @@ async def devices(scene: NamespaceFixture) -> NamespaceFixture:
 
 async def taken(world: InstalledExtender, number: float) -> None:
     """Returns when certificates were taken up so many times."""
-
-    async def is_taken() -> bool:
-        return await world.metric("certificate_reads_total", outcome="taken") >= number
-
-    await world.api.wait_for(is_taken, 30.0, f"certificates are taken up {number} times")
+    await world.wait_for_metric("certificate_reads_total", number, seconds=30.0, outcome="taken")
 
 
 def failed_calls(world: InstalledExtender, since: int) -> list[str]:

@@ -35,11 +35,7 @@ async def lay(scene: NamespaceFixture, world: InstalledExtender, **spec: Any) ->
     }
     kept = await scene.api.create(DEVICE_TAINT_RULES, rule)
     assert kept["spec"].get("deviceSelector") == spec.get("deviceSelector")
-
-    async def known() -> bool:
-        return await world.metric("watch_events_total", kind="devicetaintrules", type="ADDED") > before
-
-    await scene.api.wait_for(known, SECONDS, "the extender has heard of the rule")
+    await world.wait_for_metric("watch_events_total", before + 1, kind="devicetaintrules", type="ADDED")
 
 
 async def test_taint_rule_without_selector_keeps_no_pod_away(scene: NamespaceFixture, world: InstalledExtender) -> None:

@@ -55,11 +55,7 @@ async def test_waiting_pod_is_bound_soon_after_only_a_taint_rule_went(
         },
     }
     await scene.api.create(DEVICE_TAINT_RULES, rule)
-
-    async def known() -> bool:
-        return await world.metric("watch_events_total", kind="devicetaintrules", type="ADDED") > 0
-
-    await scene.api.wait_for(known, SECONDS, "the extender has heard of the rule")
+    await world.wait_for_metric("watch_events_total", 1, kind="devicetaintrules", type="ADDED")
     await scene.template("one")
     await scene.pod("waiting", template="one")
     await scene.wait_until_unschedulable("waiting", "matching devices are tainted", again=True)
@@ -94,11 +90,7 @@ async def test_pods_that_fit_nowhere_settle_and_one_helpful_change_wakes_them_al
 
 async def heard(world: InstalledExtender, kind: str, more: int, since: float) -> None:
     """Waits until the extender has heard of so many changes of this kind since it had heard of `since`."""
-
-    async def enough() -> bool:
-        return await world.metric("watch_events_total", kind=kind) >= since + more
-
-    await world.api.wait_for(enough, 2 * SECONDS, f"the extender has heard of {more} changes of {kind}")
+    await world.wait_for_metric("watch_events_total", since + more, seconds=2 * SECONDS, kind=kind)
 
 
 async def test_waiting_pods_are_bound_soon_after_only_their_class_or_claim_appeared(

@@ -13,7 +13,7 @@ from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS
 from tests.support.e2e.checker import expect_rest
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
-from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -125,11 +125,7 @@ async def test_where_kubelets_lack_the_gate_pods_on_trial_get_their_own_entries_
     by_own = {each["name"] for each in entries}
     where = await bound_members(groups)
     assert all(name in by_own for name, node in where.items() if node != nodes[0])
-
-    async def counted() -> bool:
-        return await world.metric("group_trials_total", outcome="unable") >= 2
-
-    await groups.api.wait_for(counted, SECONDS, "the trials on two nodes are counted")
+    await world.wait_for_metric("group_trials_total", 2, outcome="unable")
     await expect_rest(groups.api, world.kubelets)
 
 

@@ -91,11 +91,7 @@ async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: Nam
     assert await groups.allocated() == ["fabric/domain-0"]
     await groups.delete_pod("late")
     await none_left(groups)
-
-    async def counted() -> bool:
-        return await groups.world.metric("reclaims_total", reason="group_gone", outcome="done") >= 1
-
-    await groups.api.wait_for(counted, SECONDS, "the release is counted")
+    await groups.world.wait_for_metric("reclaims_total", 1, reason="group_gone", outcome="done")
 
 
 async def test_two_groups_with_one_template_get_a_claim_each(groups: NamespaceFixture) -> None:

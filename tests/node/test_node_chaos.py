@@ -10,13 +10,13 @@ from random import Random, SystemRandom
 from typing import Final
 
 import pytest
+from dra_extender.runtime.supervision import running_task
 
 from tests.chaos.faults import Faults, Rates
 from tests.controlplane.waiting import wait_for
 from tests.support.e2e.api_relay import pass_on
 from tests.support.e2e.checker import expect_rest
 from tests.support.e2e.installed_extender import Setup
-from tests.support.meanwhile import meanwhile
 from tests.support.node.chaos_audit import NodeAudit, prepared_twice
 from tests.support.node.chaos_load import PodLoad, node_options
 from tests.support.node.chaos_troubles import WEIGHTS, NodeTroubles
@@ -52,8 +52,8 @@ async def test_devices_are_prepared_for_the_pods_of_their_claims_and_every_pod_r
     nodes.world.tolerated.append("forbidden")
     await load.furnish()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(meanwhile(audit.run()))
-        await stack.enter_async_context(meanwhile(load.tend()))
+        await stack.enter_async_context(running_task(audit.run()))
+        await stack.enter_async_context(running_task(load.tend()))
         relay.handler = Faults(Random(chance.random()), Rates())
         await asyncio.gather(troubles.run(SECONDS), load.make(SECONDS))
         relay.handler = pass_on

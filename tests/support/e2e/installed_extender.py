@@ -133,10 +133,21 @@ class InstalledExtender:
             raise LookupError(f"the extender has no metric {full}")
         return total(exposition, full, labels)
 
+    async def wait_for_metric(self, name: str, least: float, *, seconds: float = PAGE_SECONDS, **labels: str) -> None:
+        """Waits until a metric, summed as `metric` does, has reached this value."""
+
+        async def reached() -> bool:
+            return await self.metric(name, **labels) >= least
+
+        await self.api.wait_for(reached, seconds, f"{name} with {labels} is at least {least:g}")
+
     async def scheduler_metric(self, name: str, **labels: str) -> float:
-        """The same for kube-scheduler, with the whole name."""
-        token = read_kubeconfig(self.cluster.admin_kubeconfig).token
-        return total(await page(f"{self.scheduler_pages}/metrics", token), name, labels)
+        """As `metric`, of kube-scheduler, with the whole name."""
+        return total(await self.scheduler_metrics(), name, labels)
+
+    async def scheduler_metrics(self) -> str:
+        """All metrics of kube-scheduler, as Prometheus scrapes them."""
+        return await page(f"{self.scheduler_pages}/metrics", read_kubeconfig(self.cluster.admin_kubeconfig).token)
 
     def log_lines(self) -> list[dict[str, Any]]:
         """What the extender has logged; a line that is no JSON object comes as {"level": "raw", "msg": line}."""

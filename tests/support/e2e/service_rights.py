@@ -16,11 +16,12 @@ _GROUPS: Final = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}
 
 async def service_may(api: ApiClient, attributes: Object) -> bool:
     """What the API server says now; `attributes` are those of a SubjectAccessReview about a resource or a path."""
-    review = {
-        "apiVersion": SUBJECT_ACCESS_REVIEWS.group_version,
-        "kind": "SubjectAccessReview",
-        "spec": {"user": SERVICE_USER, "groups": [*_GROUPS], **attributes},
-    }
+    return await may(api, {"user": SERVICE_USER, "groups": [*_GROUPS], **attributes})
+
+
+async def may(api: ApiClient, asked: Object) -> bool:
+    """What the API server says now; `asked` is the spec of a SubjectAccessReview."""
+    review = {"apiVersion": SUBJECT_ACCESS_REVIEWS.group_version, "kind": "SubjectAccessReview", "spec": asked}
     return bool((await api.create(SUBJECT_ACCESS_REVIEWS, review))["status"]["allowed"])
 
 
