@@ -133,9 +133,9 @@ image-setup: ## Install what builds the image on Debian, as root
 	apt-get install --yes --no-install-recommends buildah debootstrap debian-archive-keyring
 
 .PHONY: bench
-bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n)
+bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n; QUICK=1 only tries every area, in small)
 	$(BIN)/python tests/controlplane/build.py
-	$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(ROUNDS),--rounds $(ROUNDS))
+	$(if $(QUICK),$(PYTEST) tests/bench -m e2e -n 2 --timeout 600 --junitxml $(REPORTS)/$@.xml $(if $(ONLY),-k "$(ONLY)"),$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(ROUNDS),--rounds $(ROUNDS)))
 
 .PHONY: fuzz
 fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n in all, SEED=n, ONLY=cel|partner|allocator)

@@ -21,6 +21,9 @@ structlog.configure(
     ]
 )
 
+LONGEST_ID_OF_A_VALUE = 32
+"""Characters of a parameter's text that stand in the id of a test."""
+
 E2E_SECONDS_OF_A_TEST = 6.0
 # Files for which this says too little or too much; seconds of the whole file, measured beside two other workers.
 E2E_SECONDS_OF_A_FILE = {
@@ -79,6 +82,20 @@ WITHOUT_COVERAGE = {
     "test_story::test_stories_with_a_policy_need_nothing_of_the_api_server",
     "test_verdict_property",
 }
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Return a short id that is the same in every process; None leaves the id to pytest.
+
+    Workers of pytest-xdist refuse to run if they collect different ids. Bytes may contain a time or a random number, and a
+    document of several lines is no name: the name of the parameter stands for them.
+    """
+    if isinstance(val, bytes) or (isinstance(val, str) and "\n" in val):
+        return argname
+    if isinstance(val, (str, int)):
+        text = str(val).encode("unicode_escape").decode()
+        return text if len(text) <= LONGEST_ID_OF_A_VALUE else f"{text[: LONGEST_ID_OF_A_VALUE - 3]}..."
+    return None
 
 
 @pytest.hookimpl(trylast=True)

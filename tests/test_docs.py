@@ -189,6 +189,12 @@ def test_tests_that_are_named_exist(name: str) -> None:
     assert lost == []
 
 
+def test_each_bug_of_kube_scheduler_that_is_shown_is_told_of() -> None:
+    shown = "tests/e2e/test_e2e_upstream_bugs.py"
+    tests = set(re.findall(r"^async def (test_\w+)", (ROOT / shown).read_text(), re.MULTILINE))
+    assert set(re.findall(rf"`{shown}::(\w+)`", text_of("docs/upstream-bugs.md"))) == tests
+
+
 def test_the_settings_document_is_made_from_the_settings() -> None:
     """If it fails: `python -m tests.support.settings_document`."""
     assert SETTINGS.read_text().endswith(f"\n{tables()}")

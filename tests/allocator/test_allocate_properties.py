@@ -3,6 +3,7 @@
 from typing import Any
 
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.rules.compatibility import CompatibilityTable
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
@@ -19,7 +20,7 @@ from tests.support.model.reading import plain
 def state_of(state: SearchState) -> Any:
     """A copy of everything that changes; the values in it are immutable."""
     tables = {
-        key: (dict(each.counters._remaining), dict(each.groups._states) if each.groups else None)
+        key: (dict(each.counters._remaining), groups_of(each.groups) if each.groups else None)
         for key, each in state._tables.items()
     }
     tables_apart = (
@@ -27,9 +28,14 @@ def state_of(state: SearchState) -> Any:
         dict(state.sizes),
         dict(state._claims_by_device),
         dict(state._shares),
+        [state.is_member(location) for location in range(len(state.node_view.pools.devices))],
         dict(state._constraint_state),
     )
     return (*tables_apart, tables)
+
+
+def groups_of(table: CompatibilityTable) -> Any:
+    return [dict(getattr(table, name) or {}) for name in table.__slots__]
 
 
 @settings(max_examples=150)

@@ -11,6 +11,8 @@ from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.release_rules import OWN, UPSTREAM, Rules
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import Placement
@@ -283,6 +285,36 @@ def test_5941_claims_share_a_device_and_each_pays_for_its_share() -> None:
     assert picks(ask(slices, *two)) == [["a"], ["a"]]
     assert picks(ask(slices, two[0], usage=[share("a", 5, "x")])) == [["a"]]
     assert reasons(ask(slices, *two, usage=[share("a", 5, "x")])).rejections[0].code is Code.CAPACITY
+
+
+@pytest.mark.parametrize(
+    ("requested", "published", "rules", "found"),
+    [
+        pytest.param("gpu.example.com/m", "m", OWN, [["a"]], id="full-name"),
+        pytest.param("m", "gpu.example.com/m", OWN, [["a"]], id="bare-name"),
+        pytest.param("nic.example.com/m", "m", OWN, None, id="name-of-another-driver"),
+        pytest.param("gpu.example.com/m", "m", UPSTREAM, None, id="until-1.37"),
+    ],
+)
+def test_140650_a_capacity_may_be_requested_with_the_name_of_its_driver_and_without(
+    requested: str, published: str, rules: Rules, found: list[list[str]] | None
+) -> None:
+    device = {"name": "a", "capacity": {published: {"value": "8"}}, **SHAREABLE}
+    claim = claim_of(exactly(capacity={"requests": {requested: "4"}}))
+    placement = ask([slice_of(device)], claim, rules=rules)
+    if found is None:
+        assert isinstance(placement, NoFit)
+        return
+    assert picks(placement) == found
+    assert isinstance(placement, Placement)
+    (result,) = placement.claims[0].allocation.devices.results
+    assert list(result.consumed_capacity or ()) == [published]
+
+
+def test_140650_of_two_spellings_in_one_request_the_full_name_counts() -> None:
+    devices = [sized(name, value, **SHAREABLE) for name, value in (("a", "4"), ("b", "8"))]
+    claim = claim_of(exactly(capacity={"requests": {"m": "2", "gpu.example.com/m": "6"}}))
+    assert picks(ask([slice_of(*devices)], claim)) == [["b"]]
 
 
 def test_138885_all_with_counters_finds_every_device() -> None:

@@ -6,8 +6,7 @@ import httpx
 import msgspec
 import pytest
 from dra_extender.api.protocol import encode, encode_texts
-from dra_extender.scheduling.ports.errors import FilterResponse
-from dra_extender.scheduling.ports.node_texts import OneText
+from dra_extender.scheduling.ports.errors import FilterResponse, OneText
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -16,6 +16,7 @@ from tests.bench import (
     allocator_area,
     binding_area,
     cel_area,
+    claims_area,
     document,
     filter_area,
     memory_area,
@@ -42,6 +43,7 @@ AREAS: Final[dict[str, Area]] = {
     "allocator": allocator_area.measure,
     "binding": binding_area.measure,
     "cel": cel_area.measure,
+    "claims": claims_area.measure,
     "filter": filter_area.measure,
     "memory": memory_area.measure,
     "page": page_area.measure,
@@ -61,7 +63,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
         if arguments.document:
-            document.update(read_rows(arguments.output))
+            document.update(read_rows(arguments.output), arguments.output.stat().st_mtime)
             return 0
         rows = asyncio.run(_measure(arguments.only, _scale(arguments)))
         write_rows(arguments.output, rows)

@@ -1,27 +1,60 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from tests.bench.report import verdict
 from tests.bench.rows import BenchError, Row
+from tests.controlplane.build import pinned
 from tests.controlplane.extender import REPOSITORY
 
 DOCUMENT: Final = REPOSITORY / "docs" / "performance.md"
 _BEGIN: Final = "<!-- figures: begin (make bench, then python -m tests.bench --document) -->\n"
 _END: Final = "<!-- figures: end -->\n"
 _HEADING: Final = "### "
+_GO_MOD: Final = REPOSITORY / "tests" / "controlplane" / "go.mod"
+README: Final = REPOSITORY / "README.md"
+_README_AREA: Final = "claims"
+_README_BEGIN: Final = "<!-- how fast: begin (make bench ONLY=claims, then python -m tests.bench --document) -->\n"
+_README_END: Final = "<!-- how fast: end -->\n"
 
 
-def update(rows: Sequence[Row]) -> None:
-    """Puts these rows into docs/performance.md, where areas that were not measured keep their figures.
+def update(rows: Sequence[Row], measured: float) -> None:
+    """Put these rows, `measured` at this time since the epoch, into docs/performance.md and README.md.
 
-    Raises BenchError if the document has no place for them.
+    Areas that were not measured keep their figures.
+
+    Raises:
+        BenchError: a document has no place for them.
     """
-    text = DOCUMENT.read_text(encoding="utf-8")
-    head, begin, rest = text.partition(_BEGIN)
-    kept, end, tail = rest.partition(_END)
-    if not begin or not end:
-        raise BenchError(f"{DOCUMENT.name} has no place for figures: the lines {_BEGIN.strip()} and {_END.strip()}.")
-    DOCUMENT.write_text(f"{head}{begin}{merged(kept, table(rows))}{end}{tail}", encoding="utf-8")
+    _replace(DOCUMENT, _BEGIN, _END, lambda kept: merged(kept, table(rows)))
+    shown = [row for row in rows if row.area == _README_AREA]
+    if shown:
+        version = pinned(_GO_MOD.read_text(encoding="utf-8"), "k8s.io/kubernetes")
+        _replace(README, _README_BEGIN, _README_END, lambda _: how_fast(shown, measured, version))
+
+
+def _replace(file: Path, begin: str, end: str, change: Callable[[str], str]) -> None:
+    head, opened, rest = file.read_text(encoding="utf-8").partition(begin)
+    kept, closed, tail = rest.partition(end)
+    if not opened or not closed:
+        raise BenchError(f"{file.name} has no place for figures: the lines {begin.strip()} and {end.strip()}.")
+    file.write_text(f"{head}{opened}{change(kept)}{closed}{tail}", encoding="utf-8")
+
+
+def how_fast(rows: Sequence[Row], measured: float, version: str) -> str:
+    """Return README's table of pods per second, with date, versions and rounds."""
+    day = datetime.fromtimestamp(measured, tz=UTC).date().isoformat()
+    rounds = min(row.rounds for row in rows)
+    run = f"medians of {rounds} rounds of `make bench ONLY={_README_AREA}` on {day} with Kubernetes {version}"
+    lines = [
+        f"Pods bound in a second, {run}, all on one machine in turns:",
+        "",
+        "| claims with | peer | peer's | dra-extender | ratio |",
+        "|---|---|---:|---:|---:|",
+    ]
+    lines += [f"| {row.case} | {row.peer_name} | {row.peer:.0f} | {row.ours:.0f} | {row.ratio:.2g} |" for row in rows]
+    return "\n".join(["", *lines, "", ""])
 
 
 def merged(kept: str, renewed: str) -> str:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from tests.bench.cases import is_declared
+
 
 class BenchError(Exception):
     """A measurement means nothing: a contender answered wrongly, or did not finish; the message says which and how."""
@@ -58,6 +60,8 @@ def compare(
     details: Mapping[str, float] | None = None,
 ) -> Row:
     """The row for (ours, peer) of each round."""
+    if not is_declared(area, case):
+        raise BenchError(f"tests/bench/cases.py declares no row {case!r} of area {area}.")
     ours, peer = median(each for each, _ in rounds), median(each for _, each in rounds)
     ratios = [mine / theirs for mine, theirs in rounds]
     return Row(

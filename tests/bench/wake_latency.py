@@ -32,7 +32,7 @@ async def wake_latencies(count: int, workdir: Path) -> list[float]:
         await api.create(NAMESPACES, namespace(workload.NAMESPACE))
         await api.create(DEVICE_CLASSES, workload.device_class())
         await grant(api)
-        cluster.kubectl("apply", f"--filename={REPOSITORY / 'deploy' / 'wake-up-class.yaml'}")
+        cluster.kubectl("apply", f"--filename={REPOSITORY / 'deploy' / 'base' / 'wake-up-class.yaml'}")
         extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
         assert extender is not None
         async with extender:

@@ -75,7 +75,7 @@ def test_why_goes_by_the_policy_of_the_service(tmp_path: Path) -> None:
     mode = 'device.attributes[device.driver].mode == "alone"'
     policy.write_text(f"rules: [{{name: alone, devices: '{mode}', compatibleOnlyWith: '{mode}'}}]\n")
     asked = ("why", "train", "-n", NAMESPACE, "--snapshot", str(file))
-    assert "has its devices on 1 of 1 nodes" in run(*asked)[1]
+    assert "devices would suffice on 1 of 1" in run(*asked)[1]
     status, text = run(*asked, "--policy", str(policy))
     assert (status, "devices are not compatible with their neighbours" in text) == (0, True)
     assert "next  end ml/old  ok on n1" in text

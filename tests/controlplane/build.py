@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds control plane, helm, kubeconform, promtool, actionlint, Krew, the parity oracle and what a node runs into a cache.
+"""Builds the control plane, the tools of the tests, the parity oracle and what a node runs into a cache.
 
 Needs nothing beside the standard library, so that it runs before any environment exists. The go.mod files here are the only
 place where versions are pinned; what is stamped into the programs is read from there.
@@ -85,6 +85,13 @@ CONTROL_PLANE = Target(
     },
     ldflags=_kubernetes_ldflags,
 )
+EARLIER_SCHEDULER = dataclasses.replace(
+    CONTROL_PLANE,
+    name="earlier-scheduler",
+    module=HERE / "earlier_scheduler",
+    programs={"kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler"},
+)
+"""An earlier release of kube-scheduler, for the bugs that later releases fixed."""
 HELM = Target(name="helm", module=HERE / "helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}, ldflags=_helm_ldflags)
 ACTIONLINT = Target(
     name="actionlint",
@@ -155,7 +162,7 @@ NODE_PROGRAMS = Target(
 )
 FOR_NODES = (NODE, RUNTIME, NODE_PROGRAMS)
 """What `make node` needs beside the control plane."""
-FOR_TESTS = (CONTROL_PLANE, HELM, KUBECONFORM, PROMTOOL, ACTIONLINT, KREW, ORACLE)
+FOR_TESTS = (CONTROL_PLANE, EARLIER_SCHEDULER, HELM, KUBECONFORM, PROMTOOL, ACTIONLINT, KREW, ORACLE)
 """What `make test` needs; Prometheus itself is for `make observe` alone."""
 TARGETS = {target.name: target for target in (*FOR_TESTS, PROMETHEUS, *FOR_NODES)}
 PARTS = {**{name: (target,) for name, target in TARGETS.items()}, "nodes": FOR_NODES}
@@ -367,7 +374,7 @@ def _say(text: str) -> None:
 def main() -> int:
     """Command line; the exit code is 0 when every program asked for is there."""
     parser = argparse.ArgumentParser(
-        description="Build control plane, helm, kubeconform, promtool, actionlint, Krew and the parity oracle into a cache folder."
+        description="Build the control plane, the tools of the tests and the parity oracle into a cache folder."
     )
     parser.add_argument("--only", choices=sorted(PARTS), help="build this part alone")
     parser.add_argument(

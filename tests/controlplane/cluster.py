@@ -46,7 +46,7 @@ class ControlPlane:
         self.options = options
         self.server = layout.server
         self._components: dict[str, Component] = {}
-        self._scheduler_configs: dict[str, Path] = {}
+        self._schedulers: dict[str, commands.Scheduler] = {}
         self.audit_begin = 0
         self._tokens: dict[str, str] = {}
         self._teardown = AsyncExitStack()
@@ -149,17 +149,25 @@ class ControlPlane:
         return done.stdout
 
     async def start_scheduler(
-        self, config: Path | Mapping[str, Any], name: str = "kube-scheduler", *, kubeconfig: Path | None = None
+        self,
+        config: Path | Mapping[str, Any],
+        name: str = "kube-scheduler",
+        *,
+        kubeconfig: Path | None = None,
+        feature_gates: Mapping[str, bool] | None = None,
+        programs: Path | None = None,
     ) -> str:
         """Starts a scheduler with a configuration (see schedulers.completed_config), and waits until it is ready.
 
-        `kubeconfig`: who it is; by default the user that Kubernetes keeps for it.  Returns the URL of its own pages.  Several may
+        `kubeconfig`: who it is; by default the user that Kubernetes keeps for it.  `feature_gates` replace those of the options.
+        `programs`: the folder of the program, for a scheduler of another release.  Returns the URL of its own pages.  Several may
         run beside each other under different names.
         """
         kubeconfig = kubeconfig or self.kubeconfig_for(SCHEDULER_USER)
         path = self.layout.home / f"{name}-config.json"
         path.write_text(json.dumps(completed_config(config, kubeconfig), indent=2))
-        self._scheduler_configs[name] = path
+        gates = self.options.scheduler_feature_gates if feature_gates is None else feature_gates
+        self._schedulers[name] = commands.Scheduler(programs or self.layout.programs, path, gates)
         return await self._start_scheduler(name)
 
     async def stop_scheduler(self, name: str = "kube-scheduler") -> None:
@@ -167,13 +175,18 @@ class ControlPlane:
         await self._components[name].stop()
 
     @asynccontextmanager
-    async def in_tree_scheduler(self) -> AsyncIterator[None]:
-        """Inside, the scheduler that clusters have anyway runs, with all its plugins, for the pods that name none."""
-        await self.start_scheduler(in_tree_config(IN_TREE), IN_TREE)
+    async def in_tree_scheduler(
+        self, name: str = IN_TREE, *, feature_gates: Mapping[str, bool] | None = None, programs: Path | None = None
+    ) -> AsyncIterator[None]:
+        """Inside, a scheduler with all its plugins runs, by default the one that clusters have anyway, for the pods that name none.
+
+        `feature_gates`, `programs`: as for `start_scheduler`.
+        """
+        await self.start_scheduler(in_tree_config(name), name, feature_gates=feature_gates, programs=programs)
         try:
             yield
         finally:
-            await self.stop_scheduler(IN_TREE)
+            await self.stop_scheduler(name)
 
     async def restart_scheduler(self, name: str = "kube-scheduler") -> str:
         """Stops a scheduler and starts it with the same configuration; returns the URL of its own pages."""
@@ -188,8 +201,10 @@ class ControlPlane:
         """Starts the API server again, on its port and with its data."""
         await self._run("kube-apiserver", commands.apiserver(self.layout, self.options), f"{self.server}/readyz", ADMIN)
 
-    async def restart_apiserver(self) -> None:
-        """Stops the API server and starts it on the same port with the same data."""
+    async def restart_apiserver(self, feature_gates: Mapping[str, bool] | None = None) -> None:
+        """Stops the API server and starts it on the same port with the same data, with other gates if given."""
+        if feature_gates is not None:
+            self.options = replace(self.options, feature_gates=feature_gates)
         await self.stop_apiserver()
         await self.start_apiserver()
 
@@ -236,9 +251,10 @@ class ControlPlane:
 
     async def _start_scheduler(self, name: str) -> str:
         (port,) = free_ports(1)
-        config, kubeconfig = self._scheduler_configs[name], self.kubeconfig_for(SCHEDULER_USER)
+        kubeconfig = self.kubeconfig_for(SCHEDULER_USER)
         url = f"https://127.0.0.1:{port}"
-        await self._run(name, commands.scheduler(self.layout, self.options, config, kubeconfig, port), f"{url}/readyz")
+        command = commands.scheduler(self._schedulers[name], self.options, kubeconfig, port)
+        await self._run(name, command, f"{url}/readyz")
         return url
 
     async def _run(self, name: str, command: list[str], ready: str, user: str | None = None) -> None:

@@ -78,6 +78,15 @@ class Layout:
         return self.home / "logs" / f"{name}.log"
 
 
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """The folder of a kube-scheduler's program, its configuration file and its feature gates."""
+
+    programs: Path
+    config: Path
+    feature_gates: Mapping[str, bool]
+
+
 def etcd(layout: Layout) -> list[str]:
     """One etcd member that does not wait for the disk; the peer URLs keep the fixed default ports out of its member list."""
     peer = f"http://127.0.0.1:{layout.etcd_peer_port}"
@@ -140,17 +149,17 @@ def controller_manager(layout: Layout, options: ControlPlaneOptions, kubeconfig:
     ]
 
 
-def scheduler(layout: Layout, options: ControlPlaneOptions, config: Path, kubeconfig: Path, port: int) -> list[str]:
+def scheduler(scheduler: Scheduler, options: ControlPlaneOptions, kubeconfig: Path, port: int) -> list[str]:
     """A kube-scheduler with a configuration file; what else it is told there (clients, limits) flags cannot change."""
     return [
-        str(layout.programs / "kube-scheduler"),
-        f"--config={config}",
+        str(scheduler.programs / "kube-scheduler"),
+        f"--config={scheduler.config}",
         f"--secure-port={port}",
         "--bind-address=127.0.0.1",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
         "--authentication-skip-lookup",
-        *_switches("--feature-gates", options.scheduler_feature_gates),
+        *_switches("--feature-gates", scheduler.feature_gates),
         *_emulation(options),
     ]
 

@@ -141,7 +141,7 @@ async def test_devices_and_usage_have_what_kubernetes_has_stored(
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [(row["device"], row["state"], row["claim"]) for row in rows] == [
         ("mig-0", "allocated", f"{scene.name}/part"),
-        ("mig-1", "free", ""),
+        ("mig-1", "usable", ""),
     ]
 
     status, out = await run(world, "usage", "-o", "json")

@@ -198,6 +198,24 @@ async def test_each_pod_binds_its_devices_of_a_pool_to_its_own_node(
         assert await scene.wait_until_bound(name, PROMPT_SECONDS) == node
 
 
+async def test_a_shared_device_stays_on_the_node_that_it_is_bound_to(scene: NamespaceFixture) -> None:
+    """A third pod with a free choice follows it; when the last share is gone the device goes to the node that waits for it."""
+    first, second = [await scene.node(suffix) for suffix in ("a", "b")]
+    shared = device("port-0", bindsToNode=True, allowMultipleAllocations=True)
+    await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[shared]))
+    await scene.template("one")
+    await scene.pod("one", template="one", nodeSelector={"kubernetes.io/hostname": first})
+    assert await scene.wait_until_bound("one") == first
+    await scene.pod("apart", template="one", nodeSelector={"kubernetes.io/hostname": second})
+    await scene.wait_until_unschedulable("apart", "devices are bound to another node")
+    await scene.wait_for_event("apart", f"port-0 is bound to node {first} as long as a claim has a share of it there")
+    await scene.pod("free", template="one")
+    assert await scene.wait_until_bound("free") == first
+    for name in ("one", "free"):
+        await scene.delete_pod(name)
+    assert await scene.wait_until_bound("apart", PROMPT_SECONDS) == second
+
+
 async def test_node_that_goes_away_ends_the_wait_and_its_pod_goes_to_another(
     scene: NamespaceFixture, driver: FakeDriver
 ) -> None:

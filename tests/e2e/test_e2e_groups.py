@@ -16,6 +16,10 @@ from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, Namespa
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 CONFLICT = "compatibility groups in conflict"
+ORDERS = pytest.mark.parametrize(
+    ("earlier", "later"),
+    [pytest.param("vgpu", "mig", id="vgpu-before-mig"), pytest.param("mig", "vgpu", id="mig-before-vgpu")],
+)
 SKIPPED = "devices with compatibility groups are skipped"
 
 
@@ -27,29 +31,59 @@ async def cut(scene: NamespaceFixture, *suffixes: str) -> list[str]:
 
 
 async def test_mig_pod_is_refused_on_a_gpu_in_vgpu_mode_and_lands_on_another(scene: NamespaceFixture) -> None:
+    await lands_on_another(scene, "vgpu", "mig")
+
+
+async def test_vgpu_pod_is_refused_on_a_gpu_in_mig_mode_and_lands_on_another(scene: NamespaceFixture) -> None:
+    await lands_on_another(scene, "mig", "vgpu")
+
+
+async def lands_on_another(scene: NamespaceFixture, earlier: str, later: str) -> None:
+    """The first of two GPUs is in the mode of the earlier pod."""
     first, second = await cut(scene, "a", "b")
-    await scene.pod("vgpu", template="vgpu", nodeSelector={"kubernetes.io/hostname": first})
-    assert await scene.wait_until_bound("vgpu") == first
-    await scene.pod("mig", template="mig")
-    assert await scene.wait_until_bound("mig") == second
-    assert await scene.device_of("mig") == f"{second}/gpu-0-mig-0"
+    await scene.pod(earlier, template=earlier, nodeSelector={"kubernetes.io/hostname": first})
+    assert await scene.wait_until_bound(earlier) == first
+    await scene.pod(later, template=later)
+    assert await scene.wait_until_bound(later) == second
+    assert await scene.device_of(later) == f"{second}/gpu-0-{later}-0"
 
 
-async def test_mig_pod_waits_for_the_only_gpu_and_is_bound_soon_after_the_vgpu_pod_is_gone(
-    scene: NamespaceFixture,
+@ORDERS
+async def test_a_pod_waits_for_the_only_gpu_and_is_bound_soon_after_the_pod_of_the_other_mode_is_gone(
+    scene: NamespaceFixture, earlier: str, later: str
 ) -> None:
     """Its Event names both groups and who holds the GPU."""
     (node,) = await cut(scene, "a")
-    await scene.pod("vgpu", template="vgpu")
-    await scene.wait_until_bound("vgpu")
-    await scene.pod("mig", template="mig")
-    message = await scene.wait_until_unschedulable("mig", CONFLICT)
+    await scene.pod(earlier, template=earlier)
+    await scene.wait_until_bound(earlier)
+    await scene.pod(later, template=later)
+    message = await scene.wait_until_unschedulable(later, CONFLICT)
     assert message.startswith(f'0/1 nodes are available: 1 node(s): claim "gpu", request "gpu": {CONFLICT}.')
-    note = await scene.wait_for_event("mig", CONFLICT)
-    assert "declares [mig] on counter set gpu-0" in note
-    assert "gpu-0-vgpu-0 (allocated) has [vgpu]" in note
-    await scene.delete_pod("vgpu")
-    assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == node
+    note = await scene.wait_for_event(later, CONFLICT)
+    assert f"declares [{later}] on counter set gpu-0" in note
+    assert f"gpu-0-{earlier}-0 (allocated) has [{earlier}]" in note
+    await scene.delete_pod(earlier)
+    assert await scene.wait_until_bound(later, PROMPT_SECONDS) == node
+
+
+async def test_a_third_group_brings_two_devices_together_and_is_then_what_all_need(scene: NamespaceFixture) -> None:
+    """{x, z} and {y, z} share the GPU by z; afterwards {x, y} is refused although it has a group of each, and {z} is not."""
+    groups = {"a": ("x", "z"), "b": ("y", "z"), "c": ("x", "y"), "d": ("z",)}
+    for kind in groups:
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+    parts = [partition(kind, 0, "20", groups=found) for kind, found in groups.items()]
+    node = await scene.node_with_counters("a", [gpu()], parts)
+    for kind in ("a", "b"):
+        await scene.pod(kind, template=kind)
+        assert await scene.wait_until_bound(kind) == node
+    await scene.pod("c", template="c")
+    await scene.wait_until_unschedulable("c", CONFLICT)
+    assert "together they leave [z]" in await scene.wait_for_event("c", CONFLICT)
+    await scene.pod("d", template="d")
+    assert await scene.wait_until_bound("d") == node
+    await scene.delete_pod("d")
+    await scene.delete_pod("b")
+    await scene.wait_until_bound("c", PROMPT_SECONDS)
 
 
 async def test_groups_are_kept_in_the_annotation_alone_by_a_server_without_the_field(

@@ -8,6 +8,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.resources import NAMESPACES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
@@ -78,6 +79,21 @@ async def test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_grou
     await scene.wait_for_event("vgpu", "gpu-0-vgpu-0 declares [vgpu]", "gpu-0-mig-0 (allocated) has [mig]")
     await scene.delete_pod("mig")
     assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
+
+
+async def test_a_pod_that_monitors_a_gpu_runs_beside_the_other_mode_and_counts_against_nobody(
+    scene: NamespaceFixture,
+) -> None:
+    node = await kinds(scene)
+    labels = {"resource.kubernetes.io/admin-access": "true"}
+    await scene.api.patch(NAMESPACES, scene.name, {"metadata": {"labels": labels}})
+    await scene.template("monitor", f'{scene.attribute("type")} == "vgpu"', adminAccess=True)
+    await scene.pod("first", template="mig")
+    assert await scene.wait_until_bound("first") == node
+    await scene.pod("monitor", template="monitor")
+    assert await scene.wait_until_bound("monitor") == node
+    await scene.pod("second", template="mig")
+    assert await scene.wait_until_bound("second") == node
 
 
 async def test_the_snapshot_says_which_rule_supplied_the_groups(scene: NamespaceFixture) -> None:

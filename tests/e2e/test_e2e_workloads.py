@@ -211,22 +211,3 @@ async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups:
     await asyncio.gather(*(groups.delete_pod(f"{winner}{index}") for index in range(3)))
     for index in range(3):
         await groups.wait_until_bound(f"{loser}{index}")
-
-
-async def test_gang_that_never_comes_together_is_not_bound_and_gives_its_devices_back(groups: NamespaceFixture) -> None:
-    """One member finds no CPU: the others wait at the gate, with devices, until the time to bind is over; also over a restart."""
-    await groups.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)), cpu="1")
-    await groups.template("one")
-    await create_group(groups, "gang", min_count=3)
-    for name, cpu in [("a", "100m"), ("b", "100m"), ("c", "2")]:
-        await member(groups, "gang", name, template="one", cpu=cpu)
-
-    async def waiting() -> bool:
-        return len(await groups.allocated()) == 2
-
-    await groups.api.wait_for(waiting, SECONDS, "two members wait at the gate")
-    groups.world.extender.kill()
-    await groups.world.extender.start()
-    assert await bound_members(groups) == {}
-    await groups.wait_until_free(BINDING_SECONDS + SECONDS)
-    assert await bound_members(groups) == {}

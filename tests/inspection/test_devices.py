@@ -92,10 +92,10 @@ def test_tree_has_a_bar_for_each_counter(made: MadeCluster) -> None:
         "  gpu.example.com/n1  generation 1\n"
         "    gpu-0  sm [####      ] 42/98  groups [mig]\n"
         "      mig-0  ml/train (claim claim-train)\n"
-        "      mig-1  free\n"
+        "      mig-1  usable\n"
         "n2\n"
         "  gpu.example.com/n2  generation 1\n"
-        "    gpu-0  free; taint example.com/broken:NoSchedule\n"
+        "    gpu-0  unusable: tainted; taint example.com/broken:NoSchedule\n"
     )
 
 
@@ -153,7 +153,7 @@ def test_table_has_groups_of_the_device_and_those_in_force_where_they_differ(mad
     other = device("vgpu-0", consumes=[consumption("gpu-0", groups=["vgpu"], sm="10")])
     made.objects["resourceslices"][1]["spec"]["devices"].append(other)
     rows = {row.device: row for row in device_rows(devices_report(made.view(), "n1"))}
-    assert (rows["mig-1"].state, rows["mig-1"].groups) == ("free", "gpu-0 [mig]")
+    assert (rows["mig-1"].state, rows["mig-1"].groups) == ("usable", "gpu-0 [mig]")
     assert (rows["vgpu-0"].groups, rows["vgpu-0"].counters) == ("gpu-0 [vgpu] in force [mig]", "gpu-0 sm=10")
 
 
@@ -171,7 +171,7 @@ def test_wide_table_is_aligned_and_says_since_when(made: MadeCluster) -> None:
         "ml/train",
         "3h",
     ]
-    assert len({line.index("allocated" if "allocated" in line else "free") for line in lines[1:]}) == 1
+    assert len({line.index("allocated" if "allocated" in line else "usable") for line in lines[1:]}) == 1
 
 
 def test_hostile_names_are_no_formulas_and_no_control_sequences_in_csv(made: MadeCluster) -> None:
@@ -206,4 +206,4 @@ def test_physical_device_of_the_policy_is_called_so(made: MadeCluster, tmp_path:
     policy.write_text("rules:\n- name: one\n  driver: gpu.example.com\n  pool: n2\n  physicalDevice: \"'card-0'\"\n")
     view = made.view()
     assert use_policy(view, policy) == ()
-    assert "    physical device card-0\n      gpu-0  free" in devices_tree(devices_report(view, "n2"), NOW)
+    assert "    physical device card-0\n      gpu-0  unusable: tainted" in devices_tree(devices_report(view, "n2"), NOW)

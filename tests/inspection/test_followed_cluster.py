@@ -105,7 +105,7 @@ def test_version_in_which_nothing_differs_that_decisions_read_is_no_change() -> 
     pod = {"metadata": {"name": "a", "namespace": "ml", "resourceVersion": "1"}, "spec": {"nodeName": "n1"}}
     kept.changed(msgspec.json.encode(pod))
     pod["metadata"]["resourceVersion"] = "2"
-    pod["spec"]["volumes"] = "what nobody reads"
+    pod["spec"]["dnsPolicy"] = "what nobody reads"
     kept.changed(msgspec.json.encode(pod))
     assert len(changes) == 1
     assert [msgspec.json.decode(each)["metadata"]["resourceVersion"] for each in kept.all()] == ["2"]

@@ -92,12 +92,22 @@ def archive(name: str, data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"no archive", "expected a snapshot"),
-        (archive("pods.jsonl", b"{}"), "its first file is 'pods.jsonl', not snapshot.json"),
-        (archive("snapshot.json", b"[]"), "snapshot.json: Expected `object`, got `array`"),
-        (archive("snapshot.json", b'{"format": "v9", "takenAt": 1}'), "has format 'v9'"),
-        (archive("snapshot.json", b'{"format": "v9", "x": ' + b"[" * 3000), "snapshot.json: maximum recursion depth"),
-        (archive("snapshot.json", b"{}")[:60], "expected a snapshot, a tar archive packed with gzip"),
+        pytest.param(b"no archive", "expected a snapshot", id="no archive"),
+        pytest.param(
+            archive("pods.jsonl", b"{}"), "its first file is 'pods.jsonl', not snapshot.json", id="another first file"
+        ),
+        pytest.param(archive("snapshot.json", b"[]"), "snapshot.json: Expected `object`, got `array`", id="a list"),
+        pytest.param(
+            archive("snapshot.json", b'{"format": "v9", "takenAt": 1}'), "has format 'v9'", id="unknown format"
+        ),
+        pytest.param(
+            archive("snapshot.json", b'{"format": "v9", "x": ' + b"[" * 3000),
+            "snapshot.json: maximum recursion depth",
+            id="nested lists",
+        ),
+        pytest.param(
+            archive("snapshot.json", b"{}")[:60], "expected a snapshot, a tar archive packed with gzip", id="cut off"
+        ),
     ],
 )
 def test_file_that_is_no_snapshot_is_refused_with_the_reason(tmp_path: Path, data: bytes, said: str) -> None:
@@ -109,17 +119,14 @@ def test_file_that_is_no_snapshot_is_refused_with_the_reason(tmp_path: Path, dat
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.REGTYPE])
-def test_archive_of_any_size_is_refused_before_it_fills_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes
-) -> None:
+def test_archive_of_any_size_is_refused_before_it_fills_the_memory(tmp_path: Path, kind: bytes) -> None:
     """The headers before a member are as long as they say."""
-    monkeypatch.setattr("dra_extender.inspection.snapshot_file.MOST_BYTES", 2**21)
     long = tarfile.TarInfo("pods.jsonl")
     long.type, long.size = kind, 2**30
     file = tmp_path / "long.tar.gz"
     file.write_bytes(gzip.compress(long.tobuf() + bytes(2**24)))
-    with pytest.raises(SnapshotFileError, match="has more than 0 GiB unpacked"):
-        read_snapshot(file)
+    with pytest.raises(SnapshotFileError, match="has more than 2 MiB unpacked"):
+        read_snapshot(file, 2)
 
 
 def test_object_that_is_none_is_refused_with_its_kind(made: MadeCluster, tmp_path: Path) -> None:
@@ -131,3 +138,87 @@ def test_object_that_is_none_is_refused_with_its_kind(made: MadeCluster, tmp_pat
 def test_file_that_is_absent_is_refused_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(SnapshotFileError, match=r"absent\.tar\.gz: cannot be read: No such file"):
         read_snapshot(tmp_path / "absent.tar.gz")
+
+
+ABOUT = b'{"format": "dra-extender.io/snapshot/v1", "takenAt": 1}'
+
+
+def packed_members(file: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    unpacked = io.BytesIO()
+    with tarfile.open(fileobj=unpacked, mode="w", format=tarfile.PAX_FORMAT) as made:
+        for member, data in ((tarfile.TarInfo("snapshot.json"), ABOUT), *members):
+            member.size = member.size or len(data)
+            made.addfile(member, io.BytesIO(data) if data else None)
+    file.write_bytes(gzip.compress(unpacked.getvalue()))
+    return file
+
+
+def sparse_member(bytes_when_read: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo("pods.jsonl")
+    member.pax_headers = {
+        "GNU.sparse.major": "0",
+        "GNU.sparse.minor": "1",
+        "GNU.sparse.map": f"{bytes_when_read},0",
+        "GNU.sparse.size": str(bytes_when_read),
+        "GNU.sparse.realsize": str(bytes_when_read),
+    }
+    return member
+
+
+def linked_member(kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo("pods.jsonl")
+    member.type, member.linkname = kind, "snapshot.json"
+    return member
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        pytest.param(sparse_member(2**16), id="sparse"),
+        pytest.param(linked_member(tarfile.SYMTYPE), id="symbolic-link"),
+        pytest.param(linked_member(tarfile.LNKTYPE), id="hard-link"),
+        pytest.param(linked_member(tarfile.DIRTYPE), id="directory"),
+    ],
+)
+def test_member_that_is_no_regular_file_is_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
+    file = packed_members(tmp_path / "odd.tar.gz", (member, b""))
+    with pytest.raises(SnapshotFileError, match=r"'pods.jsonl' is no regular file"):
+        read_snapshot(file)
+
+
+@pytest.mark.parametrize(
+    "record", [pytest.param(b"{}\n", id="short"), pytest.param(b"{%s}\n" % bytes(2000), id="long")]
+)
+def test_limit_counts_all_members_together(tmp_path: Path, record: bytes) -> None:
+    """Short records count as what they take in memory."""
+    lines = record * (5000 if len(record) < 100 else 400)
+    members = [(tarfile.TarInfo(f"{kind}.jsonl"), lines) for kind in ("nodes", "pods", "deviceclasses")]
+    file = packed_members(tmp_path / "large.tar.gz", *members)
+    with pytest.raises(SnapshotFileError, match="more than 2 MiB unpacked; --snapshot-limit sets another limit"):
+        read_snapshot(file, 2)
+    assert len(read_snapshot(file, 8).of("pods")) == lines.count(b"\n")
+
+
+def test_fields_that_no_decision_reads_take_no_memory_after_reading(tmp_path: Path) -> None:
+    pod = {"metadata": {"name": "p", "namespace": "n", "managedFields": [{"manager": "m" * 100_000}]}, "spec": {}}
+    file = packed_members(tmp_path / "wide.tar.gz", (tarfile.TarInfo("pods.jsonl"), msgspec.json.encode(pod) + b"\n"))
+    (kept,) = read_snapshot(file).of("pods")
+    assert len(kept) < 1000
+
+
+def test_record_beyond_any_object_is_refused(tmp_path: Path) -> None:
+    file = packed_members(tmp_path / "line.tar.gz", (tarfile.TarInfo("pods.jsonl"), b"[" * (5 * 2**20)))
+    with pytest.raises(SnapshotFileError, match=r"pods\.jsonl: a record has more than 4 MiB"):
+        read_snapshot(file)
+
+
+def test_archive_of_very_many_files_is_refused(tmp_path: Path) -> None:
+    file = packed_members(tmp_path / "many.tar.gz", *((tarfile.TarInfo(f"f{index}"), b"x") for index in range(70)))
+    with pytest.raises(SnapshotFileError, match="the archive has more than 64 files"):
+        read_snapshot(file)
+
+
+def test_kind_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    file = packed_members(tmp_path / "twice.tar.gz", *((tarfile.TarInfo("pods.jsonl"), b"{}\n") for _ in range(2)))
+    with pytest.raises(SnapshotFileError, match=r"expected each kind once, got pods\.jsonl again"):
+        read_snapshot(file)

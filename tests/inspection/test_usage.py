@@ -61,8 +61,8 @@ def test_devices_are_counted_by_namespace_and_class_with_what_they_draw(made: Ma
         "ml  3 devices\n"
         "  gpu (gpu.example.com)  1 device; 1 claim of 1 pod\n"
         "  mig (gpu.example.com)  2 devices; 2 claims of 2 pods; counters sm=28\n"
-        "gpu.example.com  3 of 5 devices in use\n"
-        "nic.example.com  0 of 1 devices in use\n"
+        "gpu.example.com  3 of 5 devices in use, 2 usable\n"
+        "nic.example.com  0 of 1 devices in use, 1 usable\n"
     )
 
 

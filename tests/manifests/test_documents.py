@@ -3,6 +3,7 @@
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dra_extender.config.policy_file import InvalidPolicyError, read_policy
@@ -98,3 +99,25 @@ def test_each_field_has_its_position() -> None:
 def test_half_of_a_utf_16_pair_is_refused_where_it_is(text: str) -> None:
     with pytest.raises(YamlError, match=r"half of a UTF-16 pair \(line 1, column \d+\)"):
         read_documents(text)
+
+
+def test_reading_many_documents_copies_no_lines_of_the_documents_before() -> None:
+    """Work for each document that grows with the documents before it made 60,000 of them take 11 s."""
+    copied: list[int] = []
+
+    class Lines(list[str]):
+        def __getitem__(self, place: Any) -> Any:
+            if isinstance(place, slice):
+                copied.append(len(range(*place.indices(len(self)))))
+            return super().__getitem__(place)
+
+    class Text(str):
+        __slots__ = ()
+
+        def splitlines(self, keepends: bool = False) -> list[str]:
+            return Lines(super().splitlines(keepends))
+
+    documents = read_documents(Text("# what it is\na: 1\n---\n" * 1000))
+
+    assert {document.narration for document in documents} == {("what it is",)}
+    assert sum(copied) < 1000

@@ -101,10 +101,14 @@ def conditional(device: str) -> DeviceResult:
     return msgspec.structs.replace(result, binding_conditions=("attached",), binding_failure_conditions=("failed",))
 
 
+def by_policy(holding: DeviceHolding, **more: Any) -> DeviceHolding:
+    """The holding with its groups from a rule of the policy."""
+    drawn = tuple(msgspec.structs.replace(each, groups_supplied=True) for each in holding.consumption or ())
+    return msgspec.structs.replace(holding, consumption=drawn, sources=(("compatibilityGroups[s]", "rule"),), **more)
+
+
 def test_what_a_policy_supplied_is_frozen_with_the_rule_that_supplied_it() -> None:
-    taken = msgspec.structs.replace(
-        holding("g0", "mig"), compatible_only_with="true", sources=(("compatibilityGroups[s]", "rule"),)
-    )
+    taken = by_policy(holding("g0", "mig"), compatible_only_with="true")
     found = allocation("g0")
     text = encode_snapshot(found, (taken,))
     assert holdings_of(stored(found, text)) == (taken,)
@@ -180,9 +184,9 @@ def test_counter_set_without_an_entry_in_the_result_means_no_groups() -> None:
 def test_groups_of_a_policy_stay_where_the_result_tells_of_published_ones() -> None:
     """No slice and no allocation names what the policy supplies."""
     (read,) = holdings_of(stored(keeping({"other": ("mig",)}), None))
-    device = live("by-rule", sources=(("compatibilityGroups[s]", "rule"),))
+    taken = by_policy(holding("g0", "by-rule"))
+    device = msgspec.structs.replace(live("by-rule"), consumes_counters=taken.consumption, sources=taken.sources)
     assert read.drawn(device)[0].compatibility_groups == ("by-rule",)
-    taken = msgspec.structs.replace(holding("g0", "by-rule"), sources=device.sources)
     text = encode_snapshot(allocation("g0"), (taken,))
     (read,) = holdings_of(stored(keeping({"other": ("mig",)}), text))
     assert read.consumption is not None
@@ -191,7 +195,7 @@ def test_groups_of_a_policy_stay_where_the_result_tells_of_published_ones() -> N
 
 def test_published_groups_are_written_into_the_result_and_nothing_else_is() -> None:
     physical = CounterConsumption(counter_set="physical-device/x", compatibility_groups=("mig",))
-    by_rule = CounterConsumption(counter_set="ruled", compatibility_groups=("by-rule",))
+    by_rule = CounterConsumption(counter_set="ruled", compatibility_groups=("by-rule",), groups_supplied=True)
     ungrouped = CounterConsumption(counter_set="plain")
     (first,) = (holding("g0", "mig", "mps"),)
     first = msgspec.structs.replace(

@@ -212,3 +212,80 @@ def test_objects_that_cannot_be_read_count_as_absent() -> None:
     assert texts(made) == []
     assert made.needs("ml/absent") is None
     assert texts(made, on="n9") == ["node is not known"]
+
+
+def with_condition(kind: str, status: str, **spec: Any) -> Json:
+    made = node("n1")
+    made["status"]["conditions"] = [{"type": kind, "status": status}]
+    return made | ({"spec": spec} if spec else {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "key"),
+    [
+        pytest.param("Ready", "False", "not-ready", id="not-ready"),
+        pytest.param("Ready", "Unknown", "unreachable", id="unreachable"),
+        pytest.param("DiskPressure", "True", "disk-pressure", id="disk-pressure"),
+        pytest.param("NetworkUnavailable", "True", "network-unavailable", id="no-network"),
+    ],
+)
+def test_condition_keeps_pods_away_as_the_taint_that_the_node_gets_for_it(kind: str, status: str, key: str) -> None:
+    bad = with_condition(kind, status)
+    (refusal,) = refusals(fit(bad, pod("train", "ml")))
+    assert refusal.said == f"node(s) had untolerated taint(s): node.kubernetes.io/{key}:NoSchedule"
+    tolerant = pod("train", "ml", tolerations=[{"key": f"node.kubernetes.io/{key}", "operator": "Exists"}])
+    assert refusals(fit(bad, tolerant)) == ()
+
+
+def test_condition_whose_taint_is_there_is_told_once() -> None:
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    (refusal,) = refusals(fit(with_condition("Ready", "False", taints=[taint]), pod("train", "ml")))
+    assert refusal.taints == (DeviceTaint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),)
+
+
+def test_toleration_that_every_pod_gets_opens_no_node_that_is_not_ready() -> None:
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
+    given = {
+        "key": "node.kubernetes.io/not-ready",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    assert texts(fit(with_condition("Ready", "False", taints=[taint]), pod("train", "ml", tolerations=[given]))) != []
+
+
+def test_node_that_is_being_deleted_takes_no_pod() -> None:
+    gone = node("n1")
+    gone["metadata"]["deletionTimestamp"] = "2026-11-20T00:00:00Z"
+    assert [each.filter for each in refusals(fit(gone, pod("train", "ml")))] == [NodeFilter.DELETING]
+
+
+def with_port(made: Json, **port: Any) -> Json:
+    made["spec"]["containers"][0]["ports"] = [port]
+    return made
+
+
+TAKEN = {"containerPort": 80, "hostPort": 8080}
+
+
+@pytest.mark.parametrize(
+    ("taken", "wanted", "free"),
+    [
+        pytest.param(TAKEN, TAKEN, False, id="same"),
+        pytest.param(TAKEN, {"hostPort": 8081}, True, id="other-port"),
+        pytest.param(TAKEN, {"hostPort": 8080, "protocol": "UDP"}, True, id="other-protocol"),
+        pytest.param(TAKEN, {"hostPort": 8080, "hostIP": "10.0.0.1"}, False, id="all-addresses-taken"),
+        pytest.param({**TAKEN, "hostIP": "10.0.0.1"}, TAKEN, False, id="all-addresses-wanted"),
+        pytest.param({**TAKEN, "hostIP": "10.0.0.1"}, {**TAKEN, "hostIP": "10.0.0.2"}, True, id="other-address"),
+        pytest.param(TAKEN, {"containerPort": 8080}, True, id="no-host-port"),
+    ],
+)
+def test_port_of_the_host_is_taken_once(taken: Json, wanted: Json, *, free: bool) -> None:
+    made = fit(node("n1"), with_port(running("old"), **taken), with_port(pod("train", "ml"), **wanted))
+    assert texts(made) == ([] if free else ["node(s) didn't have free ports for the requested pod ports"])
+    assert texts(made, released=("ml/old",)) == []
+
+
+def test_every_port_of_a_pod_on_the_network_of_the_host_is_one_of_the_host() -> None:
+    wanted = with_port(pod("train", "ml", hostNetwork=True), containerPort=8080)
+    assert texts(fit(node("n1"), with_port(running("old"), **TAKEN), wanted)) != []

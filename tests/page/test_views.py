@@ -177,9 +177,13 @@ async def test_map_counts_the_devices_of_each_driver_by_state_and_has_a_tile_for
     open_page: Open, made: MadeCluster
 ) -> None:
     page = await shown(open_page(made), "map")
-    assert "gpu.example.com 3 1 1 1 0 0 0 0 0" in page.text
+    assert "gpu.example.com 3 1 0 0 1 1 0 0 0 0 0" in page.text
     tiles = [attrs["title"] for tag, attrs in page.tags if tag == "li" and "tile" in (attrs.get("class") or "")]
-    assert tiles == ["mig-0: allocated: ml/train", "mig-1: free", "gpu-0: free; taint example.com/broken:NoSchedule"]
+    assert tiles == [
+        "mig-0: allocated: ml/train",
+        "mig-1: usable",
+        "gpu-0: unusable: tainted; taint example.com/broken:NoSchedule",
+    ]
 
 
 async def test_map_can_be_narrowed_to_a_driver_and_to_nodes_and_its_command_says_so(
@@ -188,7 +192,7 @@ async def test_map_can_be_narrowed_to_a_driver_and_to_nodes_and_its_command_says
     made.gpus("n2", device("nic-0"), driver="nic.example.com")
     client = open_page(made)
     page = await shown(client, "map?driver=nic.example.com&nodes=n2")
-    assert [attrs["title"] for tag, attrs in page.tags if tag == "li" and "title" in attrs] == ["nic-0: free"]
+    assert [attrs["title"] for tag, attrs in page.tags if tag == "li" and "title" in attrs] == ["nic-0: usable"]
     assert "kubectl dra devices --driver nic.example.com --snapshot x.tar.gz" in page.text
     assert "No pool matches." in (await shown(client, "map?nodes=n9")).text
 
@@ -200,7 +204,7 @@ async def test_node_has_counters_groups_and_whose_they_are_and_each_device_with_
     assert "kubectl dra devices n1 --snapshot x.tar.gz" in page.text
     assert "gpu-0 sm 42 of 98 mig mig-0, ml/train" in page.text
     assert [attrs["value"] for tag, attrs in page.tags if tag == "meter"] == ["42"]
-    assert "mig-1 F free" in page.text
+    assert "mig-1 U usable" in page.text
     assert "taint example.com/broken:NoSchedule" in (await shown(open_page(made), "node?name=n2")).text
 
 
@@ -313,4 +317,7 @@ async def test_long_lists_have_pages(open_page: Open, made: MadeCluster) -> None
 
 async def test_kinds_that_could_not_be_read_are_named(open_page: Open, made: MadeCluster) -> None:
     made.missing = (MissingKind(kind="podgroups", reason="list podgroups: 403 Forbidden"),)
-    assert "partial no podgroups: list podgroups: 403 Forbidden" in (await shown(open_page(made), "map")).text
+    assert (
+        "partial the account may not list podgroups (ClusterRole dra-viewer grants it)"
+        in (await shown(open_page(made), "map")).text
+    )

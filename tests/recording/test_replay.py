@@ -66,9 +66,9 @@ def test_rule_that_is_another_one_shows_as_different_answers(tmp_path: Path, mon
     file = tmp_path / "story.jsonl.gz"
     assert recorded("01", file).is_equal
 
-    monkeypatch.setattr(compatibility.CompatibilityTable, "join", lambda *_: True)
-    monkeypatch.setattr(compatibility.CompatibilityTable, "conflict", lambda *_: None)
-    monkeypatch.setattr(compatibility.GroupedSets, "closed", lambda *_: None)
+    monkeypatch.setattr(compatibility.CompatibilityTable, "join", lambda *_, **__: True)
+    monkeypatch.setattr(compatibility.CompatibilityTable, "conflict", lambda *_, **__: None)
+    monkeypatch.setattr(compatibility.GroupedSets, "closed", lambda *_, **__: None)
     report = replay(read_recording(file))
 
     assert not report.is_equal

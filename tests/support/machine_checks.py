@@ -78,6 +78,12 @@ CHECKS: Final = (
         prepare=(_make(".ui/.ready"),),
     ),
     Check(
+        "bench",
+        _make("bench", "QUICK=1"),
+        600.0,
+        prepare=((PYTHON, "tests/controlplane/build.py"),),
+    ),
+    Check(
         "node",
         _make("node", "QUICK=1"),
         600.0,

@@ -382,6 +382,16 @@ _CLAIMS: list[tuple[str, Json, bool]] = [
     ("ok-all", _exactly(allocationMode="All"), False),
     ("ok-first", _first(_alternative("a"), _alternative("b", count=2)), False),
     ("ok-constraint", _exactly(count=2) | {"constraints": [{"requests": ["gpu"], **_SIZE}]}, False),
+    (
+        "ok-constraint-both",
+        _exactly(count=2) | {"constraints": [_SIZE | {"distinctAttribute": "gpu.example.com/slot"}]},
+        False,
+    ),
+    (
+        "ok-derived-both",
+        _exactly(derivedAttributes=_DERIVED) | {"constraints": [_SIZE | {"distinctAttribute": "gpu.example.com/slot"}]},
+        False,
+    ),
     ("ok-constraint-part", _first(_alternative("a")) | {"constraints": [{"requests": ["gpu/a"], **_SIZE}]}, False),
     ("ok-config", _exactly() | {"config": [_opaque({"a": 1})]}, False),
     ("ok-tolerations", _exactly(tolerations=[{"operator": "Exists"}, {"key": "a", "value": "b"}]), False),
@@ -414,6 +424,18 @@ _CLAIMS: list[tuple[str, Json, bool]] = [
     ("toleration-key", _exactly(tolerations=[{"key": "a b", "operator": "Exists"}]), True),
     ("toleration-value", _exactly(tolerations=[{"key": "a", "value": "b c"}]), True),
     ("toleration-effect", _exactly(tolerations=[{"operator": "Exists", "effect": "Never"}]), True),
+    (
+        "constraint-both-match-bare",
+        _exactly() | {"constraints": [{"matchAttribute": "size", "distinctAttribute": "gpu.example.com/slot"}]},
+        True,
+    ),
+    ("constraint-both-distinct-bare", _exactly() | {"constraints": [_SIZE | {"distinctAttribute": "slot"}]}, True),
+    (
+        "derived-both-ignored",
+        _exactly(derivedAttributes=_DERIVED)
+        | {"constraints": [{"matchAttribute": "gpu.example.com/slot", "distinctAttribute": _SIZE["matchAttribute"]}]},
+        True,
+    ),
     ("constraint-nothing", _exactly() | {"constraints": [{"requests": ["gpu"]}]}, True),
     ("constraint-bare", _exactly() | {"constraints": [{"matchAttribute": "size"}]}, True),
     ("constraint-request", _exactly() | {"constraints": [{"requests": ["cpu"], **_SIZE}]}, True),

@@ -80,3 +80,12 @@ def test_text_tracebacks_show_no_variables() -> None:
     assert "pod=ns/p" in stream.getvalue()
     assert "ValueError: invalid literal" in stream.getvalue()
     assert secret not in stream.getvalue()
+
+
+@pytest.mark.parametrize("character", ["\x85", "\x9b", "\u2028", "\u202e"], ids=["c1", "csi", "line", "override"])
+def test_json_lines_escape_what_a_terminal_or_a_reader_of_lines_would_obey(character: str) -> None:
+    stream = lines(LogFormat.JSON)
+    structlog.get_logger("dra_extender.x").info(f"no{character}de", pod=f"ns/{character}")
+    assert stream.getvalue().removesuffix("\n").isprintable()
+    told = json.loads(stream.getvalue())
+    assert (told["msg"], told["pod"]) == (f"no{character}de", f"ns/{character}")

@@ -1,9 +1,11 @@
 """The entrance of the search: one demand on one node, answered with a placement or with the reasons why there is none."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
+from dra_extender.allocator.demand.selectors import Deadline
+from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.placement import claim_placement
 from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
 from dra_extender.allocator.rules.node_view import NodeView
@@ -18,6 +20,7 @@ from dra_extender.allocator.state.result import DEFAULT_MAX_STEPS, NoFit, Search
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.node import Node
+from dra_extender.model.resource_slice import ResourceSlice
 
 
 def allocate(
@@ -50,6 +53,7 @@ class Allocation:
     __slots__ = (
         "_all_mode_devices",
         "_demand",
+        "_found",
         "_max_steps",
         "_new_share_id",
         "_new_state",
@@ -79,6 +83,7 @@ class Allocation:
         self._max_steps = max_steps
         self._all_mode_devices = AllModeDevices(demand, self._node_view)
         self._search: Search | PreferringSearch | None = None
+        self._found: bool | None = None
 
     def run(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
         """The result of `allocate`; once.
@@ -90,9 +95,11 @@ class Allocation:
         try:
             if self._search is None:
                 self._search = self._begin()
-            found, search = self._search.run(), self._decisive(self._search)
-            if not found:
-                return _no_fit(search, self._pools, self.steps)
+            if self._found is None:
+                self._found = self._search.run()
+            search = self._decisive(self._search)
+            if not self._found:
+                return _no_fit(search, self._pools, self._demand, deadline, self.steps)
             return Placement(claims=self._placements(search), steps=self.steps)
         except SearchEndedError as fatal:
             return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
@@ -148,22 +155,30 @@ def _chosen(claim: ClaimDemand, index: int, search: Search) -> list[SearchableRe
     return [request.options[search.chosen.get((index, position), 0)] for position, request in enumerate(claim.requests)]
 
 
-def _no_fit(search: Search, pools: NodePools, steps: int) -> NoFit:
-    """Invalid pools come first; incomplete ones before "no match", which they may explain."""
+def _no_fit(search: Search, pools: NodePools, demand: Demand, deadline: Deadline | None, steps: int) -> NoFit:
+    """Invalid pools come first; incomplete ones before "no match", which they may explain.
+
+    Pools are named if they may have devices for the request that gets none.
+    """
     found = search.shortfall.rejections or (Rejection(code=Code.COMBINATION),)
+    place = found[0].claim, found[0].request
+    options = demand.alternatives(*place)
+
+    def named(code: Code, detail: str, withheld: Sequence[ResourceSlice]) -> Iterator[Rejection]:
+        if any(may_serve(withheld, each, deadline) for each in options):
+            yield Rejection(code=code, claim=place[0], request=place[1], detail=detail)
+
     unusable = [
-        Rejection(code=pool.problem, claim=found[0].claim, request=found[0].request, detail=pool.detail)
-        for pool in pools.unusable
-        if pool.problem is not None
+        each for pool in pools.unusable if pool.problem for each in named(pool.problem, pool.detail, pool.withheld)
     ]
     invalid = [each for each in unusable if each.code is Code.POOL_INVALID]
     incomplete = [each for each in unusable if each.code is not Code.POOL_INVALID]
     incomplete += [
-        Rejection(code=Code.GROUPS_OFF, claim=found[0].claim, request=found[0].request, detail=each.detail)
-        for each in pools.ignored
+        each for ignored in pools.ignored for each in named(Code.GROUPS_OFF, ignored.detail, ignored.withheld)
     ]
     if found[0].code in (Code.NO_MATCH, Code.NO_DEVICES):
         rejections = (*invalid, *incomplete, *found)
     else:
         rejections = (*invalid, *found, *incomplete)
-    return NoFit(verdict="node" if invalid else "no", rejections=rejections, steps=steps)
+    broken = any(pool.problem is Code.POOL_INVALID for pool in pools.unusable)
+    return NoFit(verdict="node" if broken else "no", rejections=rejections, steps=steps)

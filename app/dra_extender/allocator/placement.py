@@ -7,6 +7,7 @@ from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.held_consumption import frozen_view
+from dra_extender.allocator.rules.node_binding import binds as device_binds
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Pick
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -18,6 +19,7 @@ from dra_extender.model.allocation import (
     DeviceAllocation,
     DeviceHolding,
     DeviceResult,
+    node_of,
 )
 from dra_extender.model.device import Device, DeviceCapacity
 from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, only_node
@@ -59,9 +61,14 @@ def claim_placement(
         results=tuple(_result(pick, share_id, pools) for pick, share_id in zip(picks, share_ids, strict=True)),
         config=configuration(claim, chosen),
     )
+    allocation = AllocationResult(devices=devices, node_selector=node_selector)
+    node = node_of(allocation) if any(share_ids) else None
     return ClaimPlacement(
-        allocation=AllocationResult(devices=devices, node_selector=node_selector),
-        holdings=tuple(_holding(pick, share_id, node_view) for pick, share_id in zip(picks, share_ids, strict=True)),
+        allocation=allocation,
+        holdings=tuple(
+            _holding(pick, share_id, node_view, node, binds=binds)
+            for pick, share_id in zip(picks, share_ids, strict=True)
+        ),
     )
 
 
@@ -83,11 +90,12 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     )
 
 
-def _holding(pick: Pick, share_id: str | None, node_view: NodeView) -> DeviceHolding:
+def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | None, *, binds: bool) -> DeviceHolding:
     pools, location = node_view.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
     held = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
     frozen = frozen_view(held, device) if held else None
+    is_share = share_id is not None and not pick.wanted.admin
     return DeviceHolding(
         driver=published.driver,
         pool=published.pool,
@@ -99,6 +107,8 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView) -> DeviceHol
         neighbours_on=device.neighbours_on if frozen is None else frozen.neighbours_on,
         sources=device.sources if frozen is None else frozen.sources,
         consumed_capacity=tuple((name, amount) for (name, _), amount in _consumed(pick, device)),
+        node=node if is_share else None,
+        binds_to_node=is_share and binds and device_binds(published, device),
     )
 
 

@@ -47,13 +47,14 @@ class PoolTables:
 
     __slots__ = ("counters", "grouped", "groups", "held")
 
-    def __init__(self, pool: Pool, node_view: NodeView) -> None:
+    def __init__(self, pool: Pool, node_view: NodeView, *, admin_access: bool = False) -> None:
+        """`admin_access`: some request of the search has admin access."""
         usage = node_view.usage(pool)
         held = self.held = tuple(held_consumption(pool.published, usage))
         self.counters = CounterTable(pool.totals, held)
         enforced = node_view.features.compatibility_groups
         in_order = not node_view.rules.contradictions_close_sets
-        self.groups = CompatibilityTable(held, in_order=in_order) if enforced else None
+        self.groups = CompatibilityTable(held, in_order=in_order, admin_access=admin_access) if enforced else None
         self.grouped = None if enforced else GroupedSets(held)
 
 
@@ -69,6 +70,7 @@ class SearchState:
         "_claims_by_device",
         "_constraint_state",
         "_demand",
+        "_members",
         "_shares",
         "_tables",
         "neighbours",
@@ -86,6 +88,8 @@ class SearchState:
         self.sizes: dict[int, int] = {}
         self._claims_by_device: dict[int, int] = {}
         self._shares: dict[int, Amounts] = {}
+        # The devices that requests without admin access picked; kept only where other requests have admin access.
+        self._members: dict[int, bool] = {}
         self._constraint_state: dict[tuple[int, int], Any] = {}
         self._tables: dict[int, PoolTables] = {}
         self.neighbours: NeighbourTable | None = None
@@ -144,6 +148,10 @@ class SearchState:
         """The sum of the shares picked of the device; None without any."""
         return self._shares.get(location)
 
+    def is_member(self, location: int) -> bool:
+        """Whether a picked device counts against others by the admin's policy: not if it was picked with admin access alone."""
+        return not self._demand.admin_access or location in self._members
+
     def shared_devices(self) -> Iterable[tuple[int, Amounts]]:
         """(location, the sum of the picked shares) of every device that is picked in shares."""
         return self._shares.items()
@@ -152,7 +160,7 @@ class SearchState:
         """Counters and groups of a pool, built on first need."""
         found = self._tables.get(id(pool))
         if found is None:
-            found = self._tables[id(pool)] = PoolTables(pool, self.node_view)
+            found = self._tables[id(pool)] = PoolTables(pool, self.node_view, admin_access=self._demand.admin_access)
         return found
 
     def constraint_states(self, claim: int) -> tuple[Hashable, ...]:
@@ -173,6 +181,8 @@ class SearchState:
 
     def _mark(self, claim: int, wanted: SearchableRequest, location: int) -> Amounts | None:
         """Mark the device as picked; returns the amounts of the share, or None if it is picked whole."""
+        if self._demand.admin_access and not wanted.admin:
+            self.trail.put(self._members, location, True)
         sharing = self.node_view.sharing
         if not sharing.is_shareable(location):
             self.trail.put(self._claims_by_device, location, self._claims_by_device.get(location, 0) | 1 << claim)
@@ -189,7 +199,7 @@ class SearchState:
         exact = wanted.count != ALL
         if exact and self._is_exhausted(wanted, location):
             return Exclusion.CAPACITY
-        exclusion = self._draw(location) or self._constrain(claim, wanted, location)
+        exclusion = self._draw(wanted, location) or self._constrain(claim, wanted, location)
         if not exclusion and not exact and self._is_exhausted(wanted, location):
             return Exclusion.CAPACITY
         return exclusion
@@ -197,39 +207,51 @@ class SearchState:
     def _is_exhausted(self, wanted: SearchableRequest, location: int) -> bool:
         return self.node_view.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
 
-    def _draw(self, location: int) -> Exclusion:
-        """Make the device a member of its counter sets and a neighbour; a further share of a device is both already."""
+    def _draw(self, wanted: SearchableRequest, location: int) -> Exclusion:
+        """Make the device a member of its counter sets and a neighbour; a further share of a device is both already.
+
+        With admin access the device is neither a neighbour nor a member by the groups of the admin's policy.
+        """
         pools, sharing = self.node_view.pools, self.node_view.sharing
         consumption = pools.devices[location].consumes_counters
         if not consumption and self.neighbours is None:
             return Exclusion.NONE
-        if sharing.is_shareable(location) and (location in self._shares or sharing.is_shared(location)):
-            return self._further_share(location)
-        view = pools.views[location]
-        exclusion = self._join_sets(view.pool, consumption) if consumption else Exclusion.NONE
-        if exclusion or self.neighbours is None:
+        view, admin = pools.views[location], wanted.admin
+        picked = location in self._shares
+        if sharing.is_shareable(location) and (picked or sharing.is_shared(location)):
+            if admin or sharing.is_shared(location) or self.is_member(location):
+                return self._further_share(location, admin=admin)
+            exclusion = self._join_groups(view.pool, consumption, admin=False)
+        else:
+            exclusion = self._join_sets(view.pool, consumption, admin=admin) if consumption else Exclusion.NONE
+        if exclusion or admin or self.neighbours is None:
             return exclusion
         device_location = DeviceLocation(view.published, location - view.base)
         return Exclusion.NONE if self.neighbours.join(view.pool, device_location, self.trail) else Exclusion.NEIGHBOURS
 
-    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption]) -> Exclusion:
+    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:
+        exclusion = self._join_groups(pool, consumption, admin=admin)
+        if exclusion:
+            return exclusion
+        reserved = self.tables(pool).counters.reserve(consumption, self.trail)
+        return Exclusion.NONE if reserved else Exclusion.COUNTERS
+
+    def _join_groups(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:
         tables = self.tables(pool)
         if tables.groups is not None:
-            if not tables.groups.join(consumption, self.trail):
-                return Exclusion.GROUPS
-        elif tables.grouped is not None and tables.grouped.closed(consumption) is not None:
-            return Exclusion.GROUPS
-        if not tables.counters.reserve(consumption, self.trail):
-            return Exclusion.COUNTERS
-        return Exclusion.NONE
+            joined = tables.groups.join(consumption, self.trail, admin=admin)
+        else:
+            joined = tables.grouped is None or tables.grouped.closed(consumption, admin=admin) is None
+        return Exclusion.NONE if joined else Exclusion.GROUPS
 
-    def _further_share(self, location: int) -> Exclusion:
+    def _further_share(self, location: int, *, admin: bool) -> Exclusion:
         """A device with a share is a member of its counter sets already, so that only its capacity counts."""
         node_view = self.node_view
         if node_view.rules.shares_keep_snapshot:
             return Exclusion.NONE
         groups = self.tables(node_view.pools.views[location].pool).groups
-        joined = groups is None or groups.join(node_view.pools.devices[location].consumes_counters, self.trail)
+        consumption = node_view.pools.devices[location].consumes_counters
+        joined = groups is None or groups.join(consumption, self.trail, admin=admin)
         return Exclusion.NONE if joined else Exclusion.GROUPS
 
     def _constrain(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:

@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradiction_steps, published_pool
+from dra_extender.allocator.rules.verdict import (
+    CAPACITY,
+    COUNTERS,
+    DEVICE,
+    GROUPS,
+    NODE,
+    contradiction_steps,
+    published_pool,
+)
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.audit.compatibility import by_id, incompatible_neighbours
 from dra_extender.audit.findings import (
@@ -13,6 +21,7 @@ from dra_extender.audit.findings import (
     GROUPS_CONFLICT,
     NEIGHBOURS,
     SHARE_TWICE,
+    TWO_NODES,
     InvariantViolation,
 )
 from dra_extender.model.allocation import DeviceHolding
@@ -26,6 +35,7 @@ _RULES: Final = {
     CAPACITY: CAPACITY_EXCEEDED,
     COUNTERS: COUNTER_OVERDRAWN,
     GROUPS: GROUPS_CONFLICT,
+    NODE: TWO_NODES,
 }
 
 

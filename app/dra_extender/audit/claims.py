@@ -45,7 +45,7 @@ def unused_claim(record: ClaimRecord, ledger: Ledger, now: float) -> Iterator[Au
         kept = ", ".join(claim.metadata.finalizers) or "none that is known"
         text = f"is being deleted since {claim.metadata.deletion_timestamp}, and no pod uses it; finalizers: {kept}"
         yield finding(Check.STUCK_CLAIM, about, text)
-    if allocation is not None and not _reachable(allocation, ledger):
+    if allocation is not None and not is_reachable(allocation, ledger):
         names = ", ".join(sorted(named_nodes(allocation) or ())) or "none"
         yield finding(Check.STUCK_CLAIM, about, f"is allocated for nodes that do not exist: {names}")
     if allocation is None and record.pending is None and FINALIZER in claim.metadata.finalizers and not reserved:
@@ -88,7 +88,7 @@ def _owner_exists(owner: OwnerReference, claim: ClaimHead, ledger: Ledger) -> bo
     return True
 
 
-def _reachable(allocation: AllocationResult, ledger: Ledger) -> bool:
+def is_reachable(allocation: AllocationResult, ledger: Ledger) -> bool:
     """Whether one of the nodes exists that the allocation names; true of one that names none."""
     names = named_nodes(allocation)
     return names is None or any(name in ledger.nodes for name in names)

@@ -6,16 +6,23 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.audit.allocations import claims_text, neighbour_violations, pool_violations
 from dra_extender.audit.allocators import two_allocators
-from dra_extender.audit.claims import is_live, overdue_conditions, unused_claim
-from dra_extender.audit.findings import UNREADABLE, AuditFinding, Check, InvariantViolation, finding_of
+from dra_extender.audit.claims import is_live, is_reachable, overdue_conditions, unused_claim
+from dra_extender.audit.findings import UNREADABLE, AuditFinding, Check, InvariantViolation, finding, finding_of
 from dra_extender.audit.invariants import claim_name, claim_violations, extended_claim_violation, pod_violations
 from dra_extender.audit.inventory import policy_findings, slice_finding, taint_rules_without_effect, unmatched_classes
+from dra_extender.audit.kubelet import UsedClaim, uses
+from dra_extender.audit.published_devices import PublishedDevices
+from dra_extender.audit.requests import RequestAudit
+from dra_extender.audit.unjudged import UnjudgedClaims
+from dra_extender.cel.runtime.budget import CALL_COST, Budget
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import NODE, PoolId
+from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 from dra_extender.model.resource_slice import ResourceSlice
 
@@ -27,28 +34,37 @@ def _no_messages() -> Iterable[str]:
     return ()
 
 
+def _new_budget() -> Budget:
+    return Budget(CALL_COST // 4)
+
+
 @dataclass(frozen=True, slots=True)
 class AuditedCluster:
     """What an audit looks at.
 
     `now`: seconds since the epoch.  `binding_timeout`: seconds after which binding conditions are overdue.  `policy_messages`:
-    sentences about rules of the policy in force that have no effect.
+    sentences about rules of the policy in force that have no effect.  `new_budget`: what an audit may spend on
+    selectors of claims.  `device_taints`: whether taints of devices have an effect there.
     """
 
     ledger: Ledger
     now: Callable[[], float]
     binding_timeout: float
     policy_messages: Callable[[], Iterable[str]] = _no_messages
+    new_budget: Callable[[], Budget] = _new_budget
+    device_taints: bool = True
 
 
-def audit_steps(cluster: AuditedCluster) -> Steps:
-    """Everything that is wrong with the cluster.
+def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None) -> Steps:
+    """Everything that is wrong with the cluster; `unjudged` collects the claims that could not be compared.
 
     The ledger may change between two steps: each object is looked at as it is then, with what it refers to.
     """
+    devices = PublishedDevices(cluster.ledger)
     yield from _pools(cluster.ledger)
     yield from _claims(cluster)
-    yield from _pods(cluster.ledger)
+    yield from _allocated_devices(cluster, devices, unjudged or UnjudgedClaims())
+    yield from _pods(cluster, devices)
     yield from two_allocators(_present(cluster.ledger))
     yield from _effects(cluster)
 
@@ -144,6 +160,26 @@ def _claims(cluster: AuditedCluster) -> Steps:
         yield None
 
 
+def _allocated_devices(cluster: AuditedCluster, devices: PublishedDevices, unjudged: UnjudgedClaims) -> Steps:
+    """Find devices that are not published, not where their allocation is, or not what their claim asks for."""
+    requests = RequestAudit(cluster.ledger, devices, cluster.new_budget(), unjudged)
+    for record in _present(cluster.ledger):
+        allocation = record.claim.status.allocation
+        if allocation is None:
+            continue
+        about = f"claim {claim_name(record.claim)}"
+        for device_id in dict.fromkeys(each.device_id for each in allocation.devices.results):
+            device = f"device {'/'.join(device_id)}"
+            absence = devices.absence(device_id) if is_reachable(allocation, cluster.ledger) else ""
+            if absence:
+                yield finding(Check.MISSING_DEVICE, about, f"{device}: {absence}")
+            contradiction = devices.contradicting_nodes(allocation, device_id)
+            if contradiction:
+                yield finding(Check.ALLOCATION_NODES, about, f"{device} {contradiction}")
+        yield from requests.findings(record)
+        yield None
+
+
 def _present(ledger: Ledger) -> Iterator[ClaimRecord]:
     """All claims, without those that are deleted while the others are looked at."""
     for record in tuple(ledger.claims.records()):
@@ -191,13 +227,31 @@ class _LedgerClaims:
         return None if record is None else record.claim
 
 
-def _pods(ledger: Ledger) -> Steps:
+def _pods(cluster: AuditedCluster, devices: PublishedDevices) -> Steps:
+    ledger = cluster.ledger
     claims, kubelets = _LedgerClaims(ledger), ledger.pod_groups.reservation
     for pod in tuple(ledger.pods.all()):
         if pod.needs_devices and ledger.pods.by_uid(pod.uid) is pod:
             node = ledger.nodes.get(pod.node_name)
             yield from map(finding_of, pod_violations(pod, claims, node, kubelets))
+            if cluster.device_taints:
+                yield from _evictions(pod, claims, devices)
             yield None
+
+
+def _evictions(pod: Pod, claims: _LedgerClaims, devices: PublishedDevices) -> Iterator[AuditFinding]:
+    """Find NoExecute taints of the devices with which the pod runs."""
+    if not pod.node_name or pod.finished or pod.deleting:
+        return
+    for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
+        claim = claims.get((pod.namespace, use.name))
+        allocation = None if claim is None else claim.status.allocation
+        for result in () if allocation is None else allocation.devices.results:
+            taint = devices.evicting_taint(result, pod.node_name)
+            if taint is not None:
+                device = "/".join(result.device_id)
+                detail = f"{use.subject}: device {device} has taint {taint_text(taint)}, which the allocation does not tolerate"
+                yield finding(Check.TAINTED_DEVICE, f"pod {pod.key}", detail)
 
 
 def _effects(cluster: AuditedCluster) -> Steps:

@@ -13,6 +13,7 @@ DEVICE_TWICE: Final = "device in two claims"
 SHARE_TWICE: Final = "share in two claims"
 CAPACITY_EXCEEDED: Final = "capacity exceeded"
 COUNTER_OVERDRAWN: Final = "counter overdrawn"
+TWO_NODES: Final = "device bound to a node has shares on another"
 GROUPS_CONFLICT: Final = "compatibility groups in conflict"
 NEIGHBOURS: Final = "neighbours not compatible"
 UNREADABLE: Final = "allocation that cannot be read"
@@ -50,6 +51,7 @@ class Check(StrEnum):
     DOUBLE_ALLOCATION = "double_allocation"
     COUNTERS = "counters"
     CAPACITY = "capacity"
+    NODE_BINDING = "node_binding"
     GROUPS = "groups"
     NEIGHBOURS = "neighbours"
     UNREADABLE_ALLOCATION = "unreadable_allocation"
@@ -62,6 +64,12 @@ class Check(StrEnum):
     CONDITIONS_OVERDUE = "conditions_overdue"
     SLICES = "slices"
     TWO_ALLOCATORS = "two_allocators"
+    MISSING_DEVICE = "missing_device"
+    TAINTED_DEVICE = "tainted_device"
+    REQUEST_NOT_MET = "request_not_met"
+    DEVICE_MISMATCH = "device_mismatch"
+    ALLOCATION_NODES = "allocation_nodes"
+    DEVICE_DRIFT = "device_drift"
     CLASS_WITHOUT_DEVICES = "class_without_devices"
     POLICY_WITHOUT_EFFECT = "policy_without_effect"
 
@@ -76,7 +84,7 @@ class Check(StrEnum):
         return _KINDS[self]
 
 
-_WARNINGS: Final = frozenset({Check.CLASS_WITHOUT_DEVICES, Check.POLICY_WITHOUT_EFFECT})
+_WARNINGS: Final = frozenset({Check.DEVICE_DRIFT, Check.CLASS_WITHOUT_DEVICES, Check.POLICY_WITHOUT_EFFECT})
 _CLAIMS: Final = frozenset({"resourceclaims"})
 _ALLOCATIONS: Final = frozenset({"resourceclaims", "resourceslices"})
 _USERS: Final = frozenset({"resourceclaims", "pods"})
@@ -85,6 +93,7 @@ _KINDS: Final[Mapping[Check, frozenset[str]]] = MappingProxyType(
         Check.DOUBLE_ALLOCATION: _CLAIMS,
         Check.COUNTERS: _ALLOCATIONS,
         Check.CAPACITY: _ALLOCATIONS,
+        Check.NODE_BINDING: _ALLOCATIONS,
         Check.GROUPS: _ALLOCATIONS,
         Check.NEIGHBOURS: _ALLOCATIONS,
         Check.UNREADABLE_ALLOCATION: _CLAIMS,
@@ -97,6 +106,12 @@ _KINDS: Final[Mapping[Check, frozenset[str]]] = MappingProxyType(
         Check.CONDITIONS_OVERDUE: _CLAIMS,
         Check.SLICES: frozenset({"resourceslices"}),
         Check.TWO_ALLOCATORS: _CLAIMS,
+        Check.MISSING_DEVICE: _ALLOCATIONS,
+        Check.TAINTED_DEVICE: _USERS | {"resourceslices"},
+        Check.REQUEST_NOT_MET: _CLAIMS,
+        Check.DEVICE_MISMATCH: _ALLOCATIONS | {"deviceclasses"},
+        Check.ALLOCATION_NODES: _ALLOCATIONS,
+        Check.DEVICE_DRIFT: _ALLOCATIONS | {"deviceclasses"},
         Check.CLASS_WITHOUT_DEVICES: frozenset({"deviceclasses", "resourceslices"}),
         Check.POLICY_WITHOUT_EFFECT: frozenset({"resourceslices"}),
     }
@@ -106,6 +121,7 @@ _OF_RULES: Final[Mapping[str, tuple[Check, str]]] = MappingProxyType(
         DEVICE_TWICE: (Check.DOUBLE_ALLOCATION, "device"),
         SHARE_TWICE: (Check.DOUBLE_ALLOCATION, "device"),
         CAPACITY_EXCEEDED: (Check.CAPACITY, "device"),
+        TWO_NODES: (Check.NODE_BINDING, "device"),
         COUNTER_OVERDRAWN: (Check.COUNTERS, "counter set"),
         GROUPS_CONFLICT: (Check.GROUPS, "counter set"),
         NEIGHBOURS: (Check.NEIGHBOURS, "device"),

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 SnapshotFile = Annotated[
     Path | None, typer.Option("--snapshot", metavar="FILE", help="Ask a snapshot instead of a running cluster.")
 ]
+SnapshotLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--snapshot-limit",
+        metavar="MIB",
+        min=1,
+        envvar="DRA_SNAPSHOT_LIMIT_MIB",
+        show_envvar=False,
+        help="With --snapshot: MiB that the file may have unpacked; default: $DRA_SNAPSHOT_LIMIT_MIB, else 256.",
+    ),
+]
 Kubeconfig = Annotated[
     Path | None,
     typer.Option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, else ~/.kube/config, as for kubectl."),
@@ -56,11 +67,13 @@ class ClusterSource:
     impersonate: str = ""
     groups: tuple[str, ...] = ()
     extender_url: str = ""
+    snapshot_limit: int | None = None
 
     def options(self) -> tuple[str, ...]:
         """The options that name this source on a command line."""
         given = (
             ("--snapshot", self.snapshot),
+            ("--snapshot-limit", self.snapshot_limit),
             ("--kubeconfig", self.kubeconfig),
             ("--context", self.context),
             ("--as", self.impersonate),
@@ -80,12 +93,13 @@ class ClusterSource:
             impersonate_groups=self.groups,
         )
 
-    def read(self, namespace: str | None = None) -> "ClusterObjects":
-        """The objects of the snapshot, else of the cluster; ends the program with a message where they cannot be read.
+    def read(self, namespace: str | None = None, *, events: bool = False) -> "ClusterObjects":
+        """Return the objects of the snapshot, else of the cluster; end the program with a message if they cannot be read.
 
-        `namespace` is read alone where the account may not read all of them; None: that of the context.
+        `events`: with the Events that explain what other components do.
+        `namespace` is read alone if the account may not read all of them; None: that of the context.
         """
-        from dra_extender.inspection.snapshot_file import SnapshotFileError, read_snapshot
+        from dra_extender.inspection.snapshot_file import MOST_MIB, SnapshotFileError, read_snapshot
         from dra_extender.kube.client.credentials import ConfigurationError
         from dra_extender.runtime.installation import run
         from dra_extender.scheduling.ports.cluster import ClusterError
@@ -94,15 +108,15 @@ class ClusterSource:
         configure_logging(LogFormat.TEXT, LogLevel.ERROR)
         try:
             if self.snapshot is not None:
-                return read_snapshot(self.snapshot)
-            return run(self._live(namespace))
+                return read_snapshot(self.snapshot, self.snapshot_limit or MOST_MIB)
+            return run(self._live(namespace, events=events))
         except (SnapshotFileError, ConfigurationError, ClusterError) as problem:
             raise ended(problem, ExitStatus.UNKNOWN) from problem
 
-    def follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
+    def follow(self, answer: "Callable[[ClusterObjects], None]", namespace: str | None = None) -> None:
         """Call `answer` with the objects of the cluster, and again after each change, until the person stops the program.
 
-        Ends the program with a message where the cluster cannot be read.
+        End the program with a message if the cluster cannot be read.  `namespace`: as in `read`.
         """
         from dra_extender.kube.client.credentials import ConfigurationError
         from dra_extender.runtime.installation import run
@@ -113,38 +127,48 @@ class ClusterSource:
             raise typer.BadParameter("--snapshot asks a file, which does not change: --watch does not go with it")
         configure_logging(LogFormat.TEXT, LogLevel.ERROR)
         try:
-            run(self._follow(answer))
+            run(self._follow(answer, namespace))
         except KeyboardInterrupt:
             return
         except (ConfigurationError, ClusterError) as problem:
             raise ended(problem, ExitStatus.UNKNOWN) from problem
 
-    async def _follow(self, answer: "Callable[[ClusterObjects], None]") -> None:
+    async def _follow(self, answer: "Callable[[ClusterObjects], None]", namespace: str | None) -> None:
         from contextlib import aclosing
 
         from dra_extender.inspection.followed_cluster import readings
+        from dra_extender.inspection.objects import with_events
 
-        async with aclosing(readings(self.settings(), self.extender_url)) as found:
+        async with aclosing(readings(self.settings(), self.extender_url, namespace=namespace)) as found:
             async for objects in found:
-                answer(objects)
+                answer(await with_events(objects, self.settings()))
 
-    async def _live(self, namespace: str | None) -> "ClusterObjects":
+    async def _live(self, namespace: str | None, *, events: bool) -> "ClusterObjects":
         from dra_extender.inspection.extender_view import with_holds
-        from dra_extender.inspection.objects import read_live
+        from dra_extender.inspection.objects import KINDS, WITH_EVENTS, read_live
 
         settings = self.settings()
-        return await with_holds(await read_live(settings, namespace), settings, self.extender_url)
+        kinds = WITH_EVENTS if events else KINDS
+        return await with_holds(await read_live(settings, namespace, kinds), settings, self.extender_url)
 
 
 def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Callable[..., None]:
-    """The command with the options of ClusterSource in the place of its first parameter, behind its own options."""
+    """Return the command with the options of ClusterSource in the place of its first parameter, behind its own options.
+
+    A question without an answer, because objects could not be read, ends the program with a message.
+    """
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
     source = tuple(inspect.signature(_source, eval_str=True).parameters.values())
 
     @functools.wraps(command)
     def with_options(**given: Any) -> None:
         chosen = _source(**{each.name: given.pop(each.name) for each in source})
-        command(chosen, **given)  # type: ignore[call-arg]  # the options are those of the signature below
+        from dra_extender.inspection.unread import UnreadKindsError
+
+        try:
+            command(chosen, **given)  # type: ignore[call-arg]  # the options are those of the signature below
+        except UnreadKindsError as problem:
+            raise ended(problem, ExitStatus.UNKNOWN) from problem
 
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *source)]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # as `inspect` documents it
@@ -158,6 +182,7 @@ def _source(
     impersonate: Impersonate = "",
     groups: ImpersonateGroups = None,
     extender_url: ExtenderUrl = "",
+    snapshot_limit: SnapshotLimit = None,
 ) -> ClusterSource:
     if snapshot is not None and (kubeconfig or context or impersonate or groups or extender_url):
         raise typer.BadParameter(
@@ -167,4 +192,4 @@ def _source(
         raise typer.BadParameter("--as-group needs --as")
     if extender_url and not extender_url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--extender-url: expected http://HOST:PORT, got {extender_url!r}")
-    return ClusterSource(snapshot, kubeconfig, context, impersonate, tuple(groups or ()), extender_url)
+    return ClusterSource(snapshot, kubeconfig, context, impersonate, tuple(groups or ()), extender_url, snapshot_limit)

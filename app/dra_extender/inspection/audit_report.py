@@ -8,10 +8,12 @@ from typing import Final
 from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
 from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps, findings_of
 from dra_extender.audit.findings import AuditFinding, Check
+from dra_extender.audit.unjudged import UnjudgedCheck, UnjudgedClaims
 from dra_extender.config.policy_file import read_policy
-from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.cluster_view import ClusterView, has_device_taints
 from dra_extender.inspection.held_devices import HeldDevices, held_devices
 from dra_extender.inspection.objects import Origin
+from dra_extender.inspection.unread import EVERYTHING, require_any, unknown_text, unread
 from dra_extender.model.api_json import Value
 
 FORMAT: Final = "dra-extender.io/audit/v1"
@@ -23,13 +25,6 @@ class Soundness(StrEnum):
     SOUND = "sound"
     UNSOUND = "unsound"
     UNKNOWN = "unknown"
-
-
-class UnjudgedCheck(Value, frozen=True):
-    """Checks that could not be made, wholly or for some objects, and why."""
-
-    checks: tuple[Check, ...]
-    reason: str
 
 
 class AuditReport(Value, frozen=True):
@@ -60,24 +55,35 @@ def use_policy(view: ClusterView, policy: Path) -> tuple[str, ...]:
 
 
 def audit_report(view: ClusterView, policy_messages: Iterable[str] = ()) -> AuditReport:
-    """Everything that is wrong with the cluster; `policy_messages` as of `use_policy`."""
+    """Find everything that is wrong with the cluster; `policy_messages` as of `use_policy`.
+
+    Raises:
+        UnreadKindsError: nothing could be read.
+    """
+    require_any(view.origin)
     messages = tuple(policy_messages)
     cluster = AuditedCluster(
-        view.ledger, lambda: view.now, view.options.binding_timeout_seconds, policy_messages=lambda: messages
+        view.ledger,
+        lambda: view.now,
+        view.options.binding_timeout_seconds,
+        policy_messages=lambda: messages,
+        device_taints=has_device_taints(view.origin),
     )
+    unjudged = UnjudgedClaims()
     missing = [each.kind for each in view.origin.missing if each.served]
     ledger = view.ledger
+    counts = {
+        "nodes": len(ledger.nodes),
+        "resourceslices": len(ledger.slices),
+        "resourceclaims": len(ledger.claims),
+        "pods": len(ledger.pods),
+        "deviceclasses": len(ledger.classes),
+    }
     return _report(
         view.origin,
-        {
-            "nodes": len(ledger.nodes),
-            "resourceslices": len(ledger.slices),
-            "resourceclaims": len(ledger.claims),
-            "pods": len(ledger.pods),
-            "deviceclasses": len(ledger.classes),
-        },
-        findings_of(audit_steps(cluster), missing),
-        tuple(_unjudged(view)),
+        {kind: number for kind, number in counts.items() if kind not in missing},
+        findings_of(audit_steps(cluster, unjudged), missing),
+        (*_unjudged(view), *unjudged.checks(missing)),
         held_devices(view),
     )
 
@@ -113,10 +119,11 @@ def _report(
 
 
 def _unjudged(view: ClusterView) -> Iterable[UnjudgedCheck]:
-    for each in view.origin.missing:
-        checks = tuple(check for check in Check if each.kind in check.kinds)
-        if each.served and checks:
-            yield UnjudgedCheck(checks=checks, reason=f"{each.kind} could not be read: {each.reason}")
+    missing = unread(view.origin, EVERYTHING)
+    kinds = {each.kind for each in missing}
+    checks = tuple(check for check in Check if kinds & check.kinds)
+    if checks:
+        yield UnjudgedCheck(checks=checks, reason=f"{unknown_text(missing)}: {missing[0].reason}")
     for unreadable in view.unreadable:
         checks = tuple(check for check in Check if unreadable.kind in check.kinds)
         yield UnjudgedCheck(checks=checks, reason=f"left out: {unreadable.reason}")

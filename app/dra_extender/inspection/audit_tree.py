@@ -26,7 +26,7 @@ def audit_tree(report: AuditReport, width: int = WIDTH) -> str:
 
 def _lines(report: AuditReport, width: int) -> Iterator[str]:
     looked_at = ", ".join(number_of(number, _NAMES[kind]) for kind, number in report.objects.items())
-    yield from wrapped(f"{_headline(report)} ({looked_at})", "", width)
+    yield from wrapped(f"{_headline(report)} ({looked_at or 'no kind could be read whole'})", "", width)
     for check, found in groupby(report.findings, key=lambda each: each.check):
         findings = tuple(found)
         yield f"└ {check.severity.value}: {_label(check)} ({len(findings)})"

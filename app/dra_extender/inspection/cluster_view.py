@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -11,14 +12,17 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.cel.runtime.budget import CALL_COST, Budget
 from dra_extender.inspection.extender_view import place_holds
 from dra_extender.inspection.holders import Holders
-from dra_extender.inspection.objects import KINDS, AssumedGate, ClusterObjects, GateState, Origin
-from dra_extender.inspection.pod_facts import PodFacts, read_pod_facts
+from dra_extender.inspection.object_events import FAILED_SCHEDULING, ObjectEvents
+from dra_extender.inspection.objects import EVENTS, KINDS, AssumedGate, ClusterObjects, GateState, Origin
+from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
 from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
+from dra_extender.inspection.unread import unread
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
+from dra_extender.nodefit.node_facts import read_fit_node
 from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
@@ -28,8 +32,10 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
 _EXTENDED_RESOURCES: Final = "DRAExtendedResource"
+_DEVICE_TAINTS: Final = "DRADeviceTaints"
 _BESIDE_COUNTERS: Final = "v1.34."
 _ALL_NODES: Final = 2**31
+_OF_NODES: Final = frozenset({"nodes", "pods"})
 ANSWER_COST: Final = CALL_COST // 4
 """What one answer may spend on expressions of tenants, in cost units."""
 SECONDS_EACH: Final = 30.0
@@ -46,7 +52,8 @@ class UnreadableObject(NamedTuple):
 class ClusterView:
     """The objects of a cluster, read once; each question is answered as the service would answer it with these objects.
 
-    `unreadable` are objects that no decision can read.
+    `unreadable` are objects that no decision can read.  `assumes_binding_timeout`: the default counts, because no running extender
+    reported its own one.
     """
 
     def __init__(
@@ -75,7 +82,11 @@ class ClusterView:
                 objects.origin.taken_at, devices_beside_counters=beside, keeps_extended_claims=keeps
             )
         # The service ends a search early when enough nodes fit; here all of them count.
+        reported = None if objects.holds is None else objects.holds.binding_timeout_seconds
+        self.assumes_binding_timeout = options is None and reported is None
         self.options = options or Options(offered_nodes=_ALL_NODES)
+        if options is None and reported is not None:
+            self.options = replace(self.options, binding_timeout_seconds=reported)
         self._clock = cluster.clock
         self.extender = Extender(self.ledger, cluster, Metrics(), self.options, self.features)
         self._objects = objects
@@ -127,17 +138,52 @@ class ClusterView:
         return None
 
     @cached_property
-    def node_fit(self) -> NodeFit | None:
-        """Judges nodes by what is beside devices; None where nodes or pods could not be read.
+    def events(self) -> ObjectEvents:
+        """The Events that were read."""
+        return ObjectEvents(self._objects.of(EVENTS))
 
-        Of nodes that slices name nothing else is known.
-        """
+    @cached_property
+    def acting_schedulers(self) -> frozenset[str]:
+        """The schedulers that have placed a pod, reported why they have not, or have devices for one."""
+        asked = {uid for hold in self.held.holds for _, uid in hold.pods}
+        asked |= {each.uid for record in self.ledger.claims.records() for each in record.claim.status.reserved_for}
+        by_key = {(pod.namespace, pod.name): pod for pod in self.ledger.pods.all()}
+        acted = (
+            pod.scheduler_name
+            for key, pod in by_key.items()
+            if pod.node_name
+            or pod.uid in asked
+            or (key in self.all_facts and self.all_facts[key].reason not in ("", SCHEDULING_GATED))
+            or any(event.reason == FAILED_SCHEDULING for event in self.events.about("Pod", *key, pod.uid))
+        )
+        return frozenset((*acted, *self.events.reporters(FAILED_SCHEDULING)))
+
+    def unread_events(self, namespace: str) -> str:
+        """Return why the Events of a namespace are not known; empty if they are."""
+        missing = next((each for each in self.origin.missing if each.kind == EVENTS), None)
+        if missing is not None:
+            return "" if missing.namespace == namespace else missing.reason
+        return "" if EVENTS in self._objects.by_kind else f"{self.origin.source} has none"
+
+    @cached_property
+    def node_fit(self) -> NodeFit | None:
+        """Judges nodes by what is beside devices; None if nodes, or pods of any namespace, could not be read."""
         objects = self._objects
-        named_by_slices = any(each.kind == "nodes" for each in objects.origin.missing)
-        if named_by_slices or not {"nodes", "pods"} <= objects.by_kind.keys():
+        if unread(objects.origin, _OF_NODES) or not objects.by_kind.keys() >= _OF_NODES:
             return None
         served = self.ledger.backing if self.ledger.serves_extended_resources else ()
         return read_node_fit(objects.of("nodes"), objects.of("pods"), served)
+
+    @cached_property
+    def closed_nodes(self) -> Mapping[str, str]:
+        """Why each node that is cordoned, not ready or being deleted takes no ordinary pod."""
+        found: dict[str, str] = {}
+        for data in self._objects.of("nodes"):
+            with suppress(ModelError):
+                node = read_fit_node(data)
+                if node.closed:
+                    found[node.name] = node.closed
+        return found
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as decisions read it."""
@@ -193,6 +239,11 @@ def has_devices_beside_counters(origin: Origin) -> bool:
 def keeps_extended_claims(origin: Origin) -> bool:
     """Whether device classes serve extended resources there; also where that is not known."""
     return AssumedGate(gate=_EXTENDED_RESOURCES, state=GateState.OFF) not in origin.gates
+
+
+def has_device_taints(origin: Origin) -> bool:
+    """Whether taints of devices have an effect there; also where that is not known."""
+    return AssumedGate(gate=_DEVICE_TAINTS, state=GateState.OFF) not in origin.gates
 
 
 class ObjectChange(NamedTuple):

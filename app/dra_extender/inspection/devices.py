@@ -1,7 +1,7 @@
 """The devices of a cluster: what is published where, what is taken of it, and by whom."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.explain.messages import taint_text
@@ -9,12 +9,15 @@ from dra_extender.allocator.pools.node_match import is_relevant
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.compatibility import GroupState, folded
 from dra_extender.allocator.rules.held_consumption import FrozenView, frozen_view, held_consumption
+from dra_extender.allocator.rules.node_binding import bound_nodes
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.audit.inventory import slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.free_devices import FreeDevice, free_devices
 from dra_extender.inspection.holders import HeldDevice, Holder, Holders
 from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.snapshot_differences import SnapshotDifference, snapshot_differences
+from dra_extender.inspection.unread import DEVICES, require
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId
@@ -81,8 +84,10 @@ class DeviceUse(Value, frozen=True):
     """A published device: `groups` by counter set, taints as `key=value:effect`, what is awaited before a pod is bound.
 
     `draws` has the amounts that it draws, or would draw, by counter set, in nano-units: as frozen with its allocation, else as
-    published.  `drift` names the counter sets on which an allocation froze other groups or amounts than the slice has now,
-    `differences` has both.
+    published.  `availability` says whether a device that no claim has can be allocated (see `free_devices.Availability`), and
+    `unusable_because` why it is unusable; both are empty for one that a claim has.  `bound_to` names the nodes to which its
+    shares bind it, one unless something is wrong.  `drift` names the counter sets on which an allocation froze other groups or
+    amounts than the slice has now, `differences` has both.
     """
 
     name: str
@@ -95,13 +100,21 @@ class DeviceUse(Value, frozen=True):
     capacity: tuple[CapacityUse, ...] = ()
     holders: tuple[Holder, ...] = ()
     shares: tuple[ShareUse, ...] = ()
+    bound_to: tuple[str, ...] = ()
     conditions: tuple[ConditionState, ...] = ()
     drift: tuple[str, ...] = ()
     differences: tuple[SnapshotDifference, ...] = ()
+    availability: str = ""
+    unusable_because: str = ""
+
+    @property
+    def availability_text(self) -> str:
+        """E.g. `usable`, `unusable: tainted`; empty for a device that a claim has."""
+        return ": ".join(filter(None, (self.availability, self.unusable_because)))
 
     @property
     def is_free(self) -> bool:
-        """Whether no claim has it; counters and groups may keep it from being allocated all the same."""
+        """Whether no claim has it; `availability` says whether it can be allocated."""
         return not any(not each.admin for each in self.holders)
 
 
@@ -141,15 +154,15 @@ def devices_report(
 
     Raises:
         UnknownNodeError: the node does not exist.
+        UnreadKindsError: objects that the answer depends on could not be read.
     """
+    require(view.origin, DEVICES)
     if node is not None and node not in view.ledger.nodes:
         raise UnknownNodeError(f"node {node} does not exist in {view.origin.source}")
     holders = view.holders
-    found = [
-        _pool(view, pool_id, holders, free=free)
-        for pool_id in _pool_ids(view, node)
-        if driver is None or pool_id[0] == driver
-    ]
+    pool_ids = [pool_id for pool_id in _pool_ids(view, node) if driver is None or pool_id[0] == driver]
+    verdicts = free_devices(view, pool_ids)
+    found = [_pool(view, pool_id, holders, verdicts, free=free) for pool_id in pool_ids]
     pools = sorted(found, key=lambda each: (each.node, each.driver, each.pool))
     return DevicesReport(format=FORMAT, origin=view.origin, pools=tuple(pools))
 
@@ -172,7 +185,9 @@ def _is_for(published: ResourceSlice, node: Node) -> bool:
         return False
 
 
-def _pool(view: ClusterView, pool_id: PoolId, holders: Holders, *, free: bool) -> PoolUse:
+def _pool(
+    view: ClusterView, pool_id: PoolId, holders: Holders, verdicts: Mapping[DeviceId, FreeDevice], *, free: bool
+) -> PoolUse:
     published = view.ledger.slices.of_pool(pool_id)
     pool = published_pool(pool_id, published)
     usage = view.ledger.claims.usage.pool(pool_id)
@@ -181,7 +196,7 @@ def _pool(view: ClusterView, pool_id: PoolId, holders: Holders, *, free: bool) -
     names = {each.name for part in pool.published for each in part.devices}
     found = slice_finding(pool_id, published)
     devices = [
-        _device(view, pool_id, each, holders, usage.get(each.name, ()))
+        _device(view, pool_id, each, holders, usage.get(each.name, ()), verdicts.get((*pool_id, each.name)))
         for part in pool.published
         for each in part.devices
     ]
@@ -233,7 +248,12 @@ def _counter_sets(pool: Pool, members: Sequence[tuple[str, CounterConsumption]])
 
 
 def _device(
-    view: ClusterView, pool_id: PoolId, device: Device, holders: Holders, held: Sequence[DeviceHolding]
+    view: ClusterView,
+    pool_id: PoolId,
+    device: Device,
+    holders: Holders,
+    held: Sequence[DeviceHolding],
+    verdict: FreeDevice | None,
 ) -> DeviceUse:
     found = holders.of((*pool_id, device.name))
     frozen = frozen_view(held, device) or FrozenView.of(device)
@@ -257,9 +277,12 @@ def _device(
             for each in found
             if each.holding.share_id is not None
         ),
+        bound_to=tuple(sorted(bound_nodes(held, device_binds=device.binds_to_node))),
         conditions=tuple(_conditions(view, (*pool_id, device.name), found)),
         drift=tuple(dict.fromkeys(each.counter_set for each in differences)),
         differences=differences,
+        availability="" if verdict is None else verdict.availability.value,
+        unusable_because="" if verdict is None else verdict.reason,
     )
 
 

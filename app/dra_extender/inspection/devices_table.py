@@ -63,7 +63,9 @@ def device_rows(report: DevicesReport) -> Iterator[HeldDeviceRow]:
         in_force = {each.name: each.groups for each in pool.counter_sets}
         for device in pool.devices:
             for holder in device.holders or (_NOWHERE,):
-                yield _row(pool, device, holder, in_force, "free" if holder is _NOWHERE else _state(holder))
+                yield _row(
+                    pool, device, holder, in_force, device.availability if holder is _NOWHERE else _state(holder)
+                )
         for device in pool.gone:
             for holder in device.holders:
                 yield _row(pool, device, holder, in_force, "not published")
@@ -141,6 +143,9 @@ def condition_text(found: ConditionState) -> str:
 
 
 def _notes(pool: PoolUse, device: DeviceUse) -> Iterator[str]:
+    if device.availability and (device.holders or device.unusable_because not in ("", pool.problem)):
+        yield device.availability_text
+    yield from (f"bound to node {each}" for each in device.bound_to)
     if device.drift:
         yield f"drift {', '.join(device.drift)}"
     if pool.problem:

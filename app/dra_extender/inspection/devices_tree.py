@@ -70,12 +70,13 @@ def _device(device: DeviceUse, now: float, indent: str, width: int) -> Iterator[
     whole = [each for each in device.holders if each.claim not in amounts]
     if whole:
         parts.insert(0, ", ".join(holder_text(each, now, with_claim=True) for each in whole))
-    elif not device.holders:
-        parts.insert(0, "free")
+    if device.availability:
+        parts.insert(0, device.availability_text)
     parts += (f"{condition_text(each)} for {each.claim}" for each in device.conditions)
     if len(device.counter_sets) > 1:
         parts.append(f"draws on {', '.join(device.counter_sets)}")
     parts += (f"taint {each}" for each in device.taints)
+    parts += (f"bound to node {each}" for each in device.bound_to)
     if device.drift:
         parts.append(
             f"allocated otherwise than the slice has it now: {'; '.join(map(difference_text, device.differences))}"

@@ -12,6 +12,7 @@ import msgspec
 
 from dra_extender.inspection.lines import clock_text
 from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.unread import unread
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.observer import NullObserver
@@ -86,6 +87,8 @@ class _Place(NamedTuple):
     port: int
 
 
+_PODS: Final = frozenset({"pods"})
+_PODS_UNREAD: Final = "not known: the pods of the extender could not be listed"
 _POD: Final = msgspec.json.Decoder(_Pod)
 _REPORT: Final = msgspec.json.Decoder(HoldReport)
 _DECISIONS: Final = msgspec.json.Decoder(DecisionReport)
@@ -127,8 +130,13 @@ async def read_view(
 
 async def with_holds(objects: ClusterObjects, settings: KubeSettings, url: str = "") -> ClusterObjects:
     """The objects with what the extender of this cluster holds, as far as that can be read."""
-    view = await read_view(settings, objects.of("pods"), url)
-    origin = msgspec.structs.replace(objects.origin, holds=view.said)
+    return viewed(objects, await read_view(settings, objects.of("pods"), url))
+
+
+def viewed(objects: ClusterObjects, view: ExtenderView) -> ClusterObjects:
+    """Return the objects with what an extender holds; whether one runs is not known without the pods of all namespaces."""
+    unknown = not view.said and unread(objects.origin, _PODS)
+    origin = msgspec.structs.replace(objects.origin, holds=_PODS_UNREAD if unknown else view.said)
     return objects._replace(origin=origin, holds=view.report)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.inspection.extender_view import ExtenderView, read_view
+from dra_extender.inspection.extender_view import ExtenderView, read_view, viewed
 from dra_extender.inspection.kept_fields import kept
 from dra_extender.inspection.objects import KINDS, ClusterObjects, objects_of
 from dra_extender.kube.client.settings import KubeSettings
@@ -73,17 +73,21 @@ class KeptObjects:
 
 
 async def readings(
-    settings: KubeSettings, extender_url: str = "", sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    settings: KubeSettings,
+    extender_url: str = "",
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    namespace: str | None = None,
 ) -> AsyncGenerator[ClusterObjects, None]:
     """The objects of a cluster with what its extender holds: at once, and again after each change, until it is closed.
 
-    Changes within a second are one; where an extender runs, its holds are asked for every five seconds.
+    Changes within a second are one; if an extender runs, its holds are asked for every five seconds.  `namespace`: as in
+    ClusterFollower.
 
     Raises:
         ConfigurationError: there is no usable kubeconfig.
         ClusterError: the API server does not answer, or is too old.
     """
-    followed = FollowedCluster(settings, extender_url)
+    followed = FollowedCluster(settings, extender_url, namespace=namespace)
     try:
         await followed.start()
         while True:
@@ -100,8 +104,11 @@ class FollowedCluster:
     What a running extender holds is in no API object: it is asked for it from time to time, as `extender_view` says.
     """
 
-    def __init__(self, settings: KubeSettings, extender_url: str = "", *, decisions: bool = False) -> None:
-        """`decisions`: ask the extender for its latest decisions, too."""
+    def __init__(
+        self, settings: KubeSettings, extender_url: str = "", *, decisions: bool = False, namespace: str | None = None
+    ) -> None:
+        """`decisions`: ask the extender for its latest decisions, too; `namespace` as in ClusterFollower."""
+        self._namespace = namespace
         self._settings = settings
         self._url = extender_url
         self._asks_decisions = decisions
@@ -113,13 +120,13 @@ class FollowedCluster:
         self._viewed_at = -math.inf
 
     async def start(self) -> None:
-        """Returns when all kinds that the account may list have been listed.
+        """Return when all kinds have been listed that can be.
 
         Raises:
             ConfigurationError: there is no usable kubeconfig.
             ClusterError: the API server does not answer, or is too old.
         """
-        await self._follower.start(self._sinks)
+        await self._follower.start(self._sinks, self._namespace)
         await self._follower.listed()
 
     async def change(self) -> None:
@@ -135,13 +142,12 @@ class FollowedCluster:
                     return
 
     async def objects(self) -> ClusterObjects:
-        """All objects as they are now; kinds that the account may not list are missing."""
+        """All objects as they are now; kinds that could not be read are missing."""
         self._changed.clear()
         objects = objects_of(self._follower.reading({kind: sink.all() for kind, sink in self._sinks.items()}))
         if self._clock.monotonic() - self._viewed_at >= FRESH_SECONDS:
             await self._ask_extender()
-        origin = msgspec.structs.replace(objects.origin, holds=self._view.said)
-        return objects._replace(origin=origin, holds=self._view.report)
+        return viewed(objects, self._view)
 
     async def _ask_extender(self) -> None:
         pods = self._sinks["pods"].all()

@@ -1,6 +1,7 @@
 """The fields that a snapshot keeps of each object: those that decisions and their explanations read, and no others.
 
-No environment, arguments, commands, volumes or opaque parameters of drivers: these may hold secrets, and no decision reads them.
+No environment, arguments, commands, contents of volumes or opaque parameters of drivers: these may hold secrets, and no decision
+reads them.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,9 @@ _LABELLED: Final = _fields(
     ownerReferences=_OWNERS,
 )
 _RESOURCES: Final = _fields("requests", "limits", claims=_fields("name", "request"))
-_CONTAINER: Final = _fields("name", "restartPolicy", resources=_RESOURCES)
+_PORTS: Final = _fields("containerPort", "hostPort", "hostIP", "protocol")
+_CONTAINER: Final = _fields("name", "restartPolicy", ports=_PORTS, resources=_RESOURCES)
+_POD_TERMS: Final = _fields(requiredDuringSchedulingIgnoredDuringExecution=_fields("topologyKey"))
 _CONDITIONS: Final = _fields("type", "status", "reason", "message", "lastTransitionTime")
 _CONFIG: Final = _fields("requests", "source", opaque=_fields("driver"))
 _CLAIM_DEVICES: Final = _fields("requests", "constraints", config=_CONFIG)
@@ -76,6 +79,19 @@ KEPT: Final[Mapping[str, Fields]] = MappingProxyType(
         "podgroups": _fields(
             metadata=_METADATA, spec=None, status=_fields("resourceClaimStatuses", conditions=_CONDITIONS)
         ),
+        "events": _fields(
+            "reason",
+            "message",
+            "type",
+            "reportingComponent",
+            "firstTimestamp",
+            "lastTimestamp",
+            "eventTime",
+            metadata=_fields("name", "namespace", "uid"),
+            involvedObject=_fields("kind", "namespace", "name", "uid"),
+            source=_fields("component"),
+            series=_fields("count", "lastObservedTime"),
+        ),
         "pods": _fields(
             metadata=_LABELLED,
             spec=_fields(
@@ -90,7 +106,10 @@ KEPT: Final[Mapping[str, Fields]] = MappingProxyType(
                 "nodeSelector",
                 "overhead",
                 "tolerations",
-                affinity=_fields("nodeAffinity"),
+                "hostNetwork",
+                affinity=_fields("nodeAffinity", podAffinity=_POD_TERMS, podAntiAffinity=_POD_TERMS),
+                topologySpreadConstraints=_fields("whenUnsatisfiable"),
+                volumes=_fields("name", ephemeral=_fields(), persistentVolumeClaim=_fields("claimName")),
                 containers=_CONTAINER,
                 initContainers=_CONTAINER,
                 resources=_RESOURCES,

@@ -1,11 +1,12 @@
 """How answers are laid out in lines of a terminal, wrapped and never cut, and the lines that say where the facts are from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Final
 
-from dra_extender.inspection.objects import GateState, MissingKind, Origin
+from dra_extender.inspection.objects import GateState, Origin
+from dra_extender.inspection.unread import NAMED, unknown_text, unread
 from dra_extender.model.api_json import printable
 from dra_extender.model.metadata import time_text
 
@@ -58,15 +59,22 @@ def origin_lines(origin: Origin, columns: int) -> Sequence[str]:
     return tuple(_lines(origin, columns))
 
 
+def unknown_lines(origin: Origin, kinds: Collection[str], namespace: str | None, columns: int) -> Iterator[str]:
+    """Yield the lines that come first in an answer that lacks some of these kinds; arguments as for `unread`."""
+    missing = unread(origin, kinds, namespace)
+    if missing:
+        yield from wrapped(f"not known: {unknown_text(missing)}", "", columns)
+
+
 def _lines(origin: Origin, columns: int) -> Iterator[str]:
     release = f", {origin.release}" if origin.release else ", release unknown"
     yield from _labelled("source", f"{origin.source}, read {time_text(origin.taken_at)}{release}", columns)
     yield from _labelled("gates", _gates(origin), columns)
     if origin.holds:
         yield from _labelled("holds", origin.holds, columns)
-    for each in origin.missing:
-        if each.served:
-            yield from _labelled("partial", _missing(each), columns)
+    missing = unread(origin, NAMED)
+    if missing:
+        yield from _labelled("partial", unknown_text(missing), columns)
 
 
 def _gates(origin: Origin) -> str:
@@ -80,14 +88,6 @@ def _gates(origin: Origin) -> str:
             "not known, taken as on" if not off and not by_state[GateState.ON] else f"taken as on: {', '.join(unknown)}"
         )
     return "; ".join(parts) or "all on"
-
-
-def _missing(missing: MissingKind) -> str:
-    if missing.namespace:
-        return f"{missing.kind} of namespace {missing.namespace} alone: {missing.reason}"
-    if missing.kind == "nodes":
-        return f"nodes are those that slices name, without labels and taints: {missing.reason}"
-    return f"no {missing.kind}: {missing.reason}"
 
 
 def _labelled(label: str, text: str, columns: int) -> Sequence[str]:

@@ -1,7 +1,6 @@
 """The objects of a cluster, as JSON, and where they come from; a running cluster is read once through a kubeconfig."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -10,8 +9,9 @@ import msgspec
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, ServerFacts, Support
 from dra_extender.kube.reader import ClusterReading, read_cluster
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import Value
 from dra_extender.scheduling.hold_report import HoldReport
+from dra_extender.scheduling.ports.cluster import ClusterError
 
 KINDS: Final = (
     "nodes",
@@ -24,18 +24,22 @@ KINDS: Final = (
     "pods",
 )
 """Plural kinds in the order in which they refer to each other."""
+EVENTS: Final = "events"
+WITH_EVENTS: Final = (*KINDS, EVENTS)
+"""The kinds that decisions read, and the Events that explain what other components do."""
 
 
 class MissingKind(Value, frozen=True, rename=None):
-    """A kind that could not be read, and why: the right is missing, or the API server does not serve it.
+    """A kind that could not be read, and why: the right is missing, the API server failed, or does not serve it.
 
-    `namespace`: objects of this namespace alone could be read, empty if there are none at all.
+    `namespace`: objects of this namespace alone could be read, empty if there are none at all.  `forbidden`: the right is missing.
     """
 
     kind: str
     reason: str
     served: bool = True
     namespace: str = ""
+    forbidden: bool = True
 
 
 class GateState(StrEnum):
@@ -74,15 +78,6 @@ class Origin(Value, frozen=True, rename=None):
         return any(each.served for each in self.missing)
 
 
-class _NodeOfSlice(Value, frozen=True):
-    node_name: str | None = None
-
-
-class _Slice(Value, frozen=True):
-    spec: _NodeOfSlice = _NodeOfSlice()
-
-
-_SLICE: Final = msgspec.json.Decoder(_Slice)
 _STATES: Final = {Support.KEPT: GateState.ON, Support.DROPPED: GateState.OFF, Support.UNKNOWN: GateState.UNKNOWN}
 
 
@@ -103,30 +98,47 @@ class ClusterObjects(NamedTuple):
         return self.by_kind.get(kind, ())
 
 
-async def read_live(settings: KubeSettings, namespace: str | None = None) -> ClusterObjects:
-    """All objects that the account may list; kinds that it may not list are missing, and answers are partial then.
+async def read_live(
+    settings: KubeSettings, namespace: str | None = None, kinds: Sequence[str] = KINDS
+) -> ClusterObjects:
+    """Return all objects of these kinds that the account may list; `origin.missing` names the kinds that could not be read.
 
-    Where it may list a kind in one namespace only, the objects of `namespace` are there (None: the namespace of the context).
-    Without the right to list nodes, the nodes are those that slices name, without labels and taints.
+    If the account may list a kind in one namespace only, the objects of `namespace` are there (None: the namespace of the context).
 
     Raises:
         ConfigurationError: there is no usable kubeconfig.
         ClusterError: the API server does not answer, or is too old.
     """
-    return objects_of(await read_cluster(settings, KINDS, namespace))
+    return objects_of(await read_cluster(settings, kinds, namespace))
+
+
+async def with_events(objects: ClusterObjects, settings: KubeSettings) -> ClusterObjects:
+    """Return the objects with the Events as they are now; without them where the API server does not answer."""
+    try:
+        found = objects_of(await read_cluster(settings, (EVENTS,), objects.namespace))
+    except ClusterError:
+        return objects
+    missing = (*objects.origin.missing, *found.origin.missing)
+    origin = msgspec.structs.replace(objects.origin, missing=missing)
+    return objects._replace(origin=origin, by_kind={**objects.by_kind, **found.by_kind})
 
 
 def objects_of(reading: ClusterReading) -> ClusterObjects:
     """The objects of a reading, and where they come from."""
-    by_kind = dict(reading.by_kind)
-    if "nodes" in reading.forbidden:
-        by_kind["nodes"] = _nodes_of_slices(by_kind.get("resourceslices", ()))
     missing = (
         *(
             MissingKind(kind=kind, reason=reason, namespace=reading.namespace if kind in reading.one_namespace else "")
             for kind, reason in reading.forbidden.items()
         ),
-        *(MissingKind(kind=kind, reason=reason, served=False) for kind, reason in reading.not_served.items()),
+        *(
+            MissingKind(kind=kind, reason=reason, forbidden=False)
+            for kind, reason in reading.failed.items()
+            if kind not in reading.forbidden
+        ),
+        *(
+            MissingKind(kind=kind, reason=reason, served=False, forbidden=False)
+            for kind, reason in reading.not_served.items()
+        ),
     )
     facts = reading.facts
     origin = Origin(
@@ -136,7 +148,7 @@ def objects_of(reading: ClusterReading) -> ClusterObjects:
         missing=missing,
         gates=assumed_gates(facts),
     )
-    return ClusterObjects(origin, by_kind, reading.namespace)
+    return ClusterObjects(origin, reading.by_kind, reading.namespace)
 
 
 def assumed_gates(facts: ServerFacts) -> tuple[AssumedGate, ...]:
@@ -145,12 +157,3 @@ def assumed_gates(facts: ServerFacts) -> tuple[AssumedGate, ...]:
         AssumedGate(gate=each.gate, state=_STATES[facts.fields.get(each.name, Support.UNKNOWN)])
         for each in OPTIONAL_FIELDS
     )
-
-
-def _nodes_of_slices(slices: Sequence[bytes]) -> Sequence[bytes]:
-    """The nodes that slices name, with nothing but their names."""
-    names = set()
-    for data in slices:
-        with suppress(ModelError):
-            names.add(decode("ResourceSlice", _SLICE, data).spec.node_name)
-    return tuple(msgspec.json.encode({"metadata": {"name": name, "uid": name}}) for name in sorted(filter(None, names)))

@@ -5,8 +5,10 @@ from typing import Final
 import msgspec
 
 from dra_extender.model.api_json import Value, decode
-from dra_extender.model.metadata import ObjectMeta, seconds_of
+from dra_extender.model.metadata import ObjectMeta, OwnerReference, seconds_of
 
+SCHEDULING_GATED: Final = "SchedulingGated"
+"""The reason in the condition PodScheduled that the API server gives, and no scheduler."""
 _SCHEDULED: Final = "PodScheduled"
 
 
@@ -49,6 +51,8 @@ class PodFacts(Value, frozen=True, rename=None):
     gates: tuple[str, ...] = ()
     reason: str = ""
     message: str = ""
+    uid: str = ""
+    owners: tuple[OwnerReference, ...] = ()
 
 
 _DECODER: Final = msgspec.json.Decoder(_WirePod)
@@ -71,4 +75,6 @@ def read_pod_facts(data: bytes) -> PodFacts:
         gates=tuple(each.name for each in pod.spec.scheduling_gates or ()),
         reason="" if waiting is None else waiting.reason,
         message="" if waiting is None else waiting.message,
+        uid=pod.metadata.uid,
+        owners=pod.metadata.owner_references,
     )

@@ -6,17 +6,23 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
 from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.objects import KINDS, AssumedGate, ClusterObjects, MissingKind, Origin
-from dra_extender.model.api_json import Value, decode_object
+from dra_extender.inspection.objects import EVENTS, WITH_EVENTS, AssumedGate, ClusterObjects, MissingKind, Origin
+from dra_extender.model.api_json import ModelError, Value, decode_object
 
 FORMAT: Final = "dra-extender.io/snapshot/v1"
-MOST_BYTES: Final = 4 * 2**30
-"""Bytes that a snapshot may have unpacked."""
+MOST_MIB: Final = 256
+"""The default limit of what a snapshot may have unpacked."""
+_MOST_MEMBERS: Final = 64
+_RECORD_BYTES: Final = 4 * 2**20
+"""The longest record; the API server stores no longer object."""
+_RECORD_COST: Final = 256
+"""Bytes that a record counts at least: what it takes in memory however short it is."""
+_REGULAR: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _ABOUT: Final = "snapshot.json"
 _SUFFIX: Final = ".jsonl"
 _CHUNK: Final = 2**20
@@ -64,7 +70,7 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
             gates=origin.gates,
         )
         _add(archive, _ABOUT, msgspec.json.encode(about) + b"\n")
-        for kind in KINDS:
+        for kind in (each for each in WITH_EVENTS if each != EVENTS or each in objects.by_kind):
             _add(archive, kind + _SUFFIX, b"".join(_lines(kind, objects)))
     data = buffer.getvalue()
     try:
@@ -75,57 +81,79 @@ def write_snapshot(objects: ClusterObjects, path: Path) -> int:
     return len(data)
 
 
-def read_snapshot(path: Path) -> ClusterObjects:
-    """The objects in a snapshot.
+def read_snapshot(path: Path, most_mib: int = MOST_MIB) -> ClusterObjects:
+    """Return the objects in a snapshot, with the fields that decisions read.
+
+    Records are decoded one by one, so that memory grows with what is kept.
 
     Raises:
-        SnapshotFileError: the file cannot be read, is no snapshot, or is of a later format.
+        SnapshotFileError: the file cannot be read, is no snapshot, is of a later format, or has more than `most_mib` MiB unpacked.
     """
+    budget = _Budget(path, most_mib)
     try:
         with (
-            _Unpacked(path) as packed,
+            _Unpacked(path, budget) as packed,
             tarfile.open(fileobj=packed, mode="r|", bufsize=_CHUNK) as archive,
         ):
-            return _read(archive, path)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as problem:
+            return _read(archive, path, most_mib)
+    except SnapshotFileError:
+        raise
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as problem:
         raise SnapshotFileError(f"{path}: expected a snapshot, a tar archive packed with gzip: {problem}") from problem
     except OSError as problem:
         raise SnapshotFileError(f"{path}: cannot be read: {problem.strerror or problem}") from problem
 
 
-class _Unpacked(gzip.GzipFile):
-    """Refuses to unpack more than MOST_BYTES, whatever they are: headers of an archive may be long as well."""
+class _Budget:
+    """Counts bytes; refuses the file when they are more than the limit."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_mib: int) -> None:
+        self._path = path
+        self._most_mib = most_mib
+        self._left = most_mib * 2**20
+
+    def spend(self, size: int) -> None:
+        """Raises SnapshotFileError."""
+        self._left -= size
+        if self._left < 0:
+            raise SnapshotFileError(
+                f"{self._path}: has more than {self._most_mib} MiB unpacked; --snapshot-limit sets another limit"
+            )
+
+
+class _Unpacked(gzip.GzipFile):
+    """Refuses to unpack more than the budget, whatever the bytes are: headers of an archive may be long as well."""
+
+    def __init__(self, path: Path, budget: _Budget) -> None:
         super().__init__(path)
-        self._left = MOST_BYTES
+        self._budget = budget
 
     def read(self, size: int | None = -1) -> bytes:
         """See GzipFile.  Raises SnapshotFileError."""
         data = super().read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise SnapshotFileError(f"{self.name}: has more than {MOST_BYTES >> 30} GiB unpacked")
+        self._budget.spend(len(data))
         return data
 
 
-def _read(archive: tarfile.TarFile, path: Path) -> ClusterObjects:
+def _read(archive: tarfile.TarFile, path: Path, most_mib: int) -> ClusterObjects:
     about: _About | None = None
     by_kind: dict[str, list[bytes]] = {}
-    for member in archive:
-        if member.size > MOST_BYTES:
-            raise SnapshotFileError(f"{path}: has more than {MOST_BYTES >> 30} GiB unpacked")
-        file = archive.extractfile(member)
-        if file is None:
-            continue
+    sizes, records = _Budget(path, most_mib), _Budget(path, most_mib)
+    for count, member in enumerate(archive):
+        if count >= _MOST_MEMBERS:
+            raise SnapshotFileError(f"{path}: expected a snapshot: the archive has more than {_MOST_MEMBERS} files")
+        file = _content(archive, member, path)
+        sizes.spend(member.size)
         if about is None:
             if member.name != _ABOUT:
                 raise SnapshotFileError(f"{path}: expected a snapshot: its first file is {member.name!r}, not {_ABOUT}")
-            about = _about(file.read(), path)
+            about = _about(file.read(_RECORD_BYTES), path)
             continue
         kind = member.name.removesuffix(_SUFFIX)
-        if kind in KINDS and kind != member.name:
-            by_kind[kind] = [line for line in file.read().split(b"\n") if line]
+        if kind in by_kind:
+            raise SnapshotFileError(f"{path}: expected each kind once, got {member.name} again")
+        if kind in WITH_EVENTS and kind != member.name:
+            by_kind[kind] = list(_records(file, kind, path, records))
     if about is None:
         raise SnapshotFileError(f"{path}: expected a snapshot: the archive is empty")
     origin = Origin(
@@ -136,6 +164,29 @@ def _read(archive: tarfile.TarFile, path: Path) -> ClusterObjects:
         gates=about.gates,
     )
     return ClusterObjects(origin, by_kind)
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> IO[bytes]:
+    """Return the member's bytes; a sparse member has bytes that the archive does not have."""
+    file = archive.extractfile(member) if member.type in _REGULAR and not member.issparse() else None
+    if file is None or member.size < 0:
+        raise SnapshotFileError(f"{path}: expected a snapshot: {member.name!r} is no regular file")
+    return file
+
+
+def _records(file: IO[bytes], kind: str, path: Path, budget: _Budget) -> Iterator[bytes]:
+    """Read a line at a time, with the fields that decisions read; a line that is no object stays, for the answer to name it."""
+    while line := file.readline(_RECORD_BYTES + 1):
+        if len(line) > _RECORD_BYTES:
+            raise SnapshotFileError(f"{path}: {kind}{_SUFFIX}: a record has more than {_RECORD_BYTES >> 20} MiB")
+        line = line.removesuffix(b"\n")
+        if not line:
+            continue
+        budget.spend(max(len(line), _RECORD_COST))
+        try:
+            yield msgspec.json.encode(kept(kind, decode_object(kind, line)))
+        except (ModelError, UnicodeEncodeError, RecursionError):
+            yield line
 
 
 def _about(data: bytes, path: Path) -> _About:

@@ -1,12 +1,14 @@
 """Who uses how much: devices, counters and capacity by namespace, device class and driver."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.free_devices import FreeDevice, FreeDevices, counted, free_devices
 from dra_extender.inspection.objects import Origin
+from dra_extender.inspection.unread import DEVICES, require, unread
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
@@ -17,6 +19,7 @@ FORMAT: Final = "dra-extender.io/usage/v1"
 UNKNOWN_CLASS: Final = ""
 """The class of a device whose claim does not tell for which request it is."""
 
+_COUNTED: Final = frozenset({"resourceslices", "resourceclaims"})
 _Key = tuple[str, str, str]
 
 
@@ -41,11 +44,16 @@ class UsageRow(Value, frozen=True):
 
 
 class DriverUse(Value, frozen=True):
-    """How many devices a driver publishes, and how many of them claims have, wholly or in part."""
+    """How many devices a driver publishes, how many of them claims have, wholly or in part, and how many are held for claims.
+
+    `free` splits the others; None if what it depends on could not be read.
+    """
 
     driver: str
     devices: int
     in_use: int
+    held: int = 0
+    free: FreeDevices | None = None
 
 
 class UsageReport(Value, frozen=True):
@@ -69,7 +77,12 @@ class _Sums:
 
 
 def usage_report(view: ClusterView) -> UsageReport:
-    """Who uses how much now; pending allocations count, and those of deleted claims that pods still use."""
+    """Count who uses how much now; pending allocations count, and those of deleted claims that pods still use.
+
+    Raises:
+        UnreadKindsError: objects that the answer depends on could not be read.
+    """
+    require(view.origin, _COUNTED)
     published = _published(view)
     sums: dict[_Key, _Sums] = {}
     drawn: set[DeviceId] = set()
@@ -84,16 +97,24 @@ def usage_report(view: ClusterView) -> UsageReport:
             if not holding.admin:
                 drawn.add(device)
                 in_use.add(device)
-    drivers = Counter(driver for driver, _, _ in published)
     used = Counter(device[0] for device in in_use if device in published)
     return UsageReport(
         format=FORMAT,
         origin=view.origin,
         rows=tuple(_row(key, found) for key, found in sorted(sums.items())),
-        drivers=tuple(
-            DriverUse(driver=name, devices=number, in_use=used[name]) for name, number in sorted(drivers.items())
-        ),
+        drivers=tuple(_drivers(view, published, used)),
     )
+
+
+def _drivers(view: ClusterView, published: Mapping[DeviceId, Device], used: Counter[str]) -> Iterator[DriverUse]:
+    free: dict[str, list[FreeDevice]] = defaultdict(list)
+    is_known = not unread(view.origin, DEVICES)
+    for device, verdict in free_devices(view, [each[:2] for each in published]).items() if is_known else ():
+        free[device[0]].append(verdict)
+    for driver, devices in sorted(Counter(driver for driver, _, _ in published).items()):
+        held = devices - used[driver] - len(free[driver]) if is_known else 0
+        split = counted(free[driver]) if is_known else None
+        yield DriverUse(driver=driver, devices=devices, in_use=used[driver], held=held, free=split)
 
 
 def _published(view: ClusterView) -> Mapping[DeviceId, Device]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.devices_table import aligned, csv_text
+from dra_extender.inspection.free_devices import free_parts
 from dra_extender.inspection.lines import number_of
 from dra_extender.inspection.usage import UsageReport, UsageRow
 from dra_extender.model.api_json import printable
@@ -41,7 +42,10 @@ def _lines(report: UsageReport) -> Iterator[str]:
             yield f"  {_what(each):<{width}}  {_details(each)}"
     width = max((len(each.driver) for each in report.drivers), default=0)
     for driver in report.drivers:
-        yield f"{driver.driver:<{width}}  {driver.in_use} of {driver.devices} devices in use"
+        parts = [f"{driver.in_use} of {driver.devices} devices in use"]
+        parts += [f"{driver.held} held"] if driver.held else []
+        parts += [] if driver.free is None else free_parts(driver.free)
+        yield f"{driver.driver:<{width}}  {', '.join(parts)}"
 
 
 def _what(row: UsageRow) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.index.guards import Guard
 from dra_extender.ledger.state.claim_record import ClaimRecord, Orphan
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import DeviceId
@@ -19,6 +20,12 @@ class AllocationEnded(NamedTuple):
     """Stored allocations ended that had these devices to themselves."""
 
     devices: Collection[DeviceId]
+
+
+class GuardObserved(NamedTuple):
+    """The state of a guard claim became known, from the watch or from an answer."""
+
+    guard: Guard
 
 
 class ClaimOrphaned(NamedTuple):
@@ -62,6 +69,7 @@ class PodGroupChanged(NamedTuple):
 LedgerEvent = (
     AllocationObserved
     | AllocationEnded
+    | GuardObserved
     | ClaimOrphaned
     | ClaimSpecsDropped
     | HoldEnded

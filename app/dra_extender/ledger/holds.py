@@ -378,8 +378,9 @@ def _greatest(alternatives: Sequence[Sequence[DeviceHolding]]) -> Sequence[Devic
     for shares in alternatives:
         for name, amount in _sums(shares).items():
             most[name] = max(amount, most.get(name, amount))
-    # Two placements may have been decided before and after the slice changed, so each snapshot stays.
-    distinct = {each.consumption: each for shares in alternatives for each in shares}
+    # Two placements may have been decided before and after the slice changed, so each snapshot stays; so does each node, to which
+    # the share may bind the device.
+    distinct = {(each.consumption, each.node): each for shares in alternatives for each in shares}
     first, *others = distinct.values()
     one = msgspec.structs.replace(first, consumed_capacity=tuple(most.items()))
     return [one, *(msgspec.structs.replace(each, consumed_capacity=()) for each in others)]

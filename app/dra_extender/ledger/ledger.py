@@ -10,6 +10,7 @@ from dra_extender.ledger.events import (
     AllocationObserved,
     ClaimOrphaned,
     ClaimSpecsDropped,
+    GuardObserved,
     HoldEnded,
     LedgerEvents,
     PodGroupChanged,
@@ -19,6 +20,7 @@ from dra_extender.ledger.holds import HeldNodes, Hold, HoldBook, HoldView
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.index.group_starts import GroupStarts
 from dra_extender.ledger.index.guards import GUARD_MARK, Guard, GuardIndex, whole_devices
+from dra_extender.ledger.index.member_fit import MemberFit
 from dra_extender.ledger.index.orphans import users_of
 from dra_extender.ledger.index.pod_groups import PodGroupIndex
 from dra_extender.ledger.index.pods import PodIndex
@@ -61,6 +63,7 @@ class Ledger:
         self.slices = SliceIndex()
         self.overlays = Overlays(self.slices)
         self.pods = PodIndex()
+        self.member_fit = MemberFit()
         self.claims = ClaimIndex(
             lambda claim: users_of(claim, self.pods, self.nodes),
             namespace_claim_bytes,
@@ -157,12 +160,14 @@ class Ledger:
         return record
 
     def guard_stored(self, data: bytes) -> Guard:
-        """Store the answer to a read or a write of a guard claim.
+        """Store a guard claim as the watch or an answer has it; returns the newest known state.
 
         Raises:
             ModelError: the answer is not a claim.
         """
-        return self.guards.put(read_claim(data), data)
+        guard = self.guards.put(read_claim(data), data)
+        self.events.publish(GuardObserved(guard))
+        return guard
 
     def claim_seen(self, data: bytes) -> None:
         """The watch delivered a claim.  One with an allocation needs no hold.
@@ -171,7 +176,7 @@ class Ledger:
             ModelError: the claim cannot be read.  If only its spec cannot, its devices count all the same.
         """
         if GUARD_MARK in data and self.guards.has(*read_key(data)):
-            self.guards.put(read_claim(data), data)
+            self.guard_stored(data)
             return
         record, change = self.claims.store(data, from_watch=True)
         self._usage_changed(change)
@@ -232,18 +237,29 @@ class Ledger:
         if (pod.deleting, pod.node_name) != before:
             self.events.publish(PodResolved(pod.uid))
 
+    def pod_asked_about(self, pod: Pod) -> None:
+        """kube-scheduler offers nodes for the pod: what it reported of the pod before, and of its gang, is outdated."""
+        if self.pods.note_asked(pod) and pod.pod_group is not None:
+            self.hint_claims()
+
     def _completes_a_gang(self, pod: Pod, old: Pod | None) -> bool:
-        """Whether a member is new, learned the names of its claims, or was bound: then other members may be enough to be placed."""
+        """Whether other members may be enough to be placed now.
+
+        That is so if a member is new, learned the names of its claims, lost a scheduling gate, or was bound.
+        """
         group = None if pod.pod_group is None else self.pod_groups.get(pod.namespace, pod.pod_group)
         if group is None or group.min_count is None:
             return False
-        return old is None or (old.claim_statuses, old.node_name) != (pod.claim_statuses, pod.node_name)
+        if old is None or (old.unschedulable and not pod.unschedulable):
+            return True
+        return (old.claim_statuses, old.node_name, old.gates) != (pod.claim_statuses, pod.node_name, pod.gates)
 
     def pod_gone(self, namespace: str, name: str, uid: str) -> None:
         """The watch delivered the deletion of a pod."""
         self._member_changed(self.pods.by_key(namespace, name))
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:
+            self.member_fit.drop_pod(pod.uid)
             self.group_starts.gone(pod.uid)
             self.release_orphans(pod.uid)
             self.hold_book.release_pod(pod.uid)

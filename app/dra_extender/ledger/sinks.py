@@ -87,10 +87,13 @@ class NodeSink(_LedgerSink):
         ):
             ledger.inventory_changed(frozenset({node.name}))
             ledger.hint_devices()
+        if ledger.member_fit.put_node(data):
+            ledger.hint_claims()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
         """See EventSink."""
         ledger = self._ledger
+        ledger.member_fit.drop_node(name)
         ledger.group_starts.node_gone(name)
         if ledger.nodes.pop(name, None) is not None:
             ledger.inventory_changed(frozenset({name}))
@@ -183,7 +186,11 @@ class PodSink(_LedgerSink):
 
     def changed(self, data: bytes) -> None:
         """See EventSink."""
-        self._ledger.pod_seen(read_pod(data))
+        pod = read_pod(data)
+        needs_changed = self._ledger.member_fit.put_pod(pod, data)
+        self._ledger.pod_seen(pod)
+        if needs_changed:
+            self._ledger.hint_claims()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
         """See EventSink."""

@@ -173,8 +173,8 @@ def _documents(loader: _Loader, lines: Sequence[str]) -> Iterator[YamlDocument]:
 def _comments_above(lines: Sequence[str], first: int) -> tuple[str, ...]:
     """Comment lines that start in the first column, up to the content before; blank lines between them stay."""
     found: list[str] = []
-    for line in reversed(lines[:first]):
-        stripped = line.rstrip()
+    for index in range(first - 1, -1, -1):
+        stripped = lines[index].rstrip()
         if stripped.startswith("#"):
             found.append(stripped[1:].removeprefix(" "))
         elif not stripped:

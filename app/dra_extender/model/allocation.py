@@ -105,6 +105,12 @@ def named_nodes(allocation: AllocationResult) -> frozenset[str] | None:
     return frozenset(names)
 
 
+def node_of(allocation: AllocationResult) -> str | None:
+    """Return the node if the allocation names exactly one."""
+    names = named_nodes(allocation)
+    return next(iter(names)) if names is not None and len(names) == 1 else None
+
+
 def _names_in(term: NodeSelectorTerm) -> frozenset[str] | None:
     for field in term.match_fields:
         if field.key == NODE_NAME_FIELD and field.operator == "In":
@@ -119,7 +125,8 @@ class DeviceHolding(Value, frozen=True, rename=None):
     when no snapshot was kept, and then the slice as published now counts.  `groups`: where the allocation keeps the groups alone
     (`results[].compatibilityGroups`), the (counter set, groups) that it names; None elsewhere.  `consumed_capacity` holds (name,
     nano-units).  `compatible_only_with`, `neighbours_on` and `sources` are the device's at that time; without `consumption` they
-    say nothing.  `in_backoff`: the device is free, but not for the pod that asks now.
+    say nothing.  `in_backoff`: the device is free, but not for the pod that asks now.  Of a share without admin access, `node` is
+    the one node that the allocation names, and `binds_to_node` says that the device bound to it when it was allocated.
     """
 
     driver: str
@@ -134,6 +141,8 @@ class DeviceHolding(Value, frozen=True, rename=None):
     neighbours_on: str = ""
     sources: tuple[tuple[str, str], ...] = ()
     in_backoff: bool = False
+    node: str | None = None
+    binds_to_node: bool = False
 
     @property
     def pool_id(self) -> PoolId:
@@ -155,8 +164,8 @@ class DeviceHolding(Value, frozen=True, rename=None):
         if self.groups is None:
             return () if live is None else live.consumes_counters
         if live is None:
-            return regrouped((), dict(self.groups), ())
-        return regrouped(live.consumes_counters, dict(self.groups), live.sources)
+            return regrouped((), dict(self.groups))
+        return regrouped(live.consumes_counters, dict(self.groups))
 
 
 class ClaimPlacement(Value, frozen=True, rename=None):

@@ -64,16 +64,23 @@ class CounterConsumption(Value, frozen=True, rename=None):
     """What a device draws from one counter set of its pool (KEP-4815) and with whom it may share it (KEP-5963).
 
     `counters` holds (name, nano-units).  No `compatibility_groups` means "no groups", however the field was left out.
+    `groups_supplied`: the admin's policy supplied the groups, the driver published none.
     """
 
     counter_set: str
     counters: tuple[tuple[str, int], ...] = ()
     compatibility_groups: tuple[str, ...] = ()
+    groups_supplied: bool = False
 
     @property
     def synthetic(self) -> bool:
         """Whether the counter set only stands for a physical device that the admin's policy names."""
         return self.counter_set.startswith(PHYSICAL_DEVICE)
+
+    @property
+    def grouped_by_policy(self) -> bool:
+        """Whether the groups, or the physical device that they are about, come from the admin's policy."""
+        return self.groups_supplied or self.synthetic
 
 
 def groups_source(counter_set: str) -> str:
@@ -82,19 +89,16 @@ def groups_source(counter_set: str) -> str:
 
 
 def regrouped(
-    consumption: Iterable[CounterConsumption],
-    groups: Mapping[str, tuple[str, ...]],
-    sources: Iterable[tuple[str, str]],
+    consumption: Iterable[CounterConsumption], groups: Mapping[str, tuple[str, ...]]
 ) -> tuple[CounterConsumption, ...]:
     """What a device draws on counter sets, with these groups by counter set in place of published ones.
 
     Groups that the admin's policy supplied stay, and so do those of a physical device: no slice and no allocation names them.  A
     counter set that has groups and is not drawn on any more keeps the device as a member without amounts.
     """
-    supplied = {field for field, _ in sources}
     drawn = tuple(
         each
-        if each.synthetic or groups_source(each.counter_set) in supplied
+        if each.grouped_by_policy
         else CounterConsumption(
             counter_set=each.counter_set,
             counters=each.counters,

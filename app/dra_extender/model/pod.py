@@ -61,6 +61,10 @@ class Pod(Value, frozen=True, rename=None):
     `status.extendedResourceClaimStatus` names.  `has_started`: its kubelet reports PodReadyToStartContainers, for which
     the pod's claims must be prepared.  `parts` are its entries of `spec.resourceClaims` and its containers' requests for
     extended resources: the size of the question.
+
+    `attempted`: a scheduler has bound the pod or reported on it.  `gates` are the scheduling gates of a pod without a node.
+    `unschedulable` is read of pods alone that name a PodGroup and have no node: what kube-scheduler reports as long as no node
+    takes the pod.
     """
 
     namespace: str
@@ -81,6 +85,9 @@ class Pod(Value, frozen=True, rename=None):
     pod_group: str | None = None
     has_started: bool = False
     parts: int = 0
+    attempted: bool = False
+    gates: tuple[str, ...] = ()
+    unschedulable: str = ""
 
     @property
     def key(self) -> str:
@@ -118,8 +125,13 @@ class _WorkloadRef(Value, frozen=True):
     pod_group: str | None = None
 
 
+class _Gate(Value, frozen=True):
+    name: str = ""
+
+
 class _Spec(Value, frozen=True):
     node_name: str | None = None
+    scheduling_gates: tuple[_Gate, ...] | None = None
     scheduler_name: str | None = None
     priority: int | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
@@ -136,9 +148,15 @@ class _ExtendedClaimStatus(Value, frozen=True):
 class _Condition(Value, frozen=True):
     type: str = ""
     status: str = ""
+    reason: str = ""
+    message: str = ""
 
 
-_STARTED: Final = _Condition(type="PodReadyToStartContainers", status="True")
+_STARTED: Final = ("PodReadyToStartContainers", "True")
+_SCHEDULED: Final = "PodScheduled"
+_GATED: Final = "SchedulingGated"
+_UNSCHEDULABLE: Final = "Unschedulable"
+_MOST_MESSAGE: Final = 4_096
 
 
 class _Status(Value, frozen=True):
@@ -165,6 +183,8 @@ class _WirePod(Value, frozen=True):
         requesting = _extended(spec.init_containers or (), spec.containers or ())
         requested = sum(len(each.requests) for each in requesting)
         extended = status.extended_resource_claim_status
+        scheduled = next((each for each in status.conditions or () if each.type == _SCHEDULED), _Condition())
+        member_waits = group is not None and not spec.node_name
         return Pod(
             namespace=meta.namespace,
             name=meta.name,
@@ -182,9 +202,18 @@ class _WirePod(Value, frozen=True):
             extended_requests=packed(requesting, ContainerRequests, requested),
             extended_claim=extended.resource_claim_name if extended is not None else "",
             pod_group=group,
-            has_started=any(each == _STARTED for each in status.conditions or ()),
+            has_started=any((each.type, each.status) == _STARTED for each in status.conditions or ()),
             parts=len(spec.resource_claims or ()) + requested,
+            # The API server itself reports on a pod with gates.
+            attempted=bool(scheduled.type) and scheduled.reason != _GATED,
+            gates=tuple(each.name for each in spec.scheduling_gates or ()) if not spec.node_name else (),
+            unschedulable=_report(scheduled) if member_waits else "",
         )
+
+
+def _report(scheduled: _Condition) -> str:
+    """Return the message of the condition PodScheduled if kube-scheduler found no node for the pod."""
+    return scheduled.message[:_MOST_MESSAGE] if scheduled.reason == _UNSCHEDULABLE else ""
 
 
 def _extended(init: Sequence[_Container], main: Sequence[_Container]) -> tuple[ContainerRequests, ...]:

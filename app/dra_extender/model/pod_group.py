@@ -10,6 +10,8 @@ from dra_extender.model.resource_claim import ConsumerReference
 GROUP: Final = "scheduling.k8s.io"
 POD_GROUPS: Final = "podgroups"
 POD_GROUP_KIND: Final = "PodGroup"
+_GROUP_CONDITIONS: Final = frozenset({"PodGroupScheduled", "PodGroupInitiallyScheduled"})
+"""Conditions that kube-scheduler writes with its gate GenericWorkload: that of 1.36, and that of 1.37."""
 PROTECTION_FINALIZER: Final = f"{GROUP}/podgroup-protection"
 """Keeps a PodGroup until none of its pods is active: the API server (1.37) puts it on, kube-controller-manager takes it off."""
 
@@ -29,10 +31,15 @@ class PodGroupSpec(Value, frozen=True):
     scheduling_policy: _SchedulingPolicy | None = None
 
 
+class _Condition(Value, frozen=True):
+    type: str = ""
+
+
 class PodGroupStatus(Value, frozen=True):
-    """`status` of a PodGroup, as far as claims are concerned."""
+    """`status` of a PodGroup, as far as claims and gangs are concerned."""
 
     resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
+    conditions: tuple[_Condition, ...] | None = None
 
 
 class PodGroup(Value, frozen=True):
@@ -47,6 +54,11 @@ class PodGroup(Value, frozen=True):
         """How many members are needed at once; None if the group is no gang."""
         policy = self.spec.scheduling_policy
         return None if policy is None or policy.gang is None else policy.gang.min_count
+
+    @property
+    def scheduled_as_group(self) -> bool:
+        """Whether kube-scheduler schedules the group as one: it asks about all members before it binds the first one."""
+        return any(each.type in _GROUP_CONDITIONS for each in self.status.conditions or ())
 
     @property
     def consumer(self) -> ConsumerReference:

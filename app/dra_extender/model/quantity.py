@@ -31,6 +31,9 @@ BINARY_EXPONENTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei
 _SUFFIX_BY_SIZE: Final = tuple(
     (10 ** (9 + exponent), suffix) for suffix, exponent in reversed(DECIMAL_EXPONENTS.items())
 )
+_BINARY_STEP: Final = 1024
+_LEAST_MEMORY: Final = 64 * _BINARY_STEP
+_BINARY_BY_SIZE: Final = tuple(reversed(BINARY_EXPONENTS.items()))
 
 
 class QuantityError(ValueError):
@@ -85,6 +88,15 @@ def format_quantity(nano: int) -> str:
         if nano and nano % size == 0:
             return f"{nano // size}{suffix}"
     return "0"
+
+
+def counter_text(nano: int) -> str:
+    """Spell the size of a counter, whose own spelling is not kept: sizes of memory as binary quantities, others as decimal ones."""
+    units, rest = divmod(nano, NANO)
+    if rest or units < _LEAST_MEMORY or units % _BINARY_STEP:
+        return format_quantity(nano)
+    suffix, exponent = next(each for each in _BINARY_BY_SIZE if units % (1 << each[1]) == 0)
+    return f"{units >> exponent}{suffix}"
 
 
 def _needs_digits(suffix: str) -> bool:

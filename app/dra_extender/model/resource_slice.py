@@ -17,7 +17,10 @@ class CounterSet(Value, frozen=True, rename=None):
 
 
 class ResourceSlice(Value, frozen=True, rename=None, weakref=True, gc=True):
-    """One published slice of a pool, compact and immutable."""
+    """One published slice of a pool, compact and immutable.
+
+    `unchanged_since`: when the slice was created, if its spec has never changed; None if it has, or if that is not known.
+    """
 
     name: str
     driver: str
@@ -33,6 +36,7 @@ class ResourceSlice(Value, frozen=True, rename=None, weakref=True, gc=True):
     skip_node_operations: tuple[str, ...] = ()
     counter_sets: tuple[CounterSet, ...] = ()
     devices: tuple[Device, ...] = ()
+    unchanged_since: str | None = None
 
     @property
     def pool_id(self) -> PoolId:
@@ -108,6 +112,7 @@ class SliceReader:
                     for each in spec.shared_counters or ()
                 ),
                 devices=tuple(devices.read(each) for each in spec.devices or ()),
+                unchanged_since=wire.metadata.creation_timestamp if wire.metadata.generation == 1 else None,
             )
         except QuantityError as problem:
             raise ModelError(f"ResourceSlice {wire.metadata.name}: {problem}") from problem

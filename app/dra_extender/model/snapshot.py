@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.model.allocation import AllocationResult, DeviceHolding, DeviceResult
+from dra_extender.model.allocation import AllocationResult, DeviceHolding, DeviceResult, node_of
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device import CounterConsumption, DeviceId, groups_source, regrouped
 from dra_extender.model.quantity import QuantityError, parse_quantity
@@ -38,6 +38,7 @@ class _Device(Value, frozen=True):
     share_id: str | None = None
     consumed_capacity: dict[str, str] | None = None
     sources: dict[str, str] = {}
+    binds_to_node: bool = False
 
 
 class StrippedShare(NamedTuple):
@@ -66,8 +67,8 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
     """The annotation value for this allocation: what each result froze, in the order of the results.
 
     That is counter consumption with groups, `compatibleOnlyWith`, binding conditions and shares (some API servers do not store
-    them), and `sources`: field -> rule of the admin's policy, for each field that was not published.  Readers ignore members they
-    do not know.
+    them), `bindsToNode` of shares, and `sources`: field -> rule of the admin's policy, for each field that was not published.
+    Readers ignore members they do not know.
     """
     timestamp = allocation.allocation_timestamp
     snapshot = _Snapshot(
@@ -84,6 +85,7 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
                 share_id=result.share_id,
                 consumed_capacity=result.consumed_capacity,
                 sources=dict(holding.sources),
+                binds_to_node=holding.binds_to_node,
             )
             for result, holding in zip(allocation.devices.results, holdings, strict=True)
         ),
@@ -106,7 +108,7 @@ def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
         return ()
     frozen = _frozen(claim, allocation)
     return tuple(
-        _holding(result, frozen[index] if frozen is not None else None)
+        _holding(result, frozen[index] if frozen is not None else None, node_of(allocation))
         for index, result in enumerate(allocation.devices.results)
     )
 
@@ -134,7 +136,7 @@ def contradiction(claim: ClaimHead) -> DeviceId | None:
     for result, frozen in zip(allocation.devices.results, _frozen(claim, allocation) or (), strict=False):
         groups = _groups(result)
         if groups is not None:
-            counts = regrouped(frozen.consumption, groups, frozen.device.sources.items())
+            counts = regrouped(frozen.consumption, groups)
             if _by_set(counts) != _by_set(frozen.consumption):
                 return result.device_id
     return None
@@ -217,7 +219,7 @@ def _frozen(claim: ClaimHead, allocation: AllocationResult) -> tuple[_Frozen, ..
     try:
         if snapshot is None:
             return None
-        return tuple(_Frozen(device, tuple(map(_model, device.consumes_counters))) for device in snapshot.devices)
+        return tuple(_Frozen(device, _drawn_by(device)) for device in snapshot.devices)
     except QuantityError:
         return None
 
@@ -243,11 +245,12 @@ def _decoded(claim: ClaimHead, allocation: AllocationResult) -> _Snapshot | None
     return snapshot
 
 
-def _holding(result: DeviceResult, frozen: _Frozen | None) -> DeviceHolding:
+def _holding(result: DeviceResult, frozen: _Frozen | None, node: str | None) -> DeviceHolding:
     consumption = None if frozen is None else frozen.consumption
     groups = _groups(result)
+    is_share = result.share_id is not None and not result.admin_access
     if frozen is not None and groups is not None:
-        consumption = regrouped(frozen.consumption, groups, frozen.device.sources.items())
+        consumption = regrouped(frozen.consumption, groups)
     return DeviceHolding(
         driver=result.driver,
         pool=result.pool,
@@ -260,6 +263,8 @@ def _holding(result: DeviceResult, frozen: _Frozen | None) -> DeviceHolding:
         compatible_only_with=None if frozen is None else frozen.device.compatible_only_with,
         neighbours_on="" if frozen is None else frozen.device.neighbours_on,
         sources=() if frozen is None else tuple(frozen.device.sources.items()),
+        node=node if is_share else None,
+        binds_to_node=frozen is not None and frozen.device.binds_to_node and is_share,
     )
 
 
@@ -291,11 +296,10 @@ def _amounts(consumed: dict[str, str] | None) -> tuple[tuple[str, int], ...]:
 
 
 def _published_groups(holding: DeviceHolding) -> dict[str, tuple[str, ...] | None]:
-    supplied = {field for field, _ in holding.sources}
     return {
         each.counter_set: each.compatibility_groups
         for each in holding.consumption or ()
-        if each.compatibility_groups and not each.synthetic and groups_source(each.counter_set) not in supplied
+        if each.compatibility_groups and not each.grouped_by_policy
     }
 
 
@@ -310,11 +314,15 @@ def _consumption(holding: DeviceHolding) -> tuple[_Consumption, ...]:
     )
 
 
-def _model(wire: _Consumption) -> CounterConsumption:
-    return CounterConsumption(
-        counter_set=wire.counter_set,
-        counters=tuple((name, _drawn(text)) for name, text in wire.counters.items()),
-        compatibility_groups=wire.compatibility_groups,
+def _drawn_by(device: _Device) -> tuple[CounterConsumption, ...]:
+    return tuple(
+        CounterConsumption(
+            counter_set=entry.counter_set,
+            counters=tuple((name, _drawn(text)) for name, text in entry.counters.items()),
+            compatibility_groups=entry.compatibility_groups,
+            groups_supplied=groups_source(entry.counter_set) in device.sources,
+        )
+        for entry in device.consumes_counters
     )
 
 

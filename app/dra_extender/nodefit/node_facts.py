@@ -1,13 +1,15 @@
 """What kube-scheduler's own filters read of a node, and what each of them says of a pod there.
 
-NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required node affinity) and NodeResourcesFit are judged as
-kube-scheduler 1.37 judges them with its default feature gates.  Other filters are not: affinity to pods, topology spread, volumes,
-host ports.
+NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required node affinity), NodePorts and NodeResourcesFit are
+judged as kube-scheduler 1.37 judges them with its default feature gates.  Other filters are not: affinity to pods, topology spread,
+volumes.  A node that is being deleted is no place for a pod, though no filter says so.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -20,20 +22,42 @@ from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.quantity import NANO
 from dra_extender.nodefit.pod_needs import PodNeeds
-from dra_extender.nodefit.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, read_amounts
+from dra_extender.nodefit.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, HostPort, conflict, read_amounts
 
 CORDONED: Final = DeviceTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The taint that kube-controller-manager gives a node that is `unschedulable`."""
+CONDITION_TAINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("Ready", "False"): "node.kubernetes.io/not-ready",
+        ("Ready", "Unknown"): "node.kubernetes.io/unreachable",
+        ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
+        ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
+        ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+        ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
+    }
+)
+"""The key of the taint that kube-controller-manager gives a node for a condition of this type and status."""
+_PARTLY: Final = CONDITION_TAINTS["MemoryPressure", "True"]
+"""Pods that request memory or CPU tolerate this taint: admission sees to it."""
+UNLISTED: Final = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE, PODS), 2**63 * NANO)
+"""What a node has of these if it is to pass for one with plenty of what it does not list."""
+NO_NODES: Final = "no nodes available to schedule pods"
 _FIRST: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
 class NodeFilter(StrEnum):
-    """The filter of kube-scheduler that rejects a node."""
+    """The filter of kube-scheduler that rejects a node; DELETING is none of them."""
 
+    DELETING = "NodeDeleting"
     UNSCHEDULABLE = "NodeUnschedulable"
     TAINTS = "TaintToleration"
     AFFINITY = "NodeAffinity"
+    PORTS = "NodePorts"
     RESOURCES = "NodeResourcesFit"
+
+
+CLOSED: Final = frozenset({NodeFilter.DELETING, NodeFilter.UNSCHEDULABLE, NodeFilter.TAINTS})
+"""The filters that reject a node for its own state, whatever is free there."""
 
 
 class NodeRefusal(Value, frozen=True):
@@ -61,6 +85,17 @@ def reported(refusals: Sequence[NodeRefusal]) -> tuple[str, ...]:
     return tuple(each.text for each in first)
 
 
+def aggregated(total: int, reasons: Iterable[str]) -> str:
+    """The sentence of the FailedScheduling event: every reason with the number of nodes, sorted as text.
+
+    As FitError.Error of kube-scheduler, without the note that preemption adds.
+    """
+    if total == 0:
+        return NO_NODES
+    counted = sorted(f"{count} {reason}" for reason, count in Counter(reasons).items())
+    return f"0/{total} nodes are available:" + (f" {', '.join(counted)}." if counted else "")
+
+
 class FitNode(Value, frozen=True, rename=None):
     """A node as the filters read it; `allocatable` are nano-units by resource."""
 
@@ -68,18 +103,39 @@ class FitNode(Value, frozen=True, rename=None):
     labels: Mapping[str, str] = {}
     taints: tuple[DeviceTaint, ...] = ()
     unschedulable: bool = False
+    deleting: bool = False
     allocatable: Mapping[str, int] = {}
 
-    def refusals(self, needs: PodNeeds, taken: Mapping[str, int], served: Container[str]) -> Iterator[NodeRefusal]:
+    @property
+    def closed(self) -> str:
+        """Return why the node takes no ordinary pod because of its state, e.g. `cordoned`, `not-ready`; empty if it does.
+
+        Taints that people give a node to reserve it do not count: the pods that are meant to go there tolerate them.
+        """
+        if self.deleting:
+            return "being deleted"
+        repelling = {each.key for each in self.taints if untolerated((each,), ()) is not None}
+        if self.unschedulable or CORDONED.key in repelling:
+            return "cordoned"
+        return next((key.rpartition("/")[2] for key in CONDITION_TAINTS.values() if key in repelling - {_PARTLY}), "")
+
+    def refusals(
+        self, needs: PodNeeds, taken: Mapping[str, int], served: Container[str], ports: Iterable[HostPort] = ()
+    ) -> Iterator[NodeRefusal]:
         """Why the pod may not come here, in the order of the filters.
 
-        `taken` is what the pods here take, by resource; their number is that of PODS.  The extended resources `served` are left to
-        device classes where the node has none.
+        `taken` is what the pods here take, by resource; their number is that of PODS.  `ports` are their ports of the host.  The
+        extended resources `served` are left to device classes where the node has none.
         """
+        if self.deleting:
+            yield NodeRefusal(filter=NodeFilter.DELETING, text="node(s) were being deleted")
         yield from self._taints(needs)
         if not _selected(needs, self):
             text = "node(s) didn't match Pod's node affinity/selector"
             yield NodeRefusal(filter=NodeFilter.AFFINITY, text=text)
+        if conflict(needs.ports, ports):
+            text = "node(s) didn't have free ports for the requested pod ports"
+            yield NodeRefusal(filter=NodeFilter.PORTS, text=text)
         yield from self._shortages(needs, taken, served)
 
     def _taints(self, needs: PodNeeds) -> Iterator[NodeRefusal]:
@@ -134,7 +190,13 @@ class _Spec(Value, frozen=True):
     taints: tuple[DeviceTaint, ...] | None = None
 
 
+class _Condition(Value, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
 class _Status(Value, frozen=True):
+    conditions: tuple[_Condition, ...] | None = None
     allocatable: dict[str, str | int | float] | None = None
 
 
@@ -147,22 +209,31 @@ class _WireNode(Value, frozen=True):
         return FitNode(
             name=self.metadata.name,
             labels=self.metadata.labels,
-            taints=self.spec.taints or (),
+            taints=(*(self.spec.taints or ()), *self._condition_taints()),
             unschedulable=self.spec.unschedulable,
+            deleting=self.metadata.deletion_timestamp is not None,
             allocatable={**unlisted, **read_amounts(self.status.allocatable)},
         )
+
+    def _condition_taints(self) -> Iterator[DeviceTaint]:
+        """The taints that the node is about to get for its conditions."""
+        known = {each.key for each in self.spec.taints or () if each.effect == CORDONED.effect}
+        for each in self.status.conditions or ():
+            key = CONDITION_TAINTS.get((each.type, each.status))
+            if key is not None and key not in known:
+                yield DeviceTaint(key=key, effect="NoSchedule")
 
 
 _DECODER: Final = msgspec.json.Decoder(_WireNode)
 
 
-def read_fit_node(data: bytes) -> FitNode:
-    """The node in `data` (API JSON).
+def read_fit_node(data: bytes, unlisted: Mapping[str, int] = MappingProxyType({})) -> FitNode:
+    """The node in `data` (API JSON); of a resource that the node does not list it has as much as `unlisted` says.
 
     Raises:
         ModelError: not a Node; the message names the field.
     """
-    return decode("Node", _DECODER, data).fit({})
+    return decode("Node", _DECODER, data).fit(unlisted)
 
 
 def fit_node_from(raw: Any, unlisted: Mapping[str, int]) -> FitNode:

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.quantity import NANO
-from dra_extender.nodefit.node_facts import FitNode, NodeFilter, NodeRefusal, read_fit_node
+from dra_extender.nodefit.node_facts import CLOSED, FitNode, NodeFilter, NodeRefusal, read_fit_node
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
-from dra_extender.nodefit.pod_requests import PODS
+from dra_extender.nodefit.pod_requests import PODS, HostPort
 
 T = TypeVar("T")
 
@@ -43,7 +43,17 @@ class NodeFit:
         found = self._nodes.get(node)
         if found is None:
             return _UNKNOWN
-        return tuple(found.refusals(needs, self._taken(node, released), self._served))
+        taken = self._taken(node, released)
+        return tuple(found.refusals(needs, taken, self._served, self._ports(needs, node, released)))
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The resources that a node has, whichever it is."""
+        return frozenset(name for node in self._nodes.values() for name, amount in node.allocatable.items() if amount)
+
+    def is_closed(self, needs: PodNeeds, node: str) -> bool:
+        """Return whether the node takes no such pod because of its own state, whatever is free there."""
+        return any(each.filter in CLOSED for each in self.refusals(needs, node))
 
     def running_on(self, node: str) -> Sequence[PodNeeds]:
         """What each pod that has this node, and has not ended, needs."""
@@ -60,6 +70,12 @@ class NodeFit:
             self._amounts.setdefault(needs.node, Counter()).update(_takes(needs))
             running = self._running.setdefault(needs.node, {})
             running.update({} if needs.ended else {needs.key: None})
+
+    def _ports(self, needs: PodNeeds, node: str, released: Collection[str]) -> Iterator[HostPort]:
+        """The ports of the host that other pods of the node have; none where the pod asks for none."""
+        for each in self.running_on(node) if needs.ports else ():
+            if each.key not in released:
+                yield from each.ports
 
     def _taken(self, node: str, released: Collection[str]) -> Mapping[str, int]:
         taken = self._amounts.get(node) or Counter()

@@ -1,4 +1,4 @@
-"""What kube-scheduler's own filters read of a pod: amounts of resources, tolerations, node selector and node affinity."""
+"""What kube-scheduler's own filters read of a pod: amounts of resources, ports, tolerations, node selector and node affinity."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import Value, decode, from_json
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node_selector import NodeSelector
-from dra_extender.nodefit.pod_requests import Amounts, Container, Resources, pod_requests
+from dra_extender.nodefit.pod_requests import Amounts, Container, HostPort, Resources, host_ports, pod_requests
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -41,6 +41,7 @@ class _Spec(Value, frozen=True):
     affinity: _Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
     overhead: Amounts | None = None
+    host_network: bool | None = None
     resources: Resources | None = None
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
@@ -58,11 +59,15 @@ class _WirePod(Value, frozen=True):
     def needs(self) -> "PodNeeds":
         spec, affinity = self.spec, self.spec.affinity
         node_affinity = None if affinity is None else affinity.node_affinity
+        containers, init_containers = spec.containers or (), spec.init_containers or ()
+        running = (*containers, *(each for each in init_containers if each.restart_policy == "Always"))
+        ports = (port for each in running for port in each.ports or ())
         return PodNeeds(
             key="/".join(self.metadata.key),
             node=spec.node_name or "",
             ended=self.status.phase in _ENDED,
-            amounts=pod_requests(spec.containers or (), spec.init_containers or (), spec.resources, spec.overhead),
+            amounts=pod_requests(containers, init_containers, spec.resources, spec.overhead),
+            ports=tuple(host_ports(ports, host_network=bool(spec.host_network))),
             tolerations=spec.tolerations or (),
             node_selector=spec.node_selector or {},
             affinity=None if node_affinity is None else node_affinity.required,
@@ -79,6 +84,7 @@ class PodNeeds(Value, frozen=True, rename=None):
     node: str = ""
     ended: bool = False
     amounts: Mapping[str, int] = {}
+    ports: tuple[HostPort, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     node_selector: Mapping[str, str] = {}
     affinity: NodeSelector | None = None

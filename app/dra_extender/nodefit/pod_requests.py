@@ -1,12 +1,15 @@
-"""What a pod asks of its node's resources, as kube-scheduler adds it up (component-helpers `resource.PodRequests`).
+"""What a pod asks of its node: ports, and resources as kube-scheduler adds them up (component-helpers `resource.PodRequests`).
 
 Amounts are nano-units.  Requests that are left out are those that the API server would fill in: objects from a file need not have
 been there.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Final
+
+import msgspec
 
 from dra_extender.model.api_json import Value
 from dra_extender.model.pod import is_extended
@@ -20,6 +23,8 @@ _MILLI: Final = NANO // 1_000
 _HUGE_PAGES: Final = "hugepages-"
 _VOLUMES: Final = "attachable-volumes-"
 _NATIVE_MARK: Final = "kubernetes.io/"
+_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API's own word for all addresses
+_TCP: Final = "TCP"
 
 Amounts = dict[str, str | int | float]
 
@@ -31,11 +36,35 @@ class Resources(Value, frozen=True):
     limits: Amounts | None = None
 
 
+class Port(Value, frozen=True):
+    """A port of a container; 0 and None stand for fields that are left out."""
+
+    container_port: int = 0
+    host_port: int | None = None
+    host_ip: str | None = msgspec.field(name="hostIP", default=None)
+    protocol: str | None = None
+
+
+class HostPort(Value, frozen=True, rename=None):
+    """A port of the host on one of its addresses, or on all of them."""
+
+    port: int
+    protocol: str
+    address: str
+
+    def excludes(self, other: "HostPort") -> bool:
+        """Return whether two pods of one node cannot have these ports (`framework.HostPortInfo.CheckConflict`)."""
+        if (self.port, self.protocol) != (other.port, other.protocol):
+            return False
+        return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
+
+
 class Container(Value, frozen=True):
-    """What of a container its requests depend on."""
+    """What of a container its requests and its ports of the host depend on."""
 
     restart_policy: str | None = None
     resources: Resources | None = None
+    ports: tuple[Port, ...] | None = None
 
 
 def pod_requests(
@@ -129,3 +158,16 @@ def _parsed(amounts: Mapping[str, str | float] | None) -> dict[str, int]:
         except QuantityError:
             continue
     return found
+
+
+def host_ports(ports: Iterable[Port], *, host_network: bool) -> Iterator[HostPort]:
+    """Yield the ports of containers that are ports of the host; with `host_network` all are, as the API server fills them in."""
+    for each in ports:
+        number = each.host_port or (each.container_port if host_network else 0)
+        if number > 0:
+            yield HostPort(port=number, protocol=each.protocol or _TCP, address=each.host_ip or _ANY_ADDRESS)
+
+
+def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+    """Return whether a wanted port excludes one that is taken."""
+    return any(one.excludes(other) for one, other in product(wanted, tuple(taken)))

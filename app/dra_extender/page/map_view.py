@@ -1,12 +1,13 @@
 """The map: how many devices each driver has in which state, and a tile for each device, by node and pool."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
 from dra_extender.inspection.devices import DevicesReport, DeviceUse, PoolUse
-from dra_extender.inspection.holders import Holder, holder_text
+from dra_extender.inspection.free_devices import Availability
+from dra_extender.inspection.holders import holder_text
 from dra_extender.page.query import ListPart, part_of
 
 ROWS: Final = 100
@@ -18,8 +19,10 @@ MOST_TILES: Final = 512
 class TileState(Enum):
     """How a device stands, for one tile: the letter in it, and the word for it.  The first that is true counts, from below."""
 
-    FREE = ("F", "free")
-    TAINTED = ("T", "free, tainted")
+    USABLE = ("U", Availability.USABLE.value)
+    COUNTERS = ("C", Availability.COUNTERS.value)
+    GROUPS = ("B", Availability.GROUPS.value)
+    UNUSABLE = ("X", Availability.UNUSABLE.value)
     ALLOCATED = ("A", "allocated")
     SHARED = ("S", "shared by claims")
     HELD = ("H", "held for a pod")
@@ -108,7 +111,7 @@ def state_of(device: DeviceUse) -> TileState:
     """How a published device stands."""
     holders = [each for each in device.holders if not each.admin]
     if not holders:
-        return TileState.TAINTED if device.taints else TileState.FREE
+        return TileState[Availability(device.availability).name]
     if any(each.orphaned for each in holders):
         return TileState.ORPHANED
     if all(each.until is not None for each in holders):
@@ -126,13 +129,11 @@ def _row(pool: PoolUse, now: float) -> MapRow:
 
 
 def _tile(device: DeviceUse, state: TileState, now: float) -> Tile:
-    said = _said(device.holders, now, state)
+    said = _said(device, now, state)
     taints = f"; taint {', '.join(device.taints)}" if device.taints else ""
     return Tile(device.name, state, said + taints)
 
 
-def _said(holders: Sequence[Holder], now: float, state: TileState) -> str:
-    if not holders:
-        return "free"
-    names = ", ".join(holder_text(each, now) for each in holders)
-    return f"{state.text}: {names}"
+def _said(device: DeviceUse, now: float, state: TileState) -> str:
+    names = ", ".join(holder_text(each, now) for each in device.holders)
+    return ": ".join(filter(None, (device.availability_text or state.text, names)))

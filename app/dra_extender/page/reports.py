@@ -1,6 +1,7 @@
 """What `inspection` answers about one state of a cluster, each answer made when it is first asked for."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
@@ -8,6 +9,7 @@ from dra_extender.inspection.audit_report import AuditReport, audit_report
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import DevicesReport, devices_report
 from dra_extender.inspection.extender_view import ExtenderView
+from dra_extender.inspection.unread import UnreadKindsError, require, require_any
 from dra_extender.inspection.why.report import WhyReport
 from dra_extender.inspection.why.waiting import WaitingReport, waiting
 from dra_extender.inspection.why.why import why
@@ -58,7 +60,12 @@ class Reports:
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """The names of all nodes."""
+        """The names of all nodes.
+
+        Raises:
+            UnreadKindsError: nodes could not be read.
+        """
+        require(self.view.origin, {"nodes"})
         return tuple(sorted(self.view.ledger.nodes))
 
     def node(self, name: str) -> DevicesReport:
@@ -82,8 +89,14 @@ class Reports:
         return self._waiting[1]
 
     def prepare(self) -> None:
-        """Find out what the first view shows, before it is asked for."""
-        self.waiting(1)
+        """Find out what the first view shows, before it is asked for.
+
+        Raises:
+            UnreadKindsError: nothing could be read at all.
+        """
+        require_any(self.view.origin)
+        with suppress(UnreadKindsError):
+            self.waiting(1)
 
     def knows_why(self, namespace: str, name: str) -> bool:
         """Whether `why` has the answer for this pod already."""

@@ -8,6 +8,7 @@ import structlog
 
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.lines import origin_lines
+from dra_extender.inspection.unread import UnreadKindsError
 from dra_extender.inspection.why.why import UnknownPodError
 from dra_extender.page.health_view import health
 from dra_extender.page.map_view import TileState, device_map
@@ -114,7 +115,7 @@ class Views:
         }
 
     def answer(self, path: str, reports: Reports, query: Query) -> ViewAnswer:
-        """The view of this path; status 404 for what is not there, 400 for a query that cannot be meant."""
+        """The view of this path; status 404 for what is not there, 403 for what may not be read, 400 for a wrong query."""
         view = self._by_path.get(path)
         if view is None:
             return self._problem(reports, f"There is no view {path[:80]!r}.", 404)
@@ -122,6 +123,8 @@ class Views:
             return ViewAnswer(view(reports, query))
         except (UnknownNodeError, UnknownPodError) as problem:
             return self._problem(reports, str(problem), 404)
+        except UnreadKindsError as problem:
+            return self._problem(reports, str(problem), 403)
         except QueryError as problem:
             return self._problem(reports, str(problem), 400)
         except Exception as problem:  # noqa: BLE001 - one view that fails says so, and the others go on

@@ -21,6 +21,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
 from dra_extender.scheduling.binding.bind import Bind
+from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.claims.group_trials import GroupTrials
@@ -114,7 +115,8 @@ class Extender:
 
     def _build_bind(self) -> Bind:
         decision = BindDecision(self._context, self._allocator, self.device_backoff, self._short_claims, self._holds)
-        return Bind(self._context, decision, self._holds, self.unschedulable, self.device_backoff)
+        competitors = Competitors(self._context.ledger, self._allocator, self._context.options.scheduler_names)
+        return Bind(self._context, decision, self._holds, self.unschedulable, self.device_backoff, competitors)
 
     def _build_filter(self) -> Filter:
         context = self._context
@@ -133,7 +135,9 @@ class Extender:
                 on_assigned=self._member_assigned,
             )
         )
-        self.holds = HoldReporter(ledger, gangs.plans, permit, clock)
+        self.holds = HoldReporter(
+            ledger, gangs.plans, permit, clock, binding_timeout=self._context.options.binding_timeout_seconds
+        )
         return Filter(
             FilterDependencies(
                 ledger=ledger,
@@ -192,8 +196,7 @@ class Extender:
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.pod_groups.have_claims = options.pod_group_claims
         ledger.pod_groups.ends_entries = options.reclaim_enabled
-        if self.binder.guards is not None:
-            ledger.guards.namespace = options.own_namespace
+        ledger.guards.namespace = options.own_namespace
 
     def _apply_server_features(self) -> None:
         """Set what depends on the API server's features, as far as they are known by now.
@@ -233,13 +236,11 @@ class Extender:
             BackgroundTask.GROUP_CLAIMS: self.group_claims.run,
             BackgroundTask.GROUP_TRIALS: self.group_trials.run,
             BackgroundTask.FOREIGN_ALLOCATIONS: self.conflict_monitor.run,
+            BackgroundTask.GUARD_CLAIMS: self.binder.guards.run,
         }
         self.conflict_monitor.start()
         self._claim_reports.start()
-        guards = self.binder.guards
-        if guards is not None:
-            guards.start()
-            work[BackgroundTask.GUARD_CLAIMS] = guards.run
+        self.binder.guards.start()
         keep = self.supervisor.keep
         self._background = tuple(keep(task, partial(self._unless_stopping, run)) for task, run in work.items())
 
@@ -251,8 +252,7 @@ class Extender:
         self._context.shutdown.begin(reason)
         self.conflict_monitor.stop()
         self._claim_reports.stop()
-        if self.binder.guards is not None:
-            self.binder.guards.stop()
+        self.binder.guards.stop()
         self.binder.recheck()
         try:
             await self.group_claims.stop()

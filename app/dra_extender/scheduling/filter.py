@@ -108,6 +108,7 @@ class Filter:
             RetryableError: the searches did not end within the pod's time, the pod may be offered no node at present, or one of its
                 claims exists and is not delivered yet.
         """
+        self._ledger.pod_asked_about(pod)
         if not pod.needs_devices:
             return FilterResponse(nodes, {}, {})
         pod = self._resolve(pod)

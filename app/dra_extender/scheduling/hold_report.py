@@ -66,7 +66,8 @@ class ReportedPlan(Value, frozen=True, rename=None):
 class HoldReport(Value, frozen=True, rename=None):
     """All holds and plans at `taken_at` (seconds since the epoch); `left_out` holds and plans did not fit into the limits.
 
-    A replica that does not lead has none.
+    A replica that does not lead has none.  `binding_timeout_seconds` is the setting of the service; None from a service that does
+    not report it.
     """
 
     format: str
@@ -75,16 +76,27 @@ class HoldReport(Value, frozen=True, rename=None):
     holds: tuple[HeldClaim, ...] = ()
     plans: tuple[ReportedPlan, ...] = ()
     left_out: int = 0
+    binding_timeout_seconds: float | None = None
 
 
 class HoldReporter:
     """Makes reports from the memory of the service."""
 
-    def __init__(self, ledger: Ledger, plans: Mapping[tuple[str, str], GangPlan], permit: Permit, clock: Clock) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        plans: Mapping[tuple[str, str], GangPlan],
+        permit: Permit,
+        clock: Clock,
+        *,
+        binding_timeout: float,
+    ) -> None:
+        """`binding_timeout`: the setting, in seconds."""
         self._ledger = ledger
         self._plans = plans
         self._permit = permit
         self._clock = clock
+        self._binding_timeout = binding_timeout
 
     def report(self, *, leads: bool) -> HoldReport:
         """What is held now; the work is bounded by the limits of a report."""
@@ -97,6 +109,7 @@ class HoldReporter:
             holds=holds,
             plans=plans,
             left_out=left_out + len(self._plans) - len(plans),
+            binding_timeout_seconds=self._binding_timeout,
         )
 
     def _held(self) -> tuple[tuple[HeldClaim, ...], int]:

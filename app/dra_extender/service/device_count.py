@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.config.service_settings import MetricsSettings
-from dra_extender.inspection.device_states import device_states
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.runtime.clock import Turns
+from dra_extender.service.device_states import device_states
 from dra_extender.telemetry.devices import DeviceState
 from dra_extender.telemetry.metrics import Metrics
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from dra_extender.api.handlers import Verbs
 from dra_extender.model.pod import RequestPod
-from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
-from dra_extender.scheduling.ports.node_texts import OneText
+from dra_extender.scheduling.ports.errors import FilterResponse, OneText, RetryableError
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
 _MOST_LOOKED_AT: Final = 200

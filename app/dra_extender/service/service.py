@@ -113,6 +113,7 @@ class Service:
                 cluster.clock.now,
                 options.binding_timeout_seconds if features.device_binding_and_status else math.inf,
                 policy_messages=lambda: self.policy.ineffective,
+                device_taints=features.device_taints,
             ),
             metrics,
             settings.audit,

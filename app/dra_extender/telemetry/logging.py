@@ -77,7 +77,7 @@ def _rendering(log_format: LogFormat) -> list[Processor]:
     return [
         structlog.processors.format_exc_info,
         _kubernetes_keys,
-        structlog.processors.JSONRenderer(ensure_ascii=False),
+        structlog.processors.JSONRenderer(),
     ]
 
 

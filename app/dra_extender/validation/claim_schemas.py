@@ -145,13 +145,22 @@ RequestNames = Annotated[list[str], Field(max_length=32), each_once()]
 
 
 class ConstraintFields(ObjectFields):
-    """A constraint of a claim."""
-
-    exactly_one_of: ClassVar[tuple[str, ...]] = ("matchAttribute", "distinctAttribute")
+    """A constraint of a claim.  The API server accepts both attributes, and kube-scheduler reads `matchAttribute` then."""
 
     requests: RequestNames | None = None
     match_attribute: FullyQualifiedName | None = None
     distinct_attribute: FullyQualifiedName | None = None
+
+    @property
+    def attribute(self) -> str | None:
+        """Return the attribute that the allocator compares."""
+        return self.distinct_attribute if self.match_attribute is None else self.match_attribute
+
+    @model_validator(mode="after")
+    def _check_attribute(self) -> Self:
+        if self.attribute is None:
+            raise ValueError("expected matchAttribute or distinctAttribute, got none")
+        return self
 
 
 class ClaimConfigurationFields(ObjectFields):
@@ -197,7 +206,7 @@ class DeviceClaimFields(ObjectFields):
                         yield Problem(where, text)
 
     def _concerns(self, constraint: ConstraintFields, attribute: str, request: str) -> bool:
-        if attribute not in (constraint.match_attribute, constraint.distinct_attribute):
+        if attribute != constraint.attribute:
             return False
         names = constraint.requests or ()
         return not names or request in names or request.partition("/")[0] in names

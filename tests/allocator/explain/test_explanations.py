@@ -89,13 +89,62 @@ def test_alternative_is_named_as_results_name_it() -> None:
 
 
 def test_incomplete_pool_comes_before_no_match_and_after_anything_better() -> None:
-    slices = [slice_of("a", count=2), slice_of("b", pool="good")]
-    assert [code for code, _ in said(slices, claim_of(exactly(expression="false")))] == [
+    slices = [slice_of(typed("a", "x"), count=2), slice_of("b", pool="good")]
+    assert [code for code, _ in said(slices, claim_of(exactly(expression=TYPE.format("x"))))] == [
         Code.POOL_INCOMPLETE,
         Code.NO_MATCH,
     ]
     codes = [code for code, _ in said(slices, claim_of(exactly()), usage=[held("b", pool="good")])]
     assert codes == [Code.IN_USE, Code.POOL_INCOMPLETE]
+
+
+@pytest.mark.parametrize("count", [pytest.param(2, id="incomplete"), pytest.param(1, id="invalid")])
+@pytest.mark.parametrize(
+    ("expression", "devices", "driver", "named"),
+    [
+        pytest.param('device.driver == "gpu.example.com"', ["a", "a"], "gpu.example.com", True, id="own-driver"),
+        pytest.param('device.driver == "gpu.example.com"', ["a", "a"], "nic.example.com", False, id="other-driver"),
+        pytest.param(TYPE.format("x"), [typed("a", "x")] * 2, "gpu.example.com", True, id="own-kind"),
+        pytest.param(TYPE.format("x"), [typed("a", "y")] * 2, "gpu.example.com", False, id="other-kind"),
+    ],
+)
+def test_pool_without_devices_is_named_if_the_request_could_take_its_devices(
+    count: int, expression: str, devices: list[Any], driver: str, named: bool
+) -> None:
+    published = slice_of(*devices, driver=driver, count=count)
+    found = reasons(
+        ask([published, slice_of("c", pool="good", driver="third")], claim_of(exactly(expression=expression)))
+    )
+    assert [each.code for each in found.rejections][named:] == [Code.NO_MATCH]
+    assert found.verdict == ("no" if count > 1 else "node")
+
+
+def test_incomplete_pool_without_devices_is_named_if_the_selectors_allow_its_driver() -> None:
+    claim = claim_of(exactly(expression='device.driver == "gpu.example.com"'))
+    for driver, code in (("gpu.example.com", Code.POOL_INCOMPLETE), ("nic.example.com", Code.NO_DEVICES)):
+        assert said([slice_of(count=2, driver=driver)], claim)[0][0] is code
+
+
+def test_incomplete_pool_is_named_for_the_request_that_could_take_its_devices() -> None:
+    slices = [slice_of(count=2, driver="nic.example.com"), slice_of("b", pool="good")]
+    gpu, nic = (
+        exactly(name="g", expression='device.driver == "gpu.example.com"'),
+        exactly(name="n", expression='device.driver == "nic.example.com"'),
+    )
+    found = reasons(ask(slices, claim_of(gpu, nic))).rejections[0]
+    assert (found.code, found.request) == (Code.POOL_INCOMPLETE, "n")
+
+
+def test_mode_all_names_a_broken_pool_of_another_driver_only_where_it_selects_devices() -> None:
+    """Mode All is refused beside any broken pool, whatever its driver."""
+    claim = claim_of(every(expression='device.driver == "gpu.example.com"'))
+    broken = slice_of("n", "n", driver="nic.example.com", pool="broken")
+    codes = {
+        "selects": said([broken, slice_of("a")], claim)[0][0],
+        "others": said([broken, slice_of("a", driver="third", pool="third")], claim)[0][0],
+        "none": said([broken], claim)[0][0],
+    }
+    assert codes == {"selects": Code.POOL_INVALID, "others": Code.NO_MATCH, "none": Code.NO_DEVICES}
 
 
 def test_overdrawn_pool_is_reported() -> None:

@@ -49,7 +49,7 @@ def under(*slices: ResourceSlice, policy: list[PolicyRule] | None = None) -> lis
 
 
 def frozen(*groups: str, name: str = GPU) -> tuple[CounterConsumption, ...]:
-    return (CounterConsumption(counter_set=name, compatibility_groups=groups),)
+    return (CounterConsumption(counter_set=name, compatibility_groups=groups, groups_supplied=True),)
 
 
 def wanting(kind: str) -> Json:

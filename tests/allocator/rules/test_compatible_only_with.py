@@ -197,11 +197,12 @@ def test_an_expression_that_nobody_has_to_agree_to_is_not_evaluated() -> None:
     assert picks(ask(pool(part("one", "mig", "device.nonsense")), claim_of(exactly()))) == [["one"]]
 
 
-def test_admin_access_takes_nothing_but_is_tested() -> None:
+def test_admin_access_takes_nothing_and_has_no_neighbours() -> None:
     slices = pool(part("one", "mig", among("mig")), part("two", "vgpu"))
     assert picks(ask(slices, claim_of(wanting("vgpu")), usage=[held("one", admin=True)])) == [["two"]]
     admin = claim_of(exactly(expression=f'{MODE} == "vgpu"', adminAccess=True))
-    assert reasons(ask(slices, admin, usage=[held("one")])).rejections[0].code is Code.NEIGHBOURS
+    assert picks(ask(slices, admin, usage=[held("one")])) == [["two"]]
+    assert picks(ask(slices, admin, claim_of(wanting("mig")))) == [["two"], ["one"]]
 
 
 def test_with_compatibility_groups_off_nobody_is_asked() -> None:

@@ -133,7 +133,6 @@ def test_the_terms_of_most_selectors_have_a_fast_path(term: str) -> None:
         f"{A}.x == 1.5",
         " || ".join(f"{A}.x.contains('{'x' * 2000}')" for _ in range(4)) + f" || {A}.x.matches('{'y' * 1900}')",
     ],
-    ids=lambda value: value[:40],
 )
 def test_terms_with_rules_of_their_own_or_a_high_cost_have_no_fast_path(expression: str) -> None:
     program = compile_expression(expression)

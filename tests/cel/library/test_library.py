@@ -35,7 +35,7 @@ ABSENT = {"math"}
 """Named in the table because they are not there."""
 
 
-@pytest.mark.parametrize(("function", "outcome", "cost", "expression"), CASES, ids=lambda value: value[:50])
+@pytest.mark.parametrize(("function", "outcome", "cost", "expression"), CASES)
 def test_a_function_does_what_is_documented(function: str, outcome: str, cost: str, expression: str) -> None:
     assert function.rsplit(".", maxsplit=1)[-1] in expression or "google" in expression
     try:

@@ -6,12 +6,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from dra_extender.inspection.objects import ClusterObjects, MissingKind
+from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind
+from dra_extender.inspection.unread import UnreadKindsError
 from dra_extender.inspection.what_if import trial
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, WrittenObject
 from dra_extender.inspection.what_if.report import Fate, OutcomeKind, PodOutcome, WhatIfReport
 from dra_extender.inspection.what_if.table import table
-from dra_extender.inspection.what_if.what_if import UnansweredError, what_if
+from dra_extender.inspection.what_if.what_if import what_if
 
 from tests.controlplane import objects
 from tests.controlplane.objects import device, device_class, pod_group, request, resource_claim, resource_slice
@@ -293,9 +294,10 @@ async def test_namespace_whose_pods_take_too_long_leaves_time_to_the_others(
     assert "in use" in found["dev/c"].reasons[0].text
 
 
-async def test_kind_without_which_nothing_can_be_said_is_named(made: MadeCluster) -> None:
-    made.missing = (MissingKind(kind="nodes", reason="list nodes: 403 Forbidden"),)
-    with pytest.raises(UnansweredError, match="nodes could not be read with a test: list nodes: 403 Forbidden"):
+@pytest.mark.parametrize("kind", KINDS)
+async def test_kind_without_which_nothing_can_be_said_is_named(made: MadeCluster, kind: str) -> None:
+    made.missing = (MissingKind(kind=kind, reason=f"list {kind}: 403 Forbidden"),)
+    with pytest.raises(UnreadKindsError, match=rf"may not list {kind} \(ClusterRole dra-viewer.*403 Forbidden"):
         await what_if(made.cluster())
 
 

@@ -1,11 +1,16 @@
 """The plan of a gang where the running extender holds devices for some of its members already."""
 
+from typing import Any
+
+import msgspec
+import pytest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import ClusterObjects
-from dra_extender.inspection.why.report import MemberState
+from dra_extender.inspection.why.report import Cause, MemberState
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.pod_group import read_pod_group
 from dra_extender.scheduling.hold_report import FORMAT, HeldClaim, HeldNode, HoldReport
 
 from tests.controlplane.objects import DRIVER, device, device_class, pod_group, request
@@ -25,7 +30,8 @@ def held(pod: str, gpu: str) -> HeldClaim:
     )
 
 
-def view() -> ClusterView:
+def view(**last: Any) -> ClusterView:
+    """A gang of three, devices are held for two of its members; `last` are fields of the spec of the third one."""
     made = MadeCluster()
     made.nodes("n1", "n2")
     made.add(device_class("gpu"), pod_group("team", NAMESPACE, min_count=3))
@@ -33,6 +39,7 @@ def view() -> ClusterView:
     made.gpus("n2", device("gpu-0"))
     for number in range(3):
         made.pod(f"train-{number}", request("gpu", "gpu"), schedulingGroup={"podGroupName": "team"})
+    made.objects["pods"][-1]["spec"].update(last)
     made.running("old", "n2", "gpu-0", request("gpu", "gpu"))
     found = made.cluster()
     report = HoldReport(format=FORMAT, taken_at=NOW, holds=(held("train-0", "gpu-0"), held("train-1", "gpu-1")))
@@ -62,3 +69,49 @@ def test_what_is_held_stays_held_after_an_answer() -> None:
     before = [why(asked, NAMESPACE, f"train-{number}") for number in range(3)]
     assert len(asked.ledger.holds) == 2
     assert [why(asked, NAMESPACE, f"train-{number}") for number in range(3)] == before
+
+
+OBSTACLES = [
+    pytest.param(
+        {"schedulingGates": [{"name": "example.com/wait"}]}, "pod has scheduling gates: example.com/wait", id="gate"
+    ),
+    pytest.param(
+        {"nodeSelector": {"zone": "b"}},
+        "kube-scheduler finds no node for the pod: 0/2 nodes are available: 2 node(s) didn't match Pod's node "
+        "affinity/selector.",
+        id="selector",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "text"), OBSTACLES)
+def test_member_that_cannot_come_is_said_first_and_nobody_is_called_placed(fields: dict[str, Any], text: str) -> None:
+    report = why(view(**fields), NAMESPACE, "train-0")
+
+    assert report.cause is Cause.POD_GROUP
+    assert report.summary.endswith(f"all 3 needed; train-2: {text}")
+    assert report.gang is not None
+    (unready, *others) = report.gang.members
+    assert (unready.state, unready.names, unready.text) == (MemberState.UNREADY, ("train-2",), text)
+    assert {each.state for each in others} == {MemberState.WAITING}
+    assert report.branches == ()
+    assert report.next == ()
+
+
+@pytest.mark.parametrize(("fields", "text"), OBSTACLES)
+def test_member_that_the_gang_does_not_need_blocks_nobody(fields: dict[str, Any], text: str) -> None:
+    made = view(**fields)
+    made.ledger.pod_groups.put(read_pod_group(msgspec.json.encode(pod_group("team", NAMESPACE, min_count=2))))
+    report = why(made, NAMESPACE, "train-0")
+
+    assert report.gang is not None
+    assert [each.state for each in report.gang.members] == [MemberState.PLACED, MemberState.UNREADY]
+    assert report.gang.members[-1].text == text
+
+
+def test_member_that_cannot_come_has_its_own_cause() -> None:
+    report = why(view(nodeSelector={"zone": "b"}), NAMESPACE, "train-2")
+
+    assert report.cause is not Cause.POD_GROUP
+    assert report.gang is not None
+    assert report.gang.members[0].names == ("train-2",)

@@ -86,7 +86,8 @@ def test_tree_has_a_line_for_each_device_and_what_keeps_it_away(made: MadeCluste
 
 def test_node_without_devices_and_what_is_beside_devices_are_said(made: MadeCluster) -> None:
     made.objects["nodes"][1]["spec"] = {"unschedulable": True}
-    made.add(resource_slice("half", node="n2", devices=[device("gpu-0")], slice_count=3, generation=4))
+    partition = device("mig-0", attributes={"kind": "mig"})
+    made.add(resource_slice("half", node="n2", devices=[partition], slice_count=3, generation=4))
 
     assert node_tree(asked(made, "n2")) == (
         'ml/train on n2  claim "gpu", request "gpu": resource pool is being updated: pool\n'

@@ -3,7 +3,7 @@
 import pytest
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.why.report import ReasonKind
-from dra_extender.inspection.why.reported import reported_reasons
+from dra_extender.inspection.why.reported_events import reported_reasons
 from dra_extender.scheduling.evaluation.result import FURTHER_REASONS
 
 

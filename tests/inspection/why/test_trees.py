@@ -144,8 +144,8 @@ def cpu_of_a_pod_without_devices(made: MadeCluster) -> None:
     "      {team: a}\n"
     "  1 node  Insufficient cpu\n"
     "  1 node  node(s) had untolerated taint(s): team=a:NoSchedule\n"
-    "  next  tolerate team=a:NoSchedule  ok on n2\n"
     "  next  ask for 4 of cpu  ok on n1\n"
+    "  next  tolerate team=a:NoSchedule  ok on n2\n"
 )
 def cpu_and_taints_of_nodes(made: MadeCluster) -> None:
     made.nodes("n1", "n2")
@@ -185,7 +185,9 @@ def cordoned_node(made: MadeCluster) -> None:
 
 
 @case(
-    HEAD + "has its devices on 1 of 1 nodes\n  kube-scheduler reports: 1 node(s) didn't match pod anti-affinity rules\n"
+    HEAD
+    + "devices would suffice on 1 of 1\n    nodes\n  kube-scheduler reports: 1 node(s) didn't match pod anti-affinity rules\n"
+    "  has its devices on n1\n"
 )
 def something_that_is_not_judged(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -202,9 +204,9 @@ def something_that_is_not_judged(made: MadeCluster) -> None:
     "└ claim gpu, request gpu (1 x large)\n"
     "  2 nodes  no device matches the selectors; nearest n2/gpu-0\n"
     "           memory is 40Gi, wanted at least 80Gi (class selector 2)\n"
-    "  1 node   no device of driver gpu.example.com\n"
     "  1 node   no device matches the selectors; nearest n5/gpu-0\n"
     '           model is "B", wanted "A" (request selector 1)\n'
+    "  1 node   no device of driver gpu.example.com\n"
     "  1 node   no devices on the node\n"
     "  next  have DeviceClass large ask for memory >= 40Gi  ok on n2\n"
     '  next  ask for model == "B"  ok on n5\n'
@@ -287,7 +289,6 @@ def device_of_a_claim_that_no_pod_uses(made: MadeCluster) -> None:
     "  1 node  matching devices are in use; nearest n1/gpu-0\n"
     "          held by ml/old\n"
     "  next  ask for 4 of cpu, end ml/old  ok on n1\n"
-    "  next  end ml/old  ok on n1 (devices only)\n"
 )
 def end_that_frees_devices_but_not_enough_cpu(made: MadeCluster) -> None:
     made.nodes("n1")
@@ -497,7 +498,8 @@ def template_missing(made: MadeCluster) -> None:
 @case(
     "ml/train  allocated 40s ago on n1, not bound\n"
     "└ claim gpu, request gpu: gpu.example.com/n1/gpu-0\n"
-    "  waits for Attached, not reported yet; limit in 560s\n"
+    "  waits for Attached, not reported yet; limit in 560s if the binding timeout is\n"
+    "      600s, the default\n"
     "  next  wait; check driver gpu.example.com\n"
 )
 def condition_awaited(made: MadeCluster) -> None:
@@ -518,7 +520,8 @@ def condition_failed(made: MadeCluster) -> None:
     "ml/train  allocated 40s ago on n1, not bound\n"
     '└ extended resource example.com/gpu of container "main":\n'
     "    gpu.example.com/n1/gpu-0\n"
-    "  waits for Attached, not reported yet; limit in 560s\n"
+    "  waits for Attached, not reported yet; limit in 560s if the binding timeout is\n"
+    "      600s, the default\n"
     "  next  wait; check driver gpu.example.com\n"
 )
 def condition_awaited_of_an_extended_resource(made: MadeCluster) -> None:
@@ -538,7 +541,12 @@ def condition_awaited_of_an_extended_resource(made: MadeCluster) -> None:
     claim["status"]["reservedFor"] = [{"resource": "pods", "name": "train", "uid": owner["uid"]}]
 
 
-@case(HEAD + "allocated 40s ago on n1, not\n    bound\n")
+@case(
+    HEAD + "allocated 40s ago on n1, not\n"
+    "    bound\n"
+    "  fits n1; not bound yet: its claims are allocated: kube-scheduler binds it, or\n"
+    "      tries again if the bind has failed\n"
+)
 def conditions_met(made: MadeCluster) -> None:
     allocated(made, conditions=[{"type": "Attached", "status": "True"}])
 
@@ -546,7 +554,8 @@ def conditions_met(made: MadeCluster) -> None:
 @case(
     "ml/train  allocated 46m ago on n1, not bound\n"
     "└ claim gpu, request gpu: gpu.example.com/n1/gpu-0\n"
-    "  waits for Attached, not reported in time\n"
+    "  waits for Attached, not reported in time if the binding timeout is 600s, the\n"
+    "      default\n"
     "  next  check driver gpu.example.com\n"
 )
 def condition_timed_out(made: MadeCluster) -> None:
@@ -730,7 +739,12 @@ def gang_with_too_few_members(made: MadeCluster) -> None:
     gang(made, 2, 3)
 
 
-@case(HEAD + "has its devices on 1 of 1 nodes\n└ ok  train, train-1  on n1\n")
+@case(
+    HEAD + "devices would suffice on 1 of 1\n"
+    "    nodes\n"
+    "  fits n1; not bound yet: members of PodGroup ml/train are bound together\n"
+    "└ ok  train, train-1  on n1\n"
+)
 def gang_that_fits(made: MadeCluster) -> None:
     made.nodes("n1")
     made.gpus("n1", device("gpu-0"), device("gpu-1"))

@@ -199,7 +199,7 @@ async def test_audit_finds_shares_that_take_more_than_the_device_has(world: InMe
     raw = world.cluster.store.all(StoredKind.SLICE)[0]
     raw["spec"]["devices"][0]["capacity"] = {"memory": {"value": "4Gi"}}
     world.update(StoredKind.SLICE, raw)
-    assert findings(world) == ["capacity exceeded: gpu.example.com/n1/gpu-0: memory: 6442450944 of 4Gi taken"]
+    assert findings(world) == ["capacity exceeded: gpu.example.com/n1/gpu-0: memory: 6Gi of 4Gi taken"]
 
 
 async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_more_than_there_is(

@@ -91,11 +91,11 @@ def first_kind(kinds: set[str]) -> Callable[..., Violation | None]:
     return judge
 
 
-def joins_again(self: SearchState, location: int) -> Exclusion:
+def joins_again(self: SearchState, location: int, *, admin: bool) -> Exclusion:
     pools = self.node_view.pools
     tables = self.tables(pools.views[location].pool)
     entries = pools.devices[location].consumes_counters
-    joined = tables.groups is None or tables.groups.join(entries, self.trail)
+    joined = tables.groups is None or tables.groups.join(entries, self.trail, admin=admin)
     return Exclusion.NONE if joined else Exclusion.GROUPS
 
 

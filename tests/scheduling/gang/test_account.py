@@ -80,8 +80,9 @@ def test_members_that_run_and_members_without_their_claims_are_listed_apart(made
 
     assert [each.name for each in found.decided] == ["a"]
     assert [(each.name, rejection.code.name) for each, rejection in found.unready] == [("c", "CLAIM_MISSING")]
-    assert names(found) == (["b"], [])
+    assert names(found) == ([], ["b"])
     assert found.needed == 2
+    assert found.cannot_start
 
 
 def test_pod_in_no_gang_has_no_account(made: MadeCluster) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectedBatch
-from dra_extender.scheduling.ports.node_texts import OneText
+from dra_extender.scheduling.ports.errors import OneText
 
 NODES = ["n2", "n1", "n3"]
 FULL = Rejection(code=Code.NO_MATCH)

@@ -216,6 +216,50 @@ async def test_a_document_that_the_cluster_refuses_is_told_and_the_story_goes_on
     assert exit_code([result]) == 1
 
 
+async def test_refused_document_is_one_failure_however_many_expectations_it_has() -> None:
+    both = f'{EXPECT}: bound, "dra-extender.io/expect-at-end": bound'
+    refused = pod_of("p", "c", both, extra="  priority: 7\n").replace("claimName: c", "claimName: other")
+    result = await play(NODE + pod_of("p", "c") + refused)
+    assert [step.effect for step in result.steps][-1] == ApplyEffect.REFUSED
+    assert (result.refused, result.failures, len(result.checks)) == (1, 1, 2)
+    console = Console(file=io.StringIO(), width=120)
+    StoryReport(console).summary([result])
+    assert "1 story, 0 of 2 expectations hold, 1 failed (1 document refused)" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+async def test_claims_of_a_podgroup_never_change() -> None:
+    group = """apiVersion: scheduling.k8s.io/v1beta1
+kind: PodGroup
+metadata: {{name: group}}
+spec: {{schedulingPolicy: {{gang: {{minCount: {1}}}}}, resourceClaims: [{{name: gpu, resourceClaimName: {0}}}]}}
+---
+"""
+    result = await play(group.format("c", 1) + group.format("c", 2) + group.format("other", 2))
+    assert [step.effect for step in result.steps] == [ApplyEffect.CREATED, ApplyEffect.UPDATED, ApplyEffect.REFUSED]
+    assert (
+        result.steps[-1].refusal
+        == 'PodGroup "group" is invalid: spec.resourceClaims: Invalid value: field is immutable'
+    )
+
+
+async def test_failed_shared_claim_is_released_before_the_next_document() -> None:
+    """Two pods share a device; its driver reports a failure.  The next pod gets the device of the released claim."""
+    conditions = "      bindingConditions: [attached]\n      bindingFailureConditions: [failed]\n"
+    devices = slice_of("gpu-0").replace("    - name: gpu-0\n", f"    - name: gpu-0\n{conditions}")
+    report = "{driver: gpu.example.com, pool: s, device: gpu-0, conditions: [{type: failed, status: 'True'}]}"
+    failed = claim_of("shared") + f"status: {{devices: [{report}]}}\n---\n"
+    # `expect` ends a step, so that the report of the driver is a step of its own.
+    sharers = "".join(pod_of(name, "shared", f"{EXPECT}: waiting") for name in ("a", "b"))
+    last = claim_of("own") + "---\n" + pod_of("c", "own", f'{EXPECT}: "waiting: in use"')
+
+    results = [
+        await play(NODE + CLASS + devices + claim_of("shared") + "---\n" + sharers + failed + last) for _ in range(2)
+    ]
+
+    assert [failures(result) for result in results] == [[], []]
+    assert results[0].steps == results[1].steps
+
+
 async def test_deleting_what_does_not_exist_is_refused() -> None:
     result = await play(pod_of("p", "c", "dra-extender.io/demo: delete"))
     assert [step.effect for step in result.steps] == [ApplyEffect.REFUSED]

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.nodefit.node_facts import aggregated
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from dra_extender.simulator.scheduler.in_tree import aggregated
 from dra_extender.simulator.scheduler.loop import (
     NotAtRestError,
     Outcome,

@@ -129,14 +129,13 @@ class LooseCounterTable(CounterTable):
 class ReleaseSearchState(SearchState):
     """A state whose undo may leave something behind; `exclusion` still changes nothing."""
 
-    __slots__ = ("_by_name", "_joined", "_paid", "_rules", "_wanted")
+    __slots__ = ("_by_name", "_joined", "_paid", "_rules")
     undo_is_exact: ClassVar[bool] = False
 
     def __init__(self, demand: Demand, node_view: NodeView) -> None:
         super().__init__(demand, node_view)
         rules = node_view.rules
         self._rules = rules if isinstance(rules, ReleaseRules) else release_rules(rules)
-        self._wanted: SearchableRequest | None = None
         self._by_name: dict[str, LooseCounterTable] = {}
         self._joined: dict[tuple[int, int], LastOfEachRequest] = {}
         self._paid: dict[int, bool] = {}
@@ -206,25 +205,16 @@ class ReleaseSearchState(SearchState):
             constraint = self._demand.claims[claim].constraints[index]
             yield index, constraint, self.node_view.attribute(wanted, constraint.attribute, location)
 
-    def _reserve(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
-        self._wanted = wanted
-        return super()._reserve(claim, wanted, location)
-
-    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption]) -> Exclusion:
+    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, admin: bool) -> Exclusion:
         if self._rules.admin_access_pays_counters:
-            return super()._join_sets(pool, consumption)
+            return super()._join_sets(pool, consumption, admin=admin)
         # `_draw` pays.
-        tables = self.tables(pool)
-        if tables.groups is not None:
-            return Exclusion.NONE if tables.groups.join(consumption, self.trail) else Exclusion.GROUPS
-        closed = tables.grouped is not None and tables.grouped.closed(consumption) is not None
-        return Exclusion.GROUPS if closed else Exclusion.NONE
+        return self._join_groups(pool, consumption, admin=admin)
 
-    def _draw(self, location: int) -> Exclusion:
-        exclusion = super()._draw(location)
+    def _draw(self, wanted: SearchableRequest, location: int) -> Exclusion:
+        exclusion = super()._draw(wanted, location)
         consumption = self.node_view.pools.devices[location].consumes_counters
-        admin = self._wanted is not None and self._wanted.admin
-        if self._rules.admin_access_pays_counters or exclusion or admin or not consumption:
+        if self._rules.admin_access_pays_counters or exclusion or wanted.admin or not consumption:
             return exclusion
         # A share with admin access that came before has not paid for this one.
         sharing = self.node_view.sharing

@@ -100,6 +100,20 @@ def capacity_shrunk(cluster: SoundCluster) -> Injected:
     return Injected("capacity", placed.device_id)
 
 
+def bound_device_on_two_nodes(cluster: SoundCluster) -> Injected:
+    """Two shares of a device of the fabric, each bound to a node, as a scheduler that does not keep the device there."""
+    published = next(each for each in cluster.made.objects["resourceslices"] if each["spec"]["driver"] == FABRIC)
+    published["spec"]["devices"].append(objects.device("port-bound", allowMultipleAllocations=True, bindsToNode=True))
+    for number, node in enumerate(cluster.nodes[:2]):
+        placed = cluster.place(FABRIC, node, "rack-1", "port-bound", allocated=TAKEOVER + 2000)
+        fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+        placed.claim["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": fields}]}
+        placed.result.update(shareID=f"bound-{number}")
+        _bare(placed)
+        placed.claim["metadata"]["labels"] = {"made-by": "another"}
+    return Injected("node_binding", f"{FABRIC}/rack-1/port-bound")
+
+
 def counters_shrunk(cluster: SoundCluster) -> Injected:
     placed = _any(cluster, PARTITIONS)
     name = _set_of(cluster, placed)
@@ -352,6 +366,125 @@ def taint_rule_of_nothing(cluster: SoundCluster) -> Injected:
     return Injected("policy_without_effect", "typo")
 
 
+def device_not_published(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster, GPUS)
+    spec = cluster.slice_of(GPUS, placed.node)["spec"]
+    spec["devices"] = [each for each in spec["devices"] if each["name"] != placed.device]
+    return Injected("missing_device", placed.name)
+
+
+def pool_not_published(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster, GPUS, SHARED)
+    _remove(cluster, "resourceslices", cluster.slice_of(placed.driver, placed.node)["metadata"]["name"])
+    return Injected("missing_device", placed.name)
+
+
+def generation_without_the_device(cluster: SoundCluster) -> Injected:
+    """The old slice is still there, and a newer generation is complete without it."""
+    placed = _any(cluster, GPUS)
+    newer = objects.resource_slice(
+        "newer", node=placed.node, driver=GPUS, generation=2, devices=[objects.device("new")]
+    )
+    cluster.made.add(newer)
+    return Injected("missing_device", placed.name)
+
+
+def device_evicts(cluster: SoundCluster) -> Injected:
+    placed = _bound(cluster)
+    taint = {"key": "example.com/broken", "value": "yes", "effect": "NoExecute"}
+    _published(cluster, placed)["taints"] = [taint]
+    if cluster.random.random() < 0.5:
+        placed.result["tolerations"] = [{"key": "example.com/broken", "operator": "Equal", "value": "no"}]
+    return Injected("tainted_device", _pod(placed))
+
+
+def rule_evicts(cluster: SoundCluster) -> Injected:
+    placed = _bound(cluster)
+    selector = {"driver": placed.driver, "pool": placed.pool, "device": placed.device}
+    spec: Json = {"taint": {"key": "example.com/x", "effect": "NoExecute"}, "deviceSelector": selector}
+    rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "evict"}, "spec": spec}
+    cluster.made.add(rule)
+    return Injected("tainted_device", _pod(placed))
+
+
+def fewer_devices_than_asked(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster)
+    _request(placed)["exactly"]["count"] = cluster.random.randint(2, 5)
+    return Injected("request_not_met", placed.name)
+
+
+def more_devices_than_asked(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster, GPUS)
+    cluster.slice_of(GPUS, placed.node)["spec"]["devices"].append(objects.device("further", attributes={"model": "a"}))
+    placed.claim["status"]["allocation"]["devices"]["results"].append({**placed.result, "device": "further"})
+    _bare(placed)
+    return Injected("request_not_met", placed.name)
+
+
+def result_for_no_request(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster)
+    placed.result["request"] = cluster.random.choice(("other", "r/big"))
+    return Injected("request_not_met", placed.name)
+
+
+def request_without_device(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster)
+    placed.claim["spec"]["devices"]["requests"].append(objects.request("second", "gpu"))
+    return Injected("request_not_met", placed.name)
+
+
+def results_of_two_alternatives(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster, GPUS)
+    options = [{"name": name, "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1} for name in "ab"]
+    placed.claim["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": options}]
+    cluster.slice_of(GPUS, placed.node)["spec"]["devices"].append(objects.device("further", attributes={"model": "a"}))
+    first, second = {**placed.result, "request": "r/a"}, {**placed.result, "request": "r/b", "device": "further"}
+    placed.claim["status"]["allocation"]["devices"]["results"] = [first, second]
+    _bare(placed)
+    return Injected("request_not_met", placed.name)
+
+
+def all_devices_but_one(cluster: SoundCluster) -> Injected:
+    """The slice has never changed, so the device was there when mode All took the others."""
+    placed = _any(cluster, GPUS)
+    _request(placed)["exactly"]["allocationMode"] = "All"
+    _never_changed(cluster, placed)
+    return Injected("request_not_met", placed.name)
+
+
+def device_never_matched(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster, GPUS)
+    selector = {"cel": {"expression": f'device.attributes["{GPUS}"].model == "z"'}}
+    _request(placed)["exactly"]["selectors"] = [selector]
+    _never_changed(cluster, placed)
+    return Injected("device_mismatch", placed.name)
+
+
+def share_is_none_that_was_asked_for(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster, SHARED)
+    asked = int(placed.result["consumedCapacity"]["bandwidth"]) + 1
+    _request(placed)["exactly"]["capacity"] = {"requests": {"bandwidth": str(asked)}}
+    _never_changed(cluster, placed)
+    return Injected("device_mismatch", placed.name)
+
+
+def device_matches_no_more(cluster: SoundCluster) -> Injected:
+    placed = _any(cluster, GPUS)
+    model = _published(cluster, placed)["attributes"]["model"]["string"]
+    selector = {"cel": {"expression": f'device.attributes["{GPUS}"].model == "{model}"'}}
+    _request(placed)["exactly"]["selectors"] = [selector]
+    _published(cluster, placed)["attributes"]["model"] = {"string": "renamed"}
+    cluster.slice_of(GPUS, placed.node)["metadata"]["generation"] = 2
+    return Injected("device_drift", placed.name)
+
+
+def allocation_for_another_node(cluster: SoundCluster) -> Injected:
+    placed = _bound(cluster)
+    other = next(each for each in cluster.nodes if each != placed.node)
+    placed.claim["status"]["allocation"]["nodeSelector"] = on(other)
+    return Injected("allocation_nodes", placed.name)
+
+
 MUTATIONS: Final[tuple[Mutation, ...]] = (
     whole_device_twice,
     device_twice_in_one_claim,
@@ -359,6 +492,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     share_id_twice,
     capacity_exceeded,
     capacity_shrunk,
+    bound_device_on_two_nodes,
     counters_shrunk,
     counters_overdrawn,
     groups_in_conflict,
@@ -392,11 +526,45 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     class_of_nothing,
     class_that_fails,
     taint_rule_of_nothing,
+    device_not_published,
+    pool_not_published,
+    generation_without_the_device,
+    device_evicts,
+    rule_evicts,
+    fewer_devices_than_asked,
+    more_devices_than_asked,
+    result_for_no_request,
+    request_without_device,
+    results_of_two_alternatives,
+    all_devices_but_one,
+    device_never_matched,
+    share_is_none_that_was_asked_for,
+    device_matches_no_more,
+    allocation_for_another_node,
 )
 
 
 def _pod(placed: Placed) -> str:
     return f"{NAMESPACE}/{placed.pod['metadata']['name']}"
+
+
+def _request(placed: Placed) -> Json:
+    found: Json = placed.claim["spec"]["devices"]["requests"][0]
+    return found
+
+
+def _published(cluster: SoundCluster, placed: Placed) -> Json:
+    devices = cluster.slice_of(placed.driver, placed.node)["spec"]["devices"]
+    found: Json = next(each for each in devices if each["name"] == placed.device)
+    return found
+
+
+def _never_changed(cluster: SoundCluster, placed: Placed) -> None:
+    """Make the slices of the driver and its class older than every allocation."""
+    name = placed.driver.partition(".")[0]
+    classes = [each for each in cluster.made.objects["deviceclasses"] if each["metadata"]["name"] == name]
+    for each in (*classes, cluster.slice_of(placed.driver, placed.node)):
+        each["metadata"].update(generation=1, creationTimestamp=stamp(TAKEOVER - 200_000))
 
 
 def _set_of(cluster: SoundCluster, placed: Placed) -> str:

@@ -225,6 +225,8 @@ class SoundCluster:
             self.capacity[node, "nic-0"] -= amount
             placed = self.place(SHARED, node, node, "nic-0")
             placed.result.update(shareID=f"share-{self._number}", consumedCapacity={"bandwidth": str(amount)})
+            asked = placed.claim["spec"]["devices"]["requests"][0]["exactly"]
+            asked["capacity"] = {"requests": {"bandwidth": str(amount)}}
             self.freeze(placed, ())
 
     def place(self, driver: str, node: str, pool: str, device: str, allocated: float | None = None) -> Placed:
@@ -277,7 +279,8 @@ class SoundCluster:
         made.pod("leaves", objects.request("r", "gpu"))
         made.objects["resourceclaims"][-1]["metadata"]["deletionTimestamp"] = stamp(NOW - 20)
         watched = self.placed[0]
-        made.running("observer", watched.node, watched.device, objects.request("r", "gpu"), driver=watched.driver)
+        request = objects.request("r", watched.driver.partition(".")[0], adminAccess=True)
+        made.running("observer", watched.node, watched.device, request, driver=watched.driver)
         observer = made.objects["resourceclaims"][-1]
         observer["metadata"]["finalizers"] = [FINALIZER]
         observer["status"]["allocation"]["devices"]["results"][0].update(pool=watched.pool, adminAccess=True)

@@ -13,6 +13,8 @@ from tests.controlplane import objects
 NOW: Final = 1_795_600_000.0
 CREATED: Final = "2026-11-25T09:34:40Z"
 NAMESPACE: Final = "ml"
+TRIED: Final = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+"""The condition of a pod that its scheduler has tried to place; pods without a status get it."""
 _PLURALS: Final = {
     "Node": "nodes",
     "DeviceClass": "deviceclasses",
@@ -22,6 +24,7 @@ _PLURALS: Final = {
     "ResourceClaimTemplate": "resourceclaimtemplates",
     "PodGroup": "podgroups",
     "Pod": "pods",
+    "Event": "events",
 }
 
 Json = dict[str, Any]
@@ -42,6 +45,8 @@ class MadeCluster:
             metadata.setdefault("uid", f"uid-{each['kind']}-{metadata.get('namespace', '')}-{metadata['name']}".lower())
             metadata.setdefault("resourceVersion", "1")
             metadata.setdefault("creationTimestamp", CREATED)
+            if each["kind"] == "Pod":
+                each.setdefault("status", {"conditions": [dict(TRIED)]})
             for request in (
                 each.get("spec", {}).get("devices", {}).get("requests", ()) if each["kind"] == "ResourceClaim" else ()
             ):
@@ -82,7 +87,8 @@ class MadeCluster:
         """All objects."""
         by_kind = {kind: [msgspec.json.encode(each) for each in found] for kind, found in self.objects.items()}
         for each in self.missing:
-            del by_kind[each.kind]
+            if not each.namespace:
+                del by_kind[each.kind]
         return ClusterObjects(
             Origin(source="a test", taken_at=self.now, release="v1.37.1", missing=self.missing), by_kind
         )

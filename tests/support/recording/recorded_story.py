@@ -1,10 +1,13 @@
 """A story of the demo, recorded from the real service over real HTTP."""
 
+import asyncio
 from pathlib import Path
 from typing import Final
 
 from dra_extender.cli.demo_stories import Playing, Story, examples, play
 from dra_extender.config.settings import load_settings
+from dra_extender.simulator.demo.results import StoryResult
+from dra_extender.simulator.virtual_time import VirtualClockLoop
 
 SHORTEST_SLICE: Final = 1e-9
 """A slice of a search in which it does one step."""
@@ -23,5 +26,10 @@ async def record(story: Story, file: Path, slice_seconds: float | None = None) -
     if slice_seconds is not None:
         scheduling = settings.scheduling.model_copy(update={"search_slice_seconds": slice_seconds})
         settings = settings.model_copy(update={"scheduling": scheduling})
-    (result,) = await play([story], Playing(37, settings))
+    (result,) = await asyncio.to_thread(_play, story, Playing(37, settings))
     assert result.failures == 0 or slice_seconds is not None
+
+
+def _play(story: Story, playing: Playing) -> list[StoryResult]:
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        return runner.run(play([story], playing))

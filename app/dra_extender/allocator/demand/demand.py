@@ -84,7 +84,7 @@ class Demand:
     """What a pod asks for, valid on every node.  Demands with equal `signature` get equal answers on one node and usage.
 
     `compile_rule` compiles a `compatibleOnlyWith` expression and keeps its verdicts.  `size` estimates the bytes that the demand
-    keeps alive, including programs and claims that it shares with other demands.
+    keeps alive, including programs and claims that it shares with other demands.  `admin_access`: some request has admin access.
     """
 
     claims: tuple[ClaimDemand, ...]
@@ -92,6 +92,7 @@ class Demand:
     signature: bytes
     compile_rule: Callable[[str, Deadline | None], SelectorList]
     size: int = 0
+    admin_access: bool = False
 
     @property
     def constrained(self) -> bool:
@@ -106,6 +107,16 @@ class Demand:
                     if (claim.label, option.name) == (claim_label, name):
                         return option
         return None
+
+    def alternatives(self, claim_label: str, name: str) -> Sequence[SearchableRequest]:
+        """Return all alternatives of the request to which this name belongs; those of all requests if it belongs to none."""
+        requests = [(claim.label, request) for claim in self.claims for request in claim.requests]
+        named = [
+            request.options
+            for label, request in requests
+            if label == claim_label and any(option.name == name for option in request.options)
+        ]
+        return [option for options in named or [each.options for _, each in requests] for option in options]
 
 
 def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:

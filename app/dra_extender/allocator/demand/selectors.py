@@ -9,6 +9,7 @@ from sys import getsizeof
 from typing import Final, TypedDict
 
 from dra_extender.allocator.state.rejection import Code
+from dra_extender.cel.explain.possible import may_hold
 from dra_extender.cel.program import Program
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.budget import Budget
@@ -25,6 +26,7 @@ Deadline = Callable[[], bool]
 VERDICT_BYTES: Final = 20 * 1024 * 1024
 _LARGEST: Final = 2
 _ROW_BYTES: Final = 420
+_DRIVER_BYTES: Final = 200
 _ERROR_BYTES: Final = 1_000
 _FAILURE_BYTES: Final = 2_000
 
@@ -107,7 +109,17 @@ def _slice_lost(reference: weakref.ref[ResourceSlice]) -> None:
 class SelectorList:
     """The selectors of a class followed by those of a request, compiled; the first that is false decides."""
 
-    __slots__ = ("__weakref__", "_grown", "_own_bytes", "_programs", "_rows", "_rows_bytes", "expressions", "owner")
+    __slots__ = (
+        "__weakref__",
+        "_drivers",
+        "_grown",
+        "_own_bytes",
+        "_programs",
+        "_rows",
+        "_rows_bytes",
+        "expressions",
+        "owner",
+    )
 
     def __init__(
         self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
@@ -120,6 +132,7 @@ class SelectorList:
         self.expressions = tuple(expressions)
         self._programs = tuple(compiled(programs, expression, budget, owner) for expression in self.expressions)
         self._rows: dict[int, VerdictRow] = {}
+        self._drivers: dict[str, bool] = {}
         self._rows_bytes = 0
         self._own_bytes = sum(map(getsizeof, self.expressions)) + sum(map(_size, self._programs))
         self._grown: Callable[[SelectorList], None] | None = None
@@ -138,6 +151,7 @@ class SelectorList:
     def forget(self) -> None:
         """Forget the verdicts."""
         self._rows.clear()
+        self._drivers.clear()
         self._rows_bytes = 0
 
     @property
@@ -159,6 +173,16 @@ class SelectorList:
     def programs(self) -> Sequence[Program | CelCompileError]:
         """The compiled expressions, or the error of one that does not compile."""
         return self._programs
+
+    def may_select(self, driver: str) -> bool:
+        """Return whether devices of the driver can be selected, as far as that is known without devices."""
+        found = self._drivers.get(driver)
+        if found is None:
+            programs = (each for each in self._programs if isinstance(each, Program))
+            found = all(may_hold(each.expression, driver, each.emulate) for each in programs)
+            self._drivers[driver] = found
+            self.record_growth(_DRIVER_BYTES)
+        return found
 
     def row(self, published: ResourceSlice) -> VerdictRow:
         """The verdicts for one slice object; they live as long as that object."""

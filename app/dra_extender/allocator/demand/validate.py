@@ -90,6 +90,7 @@ def prepare(
         signature=signature_of(content),
         size=size_of(demands, content),
         compile_rule=partial(_compile_rule, known, programs),
+        admin_access=any(option.admin for claim in demands for request in claim.requests for option in request.options),
     )
 
 

@@ -161,7 +161,7 @@ class _Accounts:
     def _conflict(self, location: int) -> GroupConflict | None:
         pools = self._view.pools
         tables, drawn = self._state.tables(pools.views[location].pool), pools.devices[location].consumes_counters
-        found = None if tables.groups is None else tables.groups.conflict(drawn)
+        found = None if tables.groups is None else tables.groups.conflict(drawn, admin=self._slot.wanted.admin)
         if found is None:
             return None
         left = tuple(each for each in tables.counters.left(drawn) if each.counter_set == found[0].counter_set)

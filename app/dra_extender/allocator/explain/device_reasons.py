@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.explain.messages import (
+    bound_message,
     capacity_message,
     closed_set_message,
     constraint_message,
@@ -62,7 +63,7 @@ class DeviceReasons:
         device, pool = pools.devices[location], pools.views[location].pool
         match code:
             case Code.GROUPS:
-                return self._groups_message(location)
+                return self._groups_message(place.wanted, location)
             case Code.NEIGHBOURS:
                 return self._neighbour_message(location)
             case Code.COUNTERS:
@@ -74,19 +75,22 @@ class DeviceReasons:
                 return self._capacity_message(place.wanted, location)
             case Code.TAINTED:
                 return taint_message(device, place.wanted.tolerations)
-            case Code.NODE_ALLOCATABLE:
-                return node_allocatable_message(device)
+            case Code.BOUND_ELSEWHERE | Code.NODE_ALLOCATABLE:
+                elsewhere = self._node_view.nodes_elsewhere(location)
+                return bound_message(device, elsewhere) if elsewhere else node_allocatable_message(device)
         feature = _NEEDED.get(verdict)
         return f"{device.name} needs {why_off(feature)}" if feature else ""
 
-    def _groups_message(self, location: int) -> str:
-        pools = self._node_view.pools
+    def _groups_message(self, wanted: SearchableRequest, location: int) -> str:
+        pools, admin = self._node_view.pools, wanted.admin
         device = pools.devices[location]
         tables = self._state.tables(pools.views[location].pool)
         if tables.groups is not None:
-            conflict = tables.groups.conflict(device.consumes_counters)
-            return "" if conflict is None else groups_message(device, conflict, self._members(location, conflict[0]))
-        closed = tables.grouped.closed(device.consumes_counters) if tables.grouped is not None else None
+            conflict = tables.groups.conflict(device.consumes_counters, admin=admin)
+            if conflict is None:
+                return ""
+            return groups_message(device, conflict, self._members(location, conflict[0], admin=admin))
+        closed = tables.grouped.closed(device.consumes_counters, admin=admin) if tables.grouped is not None else None
         return "" if closed is None else closed_set_message(device, closed)
 
     def _neighbour_message(self, location: int) -> str:
@@ -96,18 +100,21 @@ class DeviceReasons:
         conflict = neighbours.conflict(view.pool, device_location) if neighbours is not None else None
         return "" if conflict is None else conflict_message(pools.devices[location], conflict)
 
-    def _members(self, location: int, refused: CounterConsumption) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """(device, groups) of the members of the counter set: held devices first, then picks."""
+    def _members(
+        self, location: int, refused: CounterConsumption, *, admin: bool
+    ) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """Yield (device, groups) of the members of the counter set that count for the request: held devices first, then picks."""
         pools, counter_set = self._node_view.pools, refused.counter_set
         pool = pools.views[location].pool
         for name, entry in self._state.tables(pool).held:
-            if entry.counter_set == counter_set:
+            if entry.counter_set == counter_set and not (admin and entry.grouped_by_policy):
                 yield f"{name} (allocated)", entry.compatibility_groups
         for pick in self._state.picks:
             if pools.views[pick.location].pool is pool:
                 device = pools.devices[pick.location]
                 for entry in device.consumes_counters:
-                    if entry.counter_set == counter_set:
+                    by_policy = entry.grouped_by_policy and (admin or pick.wanted.admin)
+                    if entry.counter_set == counter_set and not by_policy:
                         yield f"{device.name} (for the same pod)", entry.compatibility_groups
 
     def _capacity_message(self, wanted: SearchableRequest, location: int) -> str:

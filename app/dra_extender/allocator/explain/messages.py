@@ -56,6 +56,13 @@ def capacity_message(device: Device, exhausted: CapacityShortage) -> str:
     return f"{device.name} has {remaining} of {exhausted.name} left, {asked} would be needed"
 
 
+def bound_message(device: Device, nodes: Iterable[str]) -> str:
+    """E.g. `fabric-0 is bound to node node-1 as long as a claim has a share of it there`."""
+    names = sorted(nodes)
+    where = f"node {names[0]}" if len(names) == 1 else f"nodes {listed(names, _SHOWN)}"
+    return f"{device.name} is bound to {where} as long as a claim has a share of it there"
+
+
 def constraint_message(device: Device, found: ConstraintConflict) -> str:
     """E.g. `gpu-1 does not satisfy matchAttribute example.com/numa: it has 1, the others have 0`."""
     text = f"{device.name} does not satisfy {found.constraint.text()}"

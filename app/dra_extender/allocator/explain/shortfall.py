@@ -1,9 +1,10 @@
-"""Why a demand does not fit: the rejections at the deepest slot that the search reached."""
+"""Why a demand does not fit: the rejections at the deepest slot that the search reached, and pools that may have its devices."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
+from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutError, SelectorError
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.device_reasons import (
     EXCLUSION_CODES,
@@ -16,6 +17,7 @@ from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.api_json import listed
+from dra_extender.model.resource_slice import ResourceSlice
 
 _PREFIXES: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 
@@ -161,3 +163,25 @@ class Shortfall:
             return Rejection(code=Code.COMBINATION, claim=label, request=wanted.name, detail=detail)
         detail = f"none of {count} devices {criteria}"
         return Rejection(code=Code.NO_MATCH, claim=label, request=wanted.name, detail=detail)
+
+
+def may_serve(withheld: Sequence[ResourceSlice], wanted: SearchableRequest, deadline: Deadline | None) -> bool:
+    """Return whether the request could take devices of the pool that has these slices.
+
+    The devices that are there tell.  Where there are none, the selectors tell as far as they are about the driver.
+    """
+    if not withheld or wanted.selectors.is_empty:
+        return True
+    if not wanted.selectors.may_select(withheld[0].driver):
+        return False
+    places = [(published, position) for published in withheld for position in range(len(published.devices))]
+    return not places or any(_selects(wanted, *each, deadline) for each in places)
+
+
+def _selects(wanted: SearchableRequest, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
+    try:
+        return wanted.selectors.row(published).matches(published, position, deadline)
+    except SelectorError:
+        return False
+    except SelectionTimeoutError:
+        return True

@@ -136,7 +136,9 @@ class _PolicyTarget:
         for rule in rules:
             if rule.compatibility_groups and rule.counter_set in (None, name):
                 self._sources.append((groups_source(entry.counter_set), rule.name))
-                return msgspec.structs.replace(entry, compatibility_groups=rule.compatibility_groups)
+                return msgspec.structs.replace(
+                    entry, compatibility_groups=rule.compatibility_groups, groups_supplied=True
+                )
         return entry
 
     def _conditions(self, rules: Sequence[PolicyRule]) -> dict[str, tuple[str, ...]]:

@@ -32,8 +32,8 @@ class Pool:
 
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
     order given.  A pool with a `problem` (POOL_INCOMPLETE, POOL_INVALID, GROUPS_OFF; `detail` describes it) offers no devices;
-    `hidden` counts those of its slices for this node.  Of an incomplete pool, `found` of `expected` slices of this `generation` are
-    there.
+    `hidden` counts those of its slices for this node, `withheld` are its slices on any node.  Of an incomplete pool, `found` of
+    `expected` slices of this `generation` are there.
     `has_compatibility_rules`: a device of the pool has `compatibleOnlyWith`.  `has_node_rules`: such a rule concerns the devices of
     the whole node.
     """
@@ -46,6 +46,7 @@ class Pool:
     has_compatibility_rules: bool = False
     has_node_rules: bool = False
     hidden: int = 0
+    withheld: tuple[ResourceSlice, ...] = ()
     generation: int = 0
     found: int = 0
     expected: int = 0
@@ -74,6 +75,7 @@ class IgnoredSlices(NamedTuple):
 
     detail: str
     hidden: int
+    withheld: tuple[ResourceSlice, ...]
 
 
 class DeviceOrder(NamedTuple):
@@ -245,6 +247,7 @@ def _problematic(pool_id: PoolId, known: KnownSlices, problem: Code, detail: str
         problem=problem,
         detail=detail,
         hidden=sum(len(each.devices) for each in known.relevant),
+        withheld=(*known.relevant, *known.elsewhere),
         generation=known.relevant[0].generation,
         found=known.published,
         expected=known.expected,
@@ -283,7 +286,8 @@ def _ignored(
     if not current:
         return None
     text = _ignored_message([each.name for each in current])
-    return IgnoredSlices(f"pool {pool_id[0]}/{pool_id[1]}: {text}", sum(len(each.devices) for each in current))
+    detail, hidden = f"pool {pool_id[0]}/{pool_id[1]}: {text}", sum(len(each.devices) for each in current)
+    return IgnoredSlices(detail, hidden, tuple(current))
 
 
 def _ignored_message(names: Sequence[str]) -> str:

@@ -29,6 +29,21 @@ class CapacityMismatch:
     reason: str
 
 
+def published_amounts(amounts: Mapping[str, int], capacities: Capacities, driver: str) -> Mapping[str, int]:
+    """Return the amounts under the names that a device of the driver publishes; `driver/name` and `name` are one capacity.
+
+    Of two amounts for one capacity, that of the full name counts.
+    """
+    published = {name for name, _ in capacities}
+    if amounts.keys() <= published:
+        return amounts
+    prefix, renamed = f"{driver}/", dict[str, int]()
+    for name, amount in sorted(amounts.items(), key=lambda item: item[0].startswith(prefix)):
+        other = name.removeprefix(prefix) if name.startswith(prefix) else f"{prefix}{name}"
+        renamed[other if name not in published and other in published else name] = amount
+    return renamed
+
+
 def needs(
     requests: Mapping[str, int], capacities: Capacities, *, fractional: bool
 ) -> tuple[int, ...] | CapacityMismatch:

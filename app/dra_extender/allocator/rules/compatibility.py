@@ -9,9 +9,12 @@ Each (driver, pool, counter set) is in one of three states:
 The intersection is stricter than comparing pairs: after {a,b} and {b,c}, {a,c} is refused although it overlaps both.  Members
 that contradict each other, some without groups beside some with groups or a list of groups with no group in common, leave the empty
 intersection, which admits nothing, in whatever order the members come.
+
+Admin access takes nothing, so the groups of the admin's policy neither refuse it nor count it as a member.  Groups that drivers
+publish apply to it, as in upstream: a device picked with admin access is a member for the rest of the search.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
@@ -55,52 +58,84 @@ def folded_in_order(states: Mapping[str, GroupState], entry: CounterConsumption)
     return folded(states, entry)
 
 
+def not_by_policy(consumption: Iterable[CounterConsumption]) -> list[CounterConsumption]:
+    """Return the entries that concern admin access: those whose groups, or lack of groups, the driver published."""
+    return [entry for entry in consumption if not entry.grouped_by_policy]
+
+
 class CompatibilityTable:
-    """The group states of one pool during one search: from what is held, and from what the search picks."""
+    """The group states of one pool during one search: from what is held, and from what the search picks.
 
-    __slots__ = ("_states",)
+    `_states` has every member but those with admin access.  `_published` has the entries of all members that are
+    `not_by_policy`; it is kept only for a search with admin access, because otherwise `_states` decides alone.
+    """
 
-    def __init__(self, held: Iterable[tuple[str, CounterConsumption]], *, in_order: bool = False) -> None:
-        """Fold in the held devices as (device, entry); `in_order` selects the rule of Kubernetes 1.37."""
+    __slots__ = ("_published", "_states")
+
+    def __init__(
+        self, held: Iterable[tuple[str, CounterConsumption]], *, in_order: bool = False, admin_access: bool = False
+    ) -> None:
+        """Fold in the held devices as (device, entry).
+
+        `in_order` selects the rule of Kubernetes 1.37.  `admin_access`: some request of the search has admin access.
+        """
         fold = folded_in_order if in_order else folded
         self._states: dict[str, GroupState] = {}
+        self._published: dict[str, GroupState] | None = {} if admin_access else None
         for _, entry in held:
             self._states[entry.counter_set] = fold(self._states, entry)
+            if self._published is not None and not entry.grouped_by_policy:
+                self._published[entry.counter_set] = fold(self._published, entry)
 
-    def join(self, consumption: Iterable[CounterConsumption], trail: Trail) -> bool:
+    def join(self, consumption: Sequence[CounterConsumption], trail: Trail, *, admin: bool = False) -> bool:
         """Make a device a member of each counter set on which it draws; False if one does not admit it (the caller then undoes).
 
         Each entry is folded before the next is tested.
         """
-        states = self._states
-        for entry in consumption:
-            if not admits(states, entry):
-                return False
-            trail.put(states, entry.counter_set, folded(states, entry))
+        for states, entries in self._joined(consumption, admin=admin):
+            for entry in entries:
+                if not admits(states, entry):
+                    return False
+                trail.put(states, entry.counter_set, folded(states, entry))
         return True
 
-    def conflict(self, consumption: Iterable[CounterConsumption]) -> tuple[CounterConsumption, GroupState] | None:
+    def conflict(
+        self, consumption: Sequence[CounterConsumption], *, admin: bool = False
+    ) -> tuple[CounterConsumption, GroupState] | None:
         """The first entry that its counter set does not admit, with the state of the set."""
-        states = dict(self._states)
-        for entry in consumption:
-            if not admits(states, entry):
-                return entry, states[entry.counter_set]
-            states[entry.counter_set] = folded(states, entry)
+        for joined, entries in self._joined(consumption, admin=admin):
+            states = dict(joined)
+            for entry in entries:
+                if not admits(states, entry):
+                    return entry, states[entry.counter_set]
+                states[entry.counter_set] = folded(states, entry)
         return None
+
+    def _joined(
+        self, consumption: Sequence[CounterConsumption], *, admin: bool
+    ) -> Iterator[tuple[dict[str, GroupState], Sequence[CounterConsumption]]]:
+        """Yield the states that a device joins, each with the entries that count there."""
+        if not admin:
+            yield self._states, consumption
+        if self._published is not None:
+            yield self._published, not_by_policy(consumption)
 
 
 class GroupedSets:
     """The rule with the feature off: a counter set with a held device that has groups admits no further device."""
 
-    __slots__ = ("_closed",)
+    __slots__ = ("_closed", "_closed_by_drivers")
 
     def __init__(self, held: Iterable[tuple[str, CounterConsumption]]) -> None:
         """Close the sets that these held devices draw on with groups."""
-        self._closed = frozenset(entry.counter_set for _, entry in held if entry.compatibility_groups)
+        grouped = [entry for _, entry in held if entry.compatibility_groups]
+        self._closed = frozenset(entry.counter_set for entry in grouped)
+        self._closed_by_drivers = frozenset(entry.counter_set for entry in not_by_policy(grouped))
 
-    def closed(self, consumption: Iterable[CounterConsumption]) -> str | None:
+    def closed(self, consumption: Iterable[CounterConsumption], *, admin: bool = False) -> str | None:
         """The first counter set of this device that is closed, or that the device itself declares groups for."""
-        for entry in consumption:
-            if entry.compatibility_groups or entry.counter_set in self._closed:
+        closed = self._closed_by_drivers if admin else self._closed
+        for entry in not_by_policy(consumption) if admin else consumption:
+            if entry.compatibility_groups or entry.counter_set in closed:
                 return entry.counter_set
         return None

@@ -32,12 +32,14 @@ class DeviceVerdict(IntEnum):
     MISFIT = 10
     EXHAUSTED = 11
     GROUPS_OFF = 12
+    BOUND_ELSEWHERE = 13
 
 
 VERDICT_CODES: Final = {
     DeviceVerdict.TAKEN: Code.IN_USE,
     DeviceVerdict.BINDING_CONDITIONS_OFF: Code.REQUEST_UNSUPPORTED,
     DeviceVerdict.GROUPS_OFF: Code.GROUPS_OFF,
+    DeviceVerdict.BOUND_ELSEWHERE: Code.BOUND_ELSEWHERE,
     DeviceVerdict.NODE_OPERATIONS: Code.NODE_OPERATIONS,
     DeviceVerdict.NODE_ALLOCATABLE: Code.NODE_ALLOCATABLE,
     DeviceVerdict.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
@@ -191,6 +193,8 @@ class Eligibility:
     def _usable(self, location: int) -> int:
         node_view = self._node_view
         device = node_view.pools.devices[location]
+        if device.allow_multiple_allocations and not self._wanted.admin and node_view.nodes_elsewhere(location):
+            return DeviceVerdict.BOUND_ELSEWHERE
         if node_view.pools.views[location].published.skip_node_operations and not node_view.skips_node_operations:
             return DeviceVerdict.NODE_OPERATIONS
         if device.node_allocatable and not node_view.rules.unaccounted_devices:

@@ -132,17 +132,20 @@ def _frozen(holders: Sequence[DeviceHolding], live: Device | None) -> tuple[Coun
 def _merged(snapshots: list[tuple[CounterConsumption, ...]]) -> Iterator[CounterConsumption]:
     """One entry for each distinct group list of each set; the amounts are on the first entry of the set, zero on the others."""
     highest: dict[str, dict[str, int]] = {}
-    groups: dict[str, dict[tuple[str, ...], None]] = {}
+    groups: dict[str, dict[tuple[tuple[str, ...], bool], None]] = {}
     for snapshot in snapshots:
         for entry in snapshot:
             amounts = highest.setdefault(entry.counter_set, {})
             for counter, amount in entry.counters:
                 amounts[counter] = max(amount, amounts.get(counter, amount))
-            groups.setdefault(entry.counter_set, {})[entry.compatibility_groups] = None
+            groups.setdefault(entry.counter_set, {})[entry.compatibility_groups, entry.groups_supplied] = None
     for counter_set, lists in groups.items():
         amounts = highest[counter_set]
-        for declared in lists:
+        for declared, supplied in lists:
             yield CounterConsumption(
-                counter_set=counter_set, counters=tuple(amounts.items()), compatibility_groups=declared
+                counter_set=counter_set,
+                counters=tuple(amounts.items()),
+                compatibility_groups=declared,
+                groups_supplied=supplied,
             )
             amounts = {}

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
-from dra_extender.allocator.rules.capacity import CapacityMismatch, needs
+from dra_extender.allocator.rules.capacity import CapacityMismatch, needs, published_amounts
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import Device
 
@@ -34,15 +34,21 @@ _NOTHING: Final = SharedConsumption(shares=False, amounts=())
 class Sharing:
     """The shares on one node before a search picks anything; with the feature off there are none and every device fits."""
 
-    __slots__ = ("_consumed", "_fractional", "_holdings", "_needs", "_pools", "enabled")
+    __slots__ = ("_consumed", "_fractional", "_holdings", "_needs", "_pools", "_qualifies", "enabled")
 
-    def __init__(self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]]) -> None:
-        """`holdings` returns what allocated claims have of the device at a location."""
+    def __init__(
+        self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]], *, qualifies: bool = True
+    ) -> None:
+        """`holdings` returns what allocated claims have of the device at a location.
+
+        `qualifies`: a capacity with and without the driver's name before it is the same (see `Rules.qualified_capacities`).
+        """
         self._pools = pools
         self._holdings = holdings
         self.enabled = pools.features.consumable_capacity
         self._fractional = pools.features.fractional_capacity_range
-        self._needs: dict[tuple[int, int], Amounts | CapacityMismatch] = {}
+        self._qualifies = qualifies
+        self._needs: dict[tuple[int, int, str], Amounts | CapacityMismatch] = {}
         self._consumed: dict[int, SharedConsumption] = {}
 
     def is_shareable(self, location: int) -> bool:
@@ -58,11 +64,13 @@ class Sharing:
         capacity = self._pools.devices[location].capacity
         if not self.enabled or not (capacity or wanted.capacity):
             return ()
+        driver = self._pools.views[location].published.driver
         # Devices share equal lists of capacities; both objects outlive the search.
-        key = (id(wanted), id(capacity))
+        key = (id(wanted), id(capacity), driver)
         found = self._needs.get(key)
         if found is None:
-            found = self._needs[key] = needs(wanted.capacity, capacity, fractional=self._fractional)
+            requested = published_amounts(wanted.capacity, capacity, driver) if self._qualifies else wanted.capacity
+            found = self._needs[key] = needs(requested, capacity, fractional=self._fractional)
         return found
 
     def is_shared(self, location: int) -> bool:

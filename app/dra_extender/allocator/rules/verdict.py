@@ -4,7 +4,8 @@ The members of a counter set are the devices that are held and draw on it, with 
 were allocated (`held_consumption`).  The verdict about an addition depends on what it adds:
 
     whole device     no other claim may have any of the device
-    share            no claim may have the device whole; all shares together may take no more of a capacity than there is
+    share            no claim may have the device whole; all shares together may take no more of a capacity than there is; a
+                     device that binds to its node has no share on another node (`node_binding`)
     new member       the first holding of a device: the counters on which it draws must suffice, and the members of each of its
                      counter sets must all have no groups, or all have one group in common (KEP-5963)
     further share    no new member: only the capacity counts, neither groups nor counters (KEP-4815)
@@ -18,18 +19,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.compatibility import are_compatible
 from dra_extender.allocator.rules.held_consumption import held_consumption
+from dra_extender.allocator.rules.node_binding import shares_apart
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption, Device, PoolId
-from dra_extender.model.quantity import format_quantity
+from dra_extender.model.quantity import counter_text
 from dra_extender.model.resource_slice import ResourceSlice
 
 DEVICE: Final = "device"
 CAPACITY: Final = "capacity"
 GROUPS: Final = "groups"
+NODE: Final = "node"
 COUNTERS: Final = "counters"
 
 _PART: Final = 1_000
@@ -68,6 +72,7 @@ def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rul
         else:
             joining[device] = holdings
         found = _device_violation(_named(pool, device), device, (*others, *holdings), holdings)
+        found = found or _node_violation(pool, device, (*others, *holdings), holdings, rules)
         if found is not None:
             return found
     entries = list(held_consumption(pool.published, joining))
@@ -106,6 +111,7 @@ def contradiction_steps(pool: Pool, usage: PoolUsage) -> Iterator[Violation | No
     for name, found in held.items():
         holdings = _without_admin_access(found)
         yield _device_violation(named.get(name, ()), name, holdings, holdings)
+        yield _node_violation(pool, name, holdings, holdings)
     members: dict[str, list[tuple[str, CounterConsumption]]] = {}
     for names in _parts(tuple(held)):
         for name, entry in held_consumption(pool.published, {name: held[name] for name in names}):
@@ -156,10 +162,19 @@ def _device_violation(
             totals[name] = totals.get(name, 0) + amount
     taken = {name: totals[name] for name in asked}
     details = [
-        next((f"{name}: {format_quantity(taken[name])} of {text} taken" for name, text in _exceeded(each, taken)), "")
+        next((f"{name}: {amount_text(taken[name], text)} of {text} taken" for name, text in _exceeded(each, taken)), "")
         for each in named
     ]
     return Violation(CAPACITY, device, details[0]) if details and all(details) else None
+
+
+def _node_violation(
+    pool: Pool, name: str, holdings: Sequence[DeviceHolding], added: Sequence[DeviceHolding], rules: Rules = OWN
+) -> Violation | None:
+    apart = shares_apart(pool.published, name, holdings, added) if rules.devices_stay_on_node else None
+    if apart is None:
+        return None
+    return Violation(NODE, name, f"bound to {', '.join(apart.bound)}, with shares on {', '.join(apart.nodes)}")
 
 
 def _exceeded(device: Device, taken: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -183,7 +198,8 @@ def _overdrawn(pool: Pool, members: _Drawn, asked: Mapping[tuple[str, str], int]
         total = pool.totals.get(key[0], {}).get(key[1])
         if total is not None and amount > 0 and sums[key] > total:
             names = ", ".join(sorted({device for device, entry in members if entry.counter_set == key[0]}))
-            return Violation(COUNTERS, key[0], f"{key[1]}: {sums[key]} of {total} nano-units drawn by {names}")
+            size = counter_text(total)
+            return Violation(COUNTERS, key[0], f"{key[1]}: {amount_text(sums[key], size)} of {size} drawn by {names}")
     return None
 
 

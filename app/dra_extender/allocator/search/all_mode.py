@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from dra_extender.allocator.demand.demand import ALL, ClaimDemand, Demand, RequestDemand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
+from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.rules.eligibility import UNSELECTABLE, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -59,7 +60,10 @@ class AllModeDevices:
         node_view = self._node_view
         for pool in node_view.pools.unusable:
             if pool.problem is not None:
-                rejection = Rejection(code=pool.problem, claim=label, request=wanted.name, detail=pool.detail)
+                code, detail = pool.problem, pool.detail
+                if not may_serve(pool.withheld, wanted, node_view.deadline):
+                    code, detail = self._without_devices(wanted, label) or (code, detail)
+                rejection = Rejection(code=code, claim=label, request=wanted.name, detail=detail)
                 raise SearchEndedError(rejection, node_view.rules.all_beside_broken_pools)
         if self._eligibility is None:
             self._eligibility = Eligibility(wanted, label, node_view)
@@ -71,6 +75,14 @@ class AllModeDevices:
         found = tuple([location for location, verdict in enumerate(verdicts) if verdict not in left_out])
         self._eligibility = None
         return found
+
+    def _without_devices(self, wanted: SearchableRequest, label: str) -> tuple[Code, str] | None:
+        """Return that the request selects no device of the node, with a detail; None if it selects any: then the pool decides."""
+        devices = self._node_view.pools.devices
+        eligibility = Eligibility(wanted, label, self._node_view)
+        if any(verdict not in UNSELECTABLE for verdict in eligibility.all()):
+            return None
+        return (Code.NO_MATCH, f"none of {len(devices)} devices is selected") if devices else (Code.NO_DEVICES, "")
 
     def _least(self, requested: RequestDemand, claim: int, request: int) -> int:
         """The devices of the smallest option."""

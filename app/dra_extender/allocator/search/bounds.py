@@ -29,17 +29,20 @@ class Bounds:
     def __init__(self, node_view: NodeView) -> None:
         self._node_view = node_view
         self._tables: dict[int, PoolTables] = {}
-        self._known: dict[Mask, int] = {}
+        self._known: dict[tuple[Mask, bool], int] = {}
 
-    def upper_bound(self, mask: Mask) -> int:
-        """How many of these devices can be allocated together at most, by shared counters and compatibility groups."""
-        known = self._known.get(mask)
+    def upper_bound(self, mask: Mask, *, admin: bool = False) -> int:
+        """How many of these devices can be allocated together at most, by shared counters and compatibility groups.
+
+        With admin access only counters are looked at.
+        """
+        known = self._known.get((mask, admin))
         if known is None:
             self._node_view.poll_deadline(len(self._node_view.pools.devices))
-            known = self._known[mask] = self._upper_bound(mask)
+            known = self._known[mask, admin] = self._upper_bound(mask, admin=admin)
         return known
 
-    def _upper_bound(self, mask: Mask) -> int:
+    def _upper_bound(self, mask: Mask, *, admin: bool) -> int:
         pools, sharing = self._node_view.pools, self._node_view.sharing
         free = 0
         by_set: dict[tuple[int, str], tuple[Pool, list[CounterConsumption]]] = {}
@@ -51,13 +54,13 @@ class Bounds:
             # A device counts in the first of its sets only: the bound may get higher, never lower.
             pool, first = pools.views[location].pool, consumption[0]
             by_set.setdefault((id(pool), first.counter_set), (pool, []))[1].append(first)
-        return free + sum(self._of_set(pool, entries) for pool, entries in by_set.values())
+        return free + sum(self._of_set(pool, entries, admin=admin) for pool, entries in by_set.values())
 
-    def _of_set(self, pool: Pool, entries: Sequence[CounterConsumption]) -> int:
+    def _of_set(self, pool: Pool, entries: Sequence[CounterConsumption], *, admin: bool) -> int:
         tables = self._tables.get(id(pool))
         if tables is None:
             tables = self._tables[id(pool)] = PoolTables(pool, self._node_view)
-        if tables.groups is None:
+        if tables.groups is None or admin:
             return tables.counters.upper_bound(entries)
         # Devices on one set all have no groups, or all have one group in common.
         admitted = [entry for entry in entries if tables.groups.conflict((entry,)) is None]

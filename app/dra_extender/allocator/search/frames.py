@@ -10,7 +10,6 @@ from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.rules.shared_capacity import Amounts
 from dra_extender.allocator.search.bounds import Mask
 from dra_extender.allocator.search.pruning import PruningIndex
 from dra_extender.allocator.search_state import Exclusion, SearchState
@@ -155,7 +154,7 @@ class DeviceLoop:
         self._mark = mark
         self._has_picked = False
         self._candidates: Mask | None = None
-        self._failed: set[tuple[int, int, Amounts | None]] = set()
+        self._failed: set[Hashable] = set()
         self._exclusions: dict[int, Exclusion] = {}
 
     def advance(self, search: SearchContext) -> FrameResult:
@@ -215,6 +214,7 @@ class DeviceLoop:
         return (self._candidates >> rank).bit_count() >= wanted.count - picked
 
 
-def _interchange_key(pruning_index: PruningIndex, state: SearchState, location: int) -> tuple[int, int, Amounts | None]:
+def _interchange_key(pruning_index: PruningIndex, state: SearchState, location: int) -> Hashable:
     """Equal for devices that are interchangeable beside the picks so far."""
-    return pruning_index.symmetry_class[location], state.mark(location), state.shared(location)
+    symmetry_class = pruning_index.symmetry_class[location]
+    return symmetry_class, state.mark(location), state.shared(location), state.is_member(location)

@@ -117,12 +117,12 @@ class NodePruner:
         index = self._state_index
         remaining, symmetry_class = index.remaining_requests(claim, request), index.symmetry_class
         whole = sorted(
-            (symmetry_class[location], claims.bit_count(), claims >> claim & 1)
+            (symmetry_class[location], claims.bit_count(), claims >> claim & 1, state.is_member(location))
             for location, claims in state.picked_devices()
             if remaining.devices >> location & 1
         )
         shared = sorted(
-            (symmetry_class[location], total)
+            (symmetry_class[location], total, state.is_member(location))
             for location, total in state.shared_devices()
             if remaining.devices >> location & 1
         )

@@ -274,7 +274,7 @@ class PruningIndex:
             if not meant or any(not mask >> location & 1 for location in meant):
                 return None
             count = len(meant)
-        return count if self._bounds.upper_bound(mask) >= count else None
+        return count if self._bounds.upper_bound(mask, admin=wanted.admin) >= count else None
 
     def _derived(self, claim: int, wanted: SearchableRequest, verdicts: bytes) -> Iterator[list[Attribute | None]]:
         """For each constraint on a derived attribute, the attribute of each device that is eligible for the option."""

@@ -46,6 +46,7 @@ class Code(StrEnum):
     ATTRIBUTE_INVALID = "derived attribute does not compile"
     ATTRIBUTE_FAILED = "derived attribute failed on a device"
     GROUPS = "compatibility groups in conflict"
+    BOUND_ELSEWHERE = "devices are bound to another node"
     NEIGHBOURS = "devices are not compatible with their neighbours"
     CONSTRAINT = "constraint is not satisfied"
     POOL_INCOMPLETE = "resource pool is being updated"
@@ -63,6 +64,9 @@ class Code(StrEnum):
     EXTENDED_CLAIM = "pod is told to use a claim for its extended resources"
     GANG = "not enough members of the PodGroup fit at once"
     GANG_INCOMPLETE = "too few members of the PodGroup can be placed yet"
+    POD_GATED = "pod has scheduling gates"
+    SCHEDULER_ABSENT = "no scheduler of the pod's schedulerName has acted"
+    NO_NODE = "kube-scheduler finds no node for the pod"
     GANG_ELSEWHERE = "PodGroup is planned on other nodes"
     TOO_MUCH = "more is asked for than is looked at"
     SEARCH_LIMIT = "search was stopped at its limit"
@@ -74,6 +78,7 @@ NEAREST_MISS_FIRST: Final = (
     Code.COUNTERS,
     Code.CAPACITY,
     Code.CONSTRAINT,
+    Code.BOUND_ELSEWHERE,
     Code.TAINTED,
     Code.NODE_OPERATIONS,
     Code.NODE_ALLOCATABLE,
@@ -86,8 +91,37 @@ NEAREST_MISS_FIRST: Final = (
 )
 """The codes of devices that cannot be picked, the nearest miss first; rejections of a request come in this order."""
 
+_OF_SELECTORS: Final = (Code.SELECTOR_FAILED, Code.SELECTOR_INVALID)
+CLOSEST_FIRST: Final = (
+    Code.COOLING_DOWN,
+    Code.NODE_BACKED_OFF,
+    Code.UNSETTLED,
+    *(each for each in NEAREST_MISS_FIRST if each not in _OF_SELECTORS),
+    Code.SEARCH_LIMIT,
+    *_OF_SELECTORS,
+    Code.POOL_INVALID,
+    Code.POOL_INCOMPLETE,
+    Code.NO_MATCH,
+    Code.OTHER_NODE,
+    Code.EXTENDED_RESOURCE,
+    Code.NO_DEVICES,
+    Code.CLAIM_ON_OTHER_NODE,
+    Code.CLAIM_HELD_ELSEWHERE,
+    Code.GANG_ELSEWHERE,
+    Code.NODE_UNKNOWN,
+)
+"""The codes of nodes, those of the closest nodes first: what passes by itself, devices that are meant, no such devices."""
+_CLOSENESS: Final = {code: rank for rank, code in enumerate(CLOSEST_FIRST, 1)}
+
+
+def closeness(code: Code) -> int:
+    """Return the place of a code among those of nodes; 0 if it is about the pod, whatever the node."""
+    return _CLOSENESS.get(code, 0)
+
 
 _CLAIM: Final = "claim"
+SUMMARY_BEGIN: Final = "node(s): "
+"""How every text of this service in kube-scheduler's reports begins; no filter of kube-scheduler has such a text."""
 
 
 class Rejection(Value, frozen=True, rename=None):
@@ -120,7 +154,7 @@ class Rejection(Value, frozen=True, rename=None):
     @property
     def summary(self) -> str:
         """The reason as the text for a node: kube-scheduler puts the number of nodes with an equal text before it."""
-        return f"node(s): {self.reason}"
+        return f"{SUMMARY_BEGIN}{self.reason}"
 
     @property
     def text(self) -> str:

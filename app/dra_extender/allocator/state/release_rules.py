@@ -33,6 +33,10 @@ class Rules:
     which the device has already.  KEP-5963 read literally asks each candidate for the groups of the slice as it is published now.
     `unaccounted_devices`: devices that stand for CPU, memory or the like of their node (DRANodeAllocatableResources) are chosen;
     the DynamicResources plugin of upstream adds their amounts to the requests of the pods on the node, which an extender cannot.
+    `devices_stay_on_node`: a device with `bindsToNode` that has a share on a node is given to no other node; upstream
+    gives further shares of it to any node.
+    `qualified_capacities`: a capacity with and without the name of its driver before it is one; until 1.37 a request finds only the
+    spelling that the driver publishes (issue 140650).
     """
 
     lapsed_shares_block: bool = True
@@ -47,6 +51,8 @@ class Rules:
     unaccounted_devices: bool = False
     grouped_devices_skipped: bool = True
     devices_beside_counters: bool = False
+    devices_stay_on_node: bool = True
+    qualified_capacities: bool = True
 
 
 OWN: Final = Rules()
@@ -60,5 +66,7 @@ UPSTREAM: Final = Rules(
     contradictions_close_sets=False,
     unaccounted_devices=True,
     grouped_devices_skipped=False,
+    devices_stay_on_node=False,
+    qualified_capacities=False,
 )
 """Kubernetes 1.37."""

@@ -1,3 +1,4 @@
+import asyncio
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -61,11 +62,11 @@ def command(
     from dra_extender.cli.demo_stories import Playing, UnknownReleaseError, UnknownStoryError, minor_of, play
     from dra_extender.config.policy_file import read_policy
     from dra_extender.config.settings import InvalidSettingsError, load_settings
-    from dra_extender.runtime.installation import run
     from dra_extender.simulator.demo.document import ManifestError
     from dra_extender.simulator.demo.report import StoryReport, as_json
     from dra_extender.simulator.demo.runner import exit_code
     from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
+    from dra_extender.simulator.virtual_time import VirtualClockLoop
     from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
     names = tuple(scheduler_name or (SCHEDULER_NAME,))
@@ -86,7 +87,8 @@ def command(
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     report = StoryReport(Console(highlight=False)) if output is DemoOutput.TEXT else None
     full = {story.title for story in (played if verbose or file or stories else played[:1])}
-    results = run(play(played, Playing(minor, settings, names), report, full))
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        results = runner.run(play(played, Playing(minor, settings, names), report, full))
     if report is None:
         sys.stdout.write(as_json(results) + "\n")
     else:

@@ -26,15 +26,20 @@ def command(
     """
     from dra_extender.inspection.redaction.ordered_names import UnorderableNameError
     from dra_extender.inspection.snapshot_file import SnapshotFileError, write_snapshot
+    from dra_extender.inspection.unread import EVERYTHING, require_any, unknown_text, unread
     from dra_extender.model.api_json import ModelError, printable
 
-    objects = source.read()
+    objects = source.read(events=True)
+    require_any(objects.origin)
     try:
         objects, stayed = _redacted(objects) if redact else (objects, ())
         size = write_snapshot(objects, file)
     except (SnapshotFileError, UnorderableNameError, ModelError) as problem:
         raise ended(problem, ExitStatus.UNKNOWN) from problem
     counts = ", ".join(f"{len(found)} {kind}" for kind, found in objects.by_kind.items() if found)
+    missing = unread(objects.origin, EVERYTHING)
+    if missing:
+        sys.stdout.write(f"not in the file: {printable(unknown_text(missing))}\n")
     sys.stdout.write(f"{file}: {counts or 'no objects'} ({size} bytes)\n")
     if redact:
         listed = "".join(f"  {printable(each)}\n" for each in stayed) or "  nothing\n"

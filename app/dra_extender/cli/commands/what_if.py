@@ -44,11 +44,11 @@ def command(
     """
     from dra_extender.inspection.what_if.changes import ChangeError, Changes, read_changes
     from dra_extender.inspection.what_if.table import table
-    from dra_extender.inspection.what_if.what_if import UnansweredError, what_if
+    from dra_extender.inspection.what_if.what_if import what_if
     from dra_extender.model.metadata import split_key
     from dra_extender.runtime.installation import run
 
-    objects = source.read(namespace)
+    objects = source.read(namespace, events=True)
     namespace = namespace or objects.namespace
     try:
         changes = Changes(
@@ -61,8 +61,6 @@ def command(
         report = run(what_if(objects, changes, subject))
     except ChangeError as problem:
         raise ended(problem, ExitStatus.NEGATIVE) from problem
-    except UnansweredError as problem:
-        raise ended(problem, ExitStatus.UNKNOWN) from problem
     print_answer(report, report.origin, output, lambda columns: table(report, columns))
 
 

@@ -75,6 +75,6 @@ def command(
         answers.print(report, report.origin, lambda columns: tree(report, columns))
 
     if watch:
-        source.follow(answer)
+        source.follow(answer, namespace)
     else:
-        answer(source.read(namespace))
+        answer(source.read(namespace, events=True))

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind
+from dra_extender.inspection.objects import WITH_EVENTS, ClusterObjects, MissingKind
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
 from dra_extender.inspection.redaction.schemas import SCHEMAS
 from dra_extender.model.allocation import DeviceResult
@@ -36,7 +36,7 @@ def redacted(objects: ClusterObjects, random: Random) -> Redacted:
     """
     decoded = {
         kind: [kept(kind, decode_object(kind, data)) for data in objects.of(kind)]
-        for kind in KINDS
+        for kind in WITH_EVENTS
         if kind in objects.by_kind
     }
     names = ClusterNames()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
+from dra_extender.nodefit.node_facts import CONDITION_TAINTS
 
 Rule = Callable[[Any, ClusterNames], Any]
 """From a value in decoded JSON to what stands in its place.  A text in a place where the API has none is a name."""
@@ -14,6 +15,10 @@ _NUMBER: Final = re.compile(r"-?\d{1,20}")
 _OF_THE_API: Final = frozenset(
     {
         *("v1", "apps/v1", "batch/v1", "resource.k8s.io", "scheduling.k8s.io", "pods", "podgroups", "Pod", "PodGroup"),
+        *("TCP", "UDP", "SCTP", "0.0.0.0"),  # noqa: S104 - words of ports
+        *("DoNotSchedule", "ScheduleAnyway"),
+        *("Warning", "FailedScheduling", "FailedResourceClaimCreation", "FailedCreate", "ResourceClaim", "Workload"),
+        *("ReplicaSet", "Job", "StatefulSet", "DaemonSet", "Deployment", "JobSet"),
         *("True", "False", "Unknown", "Pending", "Running", "Succeeded", "Failed", "Always"),
         *(
             "NoSchedule",
@@ -31,7 +36,8 @@ _OF_THE_API: Final = frozenset(
         *("ExactCount", "All", "FromClass", "FromClaim", "metadata.name", "true", "false"),
         *("PodScheduled", "PodReadyToStartContainers", "Ready", "Initialized", "ContainersReady", "Unschedulable"),
         *("SchedulerError", "SchedulingGated", "DRAOptionalNodeOperations"),
-        *("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"),
+        "node.kubernetes.io/unschedulable",
+        *(word for (condition, _), key in CONDITION_TAINTS.items() for word in (condition, key)),
         *("resource.kubernetes.io/delete-protection", "scheduling.k8s.io/podgroup-protection"),
     }
 )

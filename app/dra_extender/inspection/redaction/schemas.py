@@ -257,8 +257,10 @@ _RESOURCES: Final = record(
     limits=table(resource, amount),
     claims=each(record(name=name, request=path)),
 )
-_CONTAINERS: Final = each(record(name=name, restartPolicy=word, resources=_RESOURCES))
+_PORTS: Final = each(record(containerPort=number, hostPort=number, hostIP=word, protocol=word))
+_CONTAINERS: Final = each(record(name=name, restartPolicy=word, ports=_PORTS, resources=_RESOURCES))
 _PREFERRED: Final = each(record(weight=number, preference=_TERM))
+_POD_TERMS: Final = record(requiredDuringSchedulingIgnoredDuringExecution=each(record(topologyKey=word)))
 _POD_SPEC: Final = record(
     nodeName=name,
     schedulerName=name,
@@ -271,11 +273,16 @@ _POD_SPEC: Final = record(
     nodeSelector=_label_values,
     overhead=table(resource, amount),
     tolerations=_TOLERATIONS,
+    hostNetwork=number,
+    topologySpreadConstraints=each(record(whenUnsatisfiable=word)),
+    volumes=each(record(name=name, ephemeral=nothing, persistentVolumeClaim=record(claimName=name))),
     affinity=record(
+        podAffinity=_POD_TERMS,
+        podAntiAffinity=_POD_TERMS,
         nodeAffinity=record(
             requiredDuringSchedulingIgnoredDuringExecution=_NODE_SELECTOR,
             preferredDuringSchedulingIgnoredDuringExecution=_PREFERRED,
-        )
+        ),
     ),
     containers=_CONTAINERS,
     initContainers=_CONTAINERS,
@@ -297,6 +304,19 @@ _NODE_STATUS: Final = record(
     declaredFeatures=each(word),
     nodeInfo=record(bootID=name, kubeletVersion=version),
     conditions=_CONDITIONS,
+)
+_EVENT: Final = record(
+    metadata=record(name=name, namespace=name, uid=name),
+    reason=word,
+    message=sentence,
+    type=word,
+    reportingComponent=name,
+    firstTimestamp=time,
+    lastTimestamp=time,
+    eventTime=time,
+    involvedObject=record(kind=word, namespace=name, name=name, uid=name),
+    source=record(component=name),
+    series=record(count=number, lastObservedTime=time),
 )
 _TAINT_SELECTOR: Final = record(driver=driver, pool=name, device=name, deviceClassName=name, selectors=_SELECTORS)
 
@@ -334,6 +354,7 @@ SCHEMAS: Final[Mapping[str, Rule]] = MappingProxyType(
             ),
             status=record(resourceClaimStatuses=_STATUSES, conditions=_CONDITIONS),
         ),
+        "events": _EVENT,
         "pods": _pod,
     }
 )

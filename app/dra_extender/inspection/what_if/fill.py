@@ -74,6 +74,7 @@ async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> F
     Claims that the pod has by name are shared by all copies.
     """
     nodes: Counter[str] = Counter()
+    unjudged: tuple[str, ...] = ()
     monotonic = trial.monotonic
     end = monotonic() + MOST_SECONDS
     for number in range(1, most + 1):
@@ -88,11 +89,13 @@ async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> F
                 reasons=counted(trial.refusals(pod).texts.values()) or outcome.reasons,
                 stranded=left.parts,
                 stranded_in_part=not left.complete,
+                unjudged=unjudged,
             )
         nodes[outcome.node] += 1
+        unjudged = outcome.unjudged
         if monotonic() > end:
             break
-    return Fill(subject=subject.name, copies=nodes.total(), bounded=True, nodes=_by_node(nodes))
+    return Fill(subject=subject.name, copies=nodes.total(), bounded=True, nodes=_by_node(nodes), unjudged=unjudged)
 
 
 def _copy(trial: Trial, subject: FillSubject, number: int) -> Pod:

@@ -49,13 +49,17 @@ def running(pod: Pod, records: Iterable[ClaimRecord]) -> PodOutcome:
     return PodOutcome(kind=OutcomeKind.RUNS, node=pod.node_name, devices=_devices(records))
 
 
-def landed(choice: NodeChoice, records: Sequence[ClaimRecord]) -> PodOutcome:
-    """The outcome of a pod that was bound, with the devices of its claims and the conditions that no driver has reported yet."""
+def landed(choice: NodeChoice, records: Sequence[ClaimRecord], unjudged: tuple[str, ...]) -> PodOutcome:
+    """Return the outcome of a pod that was bound.
+
+    It has the devices of its claims, the conditions that no driver has reported yet, and what is `unjudged`.
+    """
     return PodOutcome(
         kind=OutcomeKind.LANDS,
         node=choice.node,
         devices=_devices(records),
         conditions=tuple(sorted(_assumed(records))),
+        unjudged=unjudged,
     )
 
 

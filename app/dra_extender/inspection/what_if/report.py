@@ -52,7 +52,8 @@ class PodOutcome(Value, frozen=True):
     """Where a pod stands.
 
     `devices` are `driver/pool/device`, by claim.  `reasons`: why it waits, most nodes first.  `conditions`: binding conditions that
-    a driver has to report before it is bound; they are taken as reported.
+    a driver has to report before it is bound; they are taken as reported.  `unjudged`: what may keep a pod that lands as far as
+    devices and the judged filters go, each as half a sentence.
     """
 
     kind: OutcomeKind
@@ -60,6 +61,7 @@ class PodOutcome(Value, frozen=True):
     devices: tuple[str, ...] = ()
     reasons: tuple[ReasonCount, ...] = ()
     conditions: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
 
 
 class PodRow(Value, frozen=True):
@@ -111,7 +113,7 @@ class Fill(Value, frozen=True):
     """How many more copies fit, where, why no more, and what is left that none can use.
 
     `bounded`: the count stopped at its bound, not because no more fit; then there is no reason, and nothing counts as stranded.
-    `stranded_in_part`: not all nodes were looked at, because the pod's selectors take too long.
+    `unjudged` as in PodOutcome.  `stranded_in_part`: not all nodes were looked at, because the pod's selectors take too long.
     """
 
     subject: str
@@ -121,6 +123,7 @@ class Fill(Value, frozen=True):
     reasons: tuple[ReasonCount, ...] = ()
     stranded: tuple[Stranded, ...] = ()
     stranded_in_part: bool = False
+    unjudged: tuple[str, ...] = ()
 
 
 class WhatIfReport(Value, frozen=True):

@@ -57,6 +57,7 @@ def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
         plain = _counts(each.after for each in report.pods if each.plain)
         yield f"of those that ask for no devices {plain}"
     yield from _waiting([each for each in shown if each.after.kind is OutcomeKind.WAITS], width)
+    yield from _unjudged(shown, width)
     yield from _conditions(shown, width)
     yield from _fates([each for each in shown if each.evicted], width)
     if report.fill is not None:
@@ -76,11 +77,13 @@ def _summary(report: WhatIfReport) -> str:
 
 
 def _counts(found: Iterable[PodOutcome]) -> str:
-    kinds = Counter(each.kind for each in found)
+    outcomes = tuple(found)
+    kinds = Counter(each.kind for each in outcomes)
     landing, waiting = kinds[OutcomeKind.LANDS], kinds[OutcomeKind.WAITS]
-    return (
-        f"{landing} {'pod lands' if landing == 1 else 'pods land'} and {waiting} {'waits' if waiting == 1 else 'wait'}"
-    )
+    unsure = sum(each.kind is OutcomeKind.LANDS and bool(each.unjudged) for each in outcomes)
+    may = f" ({unsure} as far as devices go)" if unsure else ""
+    lands = f"{landing} {'pod lands' if landing == 1 else 'pods land'}{may}"
+    return f"{lands} and {waiting} {'waits' if waiting == 1 else 'wait'}"
 
 
 def _differs(row: PodRow) -> bool:
@@ -97,7 +100,8 @@ def _outcome(found: PodOutcome) -> str:
         case OutcomeKind.RUNS | OutcomeKind.LANDS:
             names = [_device(each, found.node) for each in found.devices]
             devices = f" ({listed(names, _MOST_DEVICES)})" if names else ""
-            return f"{'on' if found.kind is OutcomeKind.RUNS else 'lands on'} {found.node}{devices}"
+            lands = "may land on" if found.unjudged else "lands on"
+            return f"{'on' if found.kind is OutcomeKind.RUNS else lands} {found.node}{devices}"
         case OutcomeKind.ABSENT:
             return "-"
         case _:
@@ -132,6 +136,20 @@ def _waiting(rows: Sequence[PodRow], width: int) -> Iterator[str]:
         yield ""
         yield from wrapped(f"{listed(pods, _MOST_PODS)} {'waits' if len(pods) == 1 else 'wait'}", "", width)
         yield from _reasons(reasons, width)
+
+
+def _unjudged(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+    """Say of pods that land what was not looked at, once for all pods with the same marks."""
+    by_marks: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for row in rows:
+        if row.after.kind is OutcomeKind.LANDS and row.after.unjudged:
+            by_marks[row.after.unjudged].append(row.pod)
+    for marks, pods in by_marks.items():
+        yield ""
+        verb = "lands" if len(pods) == 1 else "land"
+        yield from wrapped(f"{listed(pods, _MOST_PODS)} {verb} as far as devices go; not looked at:", "", width)
+        for mark in marks:
+            yield from wrapped(mark, INDENT, width)
 
 
 def _conditions(rows: Sequence[PodRow], width: int) -> Iterator[str]:
@@ -177,6 +195,8 @@ def _fill(found: Fill, width: int) -> Iterator[str]:
         more = len(found.nodes) - _MOST_NODES
         text = ", ".join(listed) + (f" and {number_of(more, 'node')} more" if more > 0 else "")
         yield from wrapped(f"on {text}", INDENT, width)
+    if found.unjudged:
+        yield from wrapped(f"as far as devices go; not looked at: {'; '.join(found.unjudged)}", INDENT, width)
     if found.bounded:
         yield from wrapped("the count ends at this bound", INDENT, width)
         return

@@ -27,7 +27,8 @@ from dra_extender.inspection.what_if.outcomes import (
 )
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
 from dra_extender.inspection.what_if.trial_cluster import TrialCluster, with_reported_conditions
-from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy
+from dra_extender.inspection.what_if.unjudged import Unjudged
+from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy, is_made
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
@@ -94,6 +95,7 @@ class Trial:
         self.view = ClusterView(copy.cluster(), options=unhurried, cluster=self._cluster)
         self.held = held_devices(self.view)
         self._fit = CandidateNodes(self.view)
+        self._unjudged = Unjudged(self.view)
         self._sinks = sinks_of(self.view.ledger)
         self._cluster.deliver_to(self._sinks)
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -268,6 +270,7 @@ class Trial:
 
     async def _bind(self, choice: NodeChoice, disconnected: asyncio.Event) -> PodOutcome:
         pod = choice.pod
+        data = self.copy.data(_PODS, pod.namespace, pod.name) or b"{}"
         try:
             async with asyncio.timeout(_BIND_SECONDS):
                 await self.view.extender.bind(pod.namespace, pod.name, pod.uid, choice.node, disconnected)
@@ -276,7 +279,7 @@ class Trial:
             return waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
         self._fit.add(self.copy.data(_PODS, pod.namespace, pod.name) or b"{}")
         records = self._records(self.view.ledger.pods.newest(pod))
-        return landed(choice, records)
+        return landed(choice, records, self._unjudged.of(pod, data, is_new=is_made(pod.uid)))
 
     def _records(self, pod: Pod) -> Sequence[ClaimRecord]:
         """The claims of a pod that has its node, that for its extended resources included."""

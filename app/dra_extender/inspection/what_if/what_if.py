@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.unread import EVERYTHING, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes
 from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
@@ -15,15 +16,10 @@ from dra_extender.inspection.what_if.trial import Trial
 from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy
 from dra_extender.model.pod import Pod
 
-_NEEDED: Final = frozenset({"nodes", "pods", "resourceslices", "resourceclaims", "deviceclasses"})
 DEVICES_ONLY: Final = "devices only"
 _ABSENT: Final = PodOutcome(kind=OutcomeKind.ABSENT)
 _ENDED: Final = PodOutcome(kind=OutcomeKind.ENDED)
 _WAITS: Final = PodOutcome(kind=OutcomeKind.WAITS)
-
-
-class UnansweredError(LookupError):
-    """Objects are missing without which nothing can be said; the message names the kind and why."""
 
 
 async def what_if(
@@ -43,11 +39,9 @@ async def what_if(
 
     Raises:
         ChangeError: a change or the subject names something that is not there.
-        UnansweredError: kinds are missing without which there is no answer.
+        UnreadKindsError: a kind could not be read.
     """
-    unread = [each for each in objects.origin.missing if each.kind in _NEEDED]
-    if unread:
-        raise UnansweredError(f"{unread[0].kind} could not be read with {objects.origin.source}: {unread[0].reason}")
+    require(objects.origin, EVERYTHING)
     changes = changes or Changes()
     before = await _before(objects) if changes else None
     copy = WorkingCopy(objects)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.inspection.objects import KINDS, ClusterObjects, Origin
+from dra_extender.inspection.objects import WITH_EVENTS, ClusterObjects, Origin
 from dra_extender.model.api_json import ModelError, Value, decode, decode_object
 from dra_extender.model.metadata import ObjectMeta, version_number
 
@@ -32,6 +32,11 @@ KIND_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 NAMESPACED: Final = frozenset({"resourceclaims", "resourceclaimtemplates", "podgroups", "pods"})
 _NEED_SPEC: Final = frozenset({"pods", "resourceslices"})
 _MADE_UID: Final = "what-if"
+
+
+def is_made(uid: str) -> bool:
+    """Return whether an object with this UID is in a copy alone, because of a change."""
+    return uid.startswith(_MADE_UID)
 
 
 class _Reference(Value, frozen=True):
@@ -154,7 +159,7 @@ class WorkingCopy:
             kind: [*self._unreadable[kind], *self._by_kind[kind].values()]
             if kind in self._by_kind
             else self._objects.of(kind)
-            for kind in KINDS
+            for kind in WITH_EVENTS
             if kind in self._objects.by_kind or self._by_kind.get(kind)
         }
         return self._objects._replace(by_kind=by_kind)

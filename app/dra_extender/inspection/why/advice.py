@@ -1,5 +1,6 @@
 """What helps where no change of the pod does: an object that is missing, waiting, a look at a driver.  None of it can be tried."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -7,8 +8,11 @@ from typing import Final
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import NextStep, NodeReason, ReportedReason
+from dra_extender.inspection.why.reported_events import creation_events
 from dra_extender.model.pod import Pod
 
+_QUOTA: Final = re.compile(r"exceeded quota: ([a-z0-9.-]+)")
+_ADMIN_LABEL: Final = re.compile(r"resource\.[a-z0-9.]+/admin-access")
 _CLAIMS: Final = "resourceclaims"
 _TEMPLATES: Final = "resourceclaimtemplates"
 _LOOK: Final = "wait until the extender tries again; check why the driver did not make the devices ready"
@@ -32,13 +36,30 @@ def _claim_missing(view: ClusterView, pod: Pod, rejection: Rejection, _: NodeRea
 def _not_created(view: ClusterView, pod: Pod, rejection: Rejection, _: NodeReason) -> str:
     entry = next((each for each in pod.claims if each.name == rejection.claim), None)
     template = None if entry is None else entry.resource_claim_template_name
-    if not template:
-        return ""
-    if any(each.kind == _TEMPLATES for each in view.origin.missing):
+    if template and any(each.kind == _TEMPLATES for each in view.origin.missing):
         return f"look whether ResourceClaimTemplate {pod.namespace}/{template} exists"
-    if view.stored(_TEMPLATES, template, pod.namespace) is None:
+    if template and view.stored(_TEMPLATES, template, pod.namespace) is None:
         return f"create ResourceClaimTemplate {pod.namespace}/{template}"
-    return "wait; check kube-controller-manager, which creates the claim"
+    events = creation_events(view, pod)
+    if events:
+        return _against(events[0].message, pod, template or "")
+    unread = view.unread_events(pod.namespace)
+    if unread:
+        return f"look at the Events of the pod, which were not read: {unread}"
+    return "wait; no Event says why the claim is not created, so it is not known whether kube-controller-manager runs"
+
+
+def _against(message: str, pod: Pod, template: str) -> str:
+    """Return what helps against a failure to create a claim; empty where the message of the Event has to suffice."""
+    quota = _QUOTA.search(message)
+    if quota is not None:
+        return f"end what uses ResourceQuota {pod.namespace}/{quota[1]}, or raise it"
+    label = _ADMIN_LABEL.search(message)
+    if label is not None:
+        return f"set the label {label[0]}=true on namespace {pod.namespace}"
+    return (
+        f"correct ResourceClaimTemplate {pod.namespace}/{template}" if template and " is invalid: " in message else ""
+    )
 
 
 def _group_missing(_: ClusterView, pod: Pod, __: Rejection, ___: NodeReason) -> str:

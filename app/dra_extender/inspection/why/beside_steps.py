@@ -11,9 +11,11 @@ from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import PodCause
 from dra_extender.inspection.why.changes import joined
+from dra_extender.inspection.why.closeness import refused_by_closeness
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
+from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
-from dra_extender.nodefit.node_facts import NodeFilter, NodeRefusal
+from dra_extender.nodefit.node_facts import CONDITION_TAINTS, NodeFilter, NodeRefusal
 from dra_extender.nodefit.node_fit import NodeFit
 from dra_extender.nodefit.pod_needs import PodNeeds, Toleration
 
@@ -24,6 +26,7 @@ _MOST_NODES: Final = 200
 _MOST_TRIED: Final = 32
 """Nodes for which changes are looked for: those that come closest to letting the pod in."""
 _MOST_ENDED: Final = 4
+_OF_CONDITIONS: Final = frozenset(CONDITION_TAINTS.values())
 _ROUND: Final = 10**6
 """Amounts are named in thousandths."""
 
@@ -68,8 +71,7 @@ class BesideSteps:
     ) -> Iterator[NextStep]:
         """The changes that help, each once; those for the nodes that lack least first."""
         known: set[str] = set()
-        nearest = sorted(refusals, key=lambda name: (len(refusals[name]), _lacking(refusals[name]), name))
-        for name in nearest[:_MOST_TRIED]:
+        for name in refused_by_closeness(refusals)[:_MOST_TRIED]:
             for each in self._helps(fit, needs, name, refusals[name]):
                 text = joined((before, each.text)) if before else each.text
                 if text in known:
@@ -117,11 +119,6 @@ def _taken(of: PodNeeds, by: PodNeeds) -> float:
     return sum(of.amounts.get(name, 0) / needed for name, needed in by.amounts.items() if needed)
 
 
-def _lacking(against: Sequence[NodeRefusal]) -> float:
-    """How much of the pod's amounts is lacking, as parts of them."""
-    return sum((each.needed - each.left) / each.needed for each in against if each.needed)
-
-
 def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
     """One change for all reasons against the node together; none if it has too many pods, or nothing left of a resource."""
     texts: list[str] = []
@@ -132,7 +129,8 @@ def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iter
                 texts.append(f"uncordon {node}")
                 cordoned = True
             case NodeFilter.TAINTS:
-                texts.append(f"tolerate {', '.join(map(taint_text, each.taints))}")
+                texts += _untainted(node, each.taints)
+                cordoned = cordoned or any(taint.key in _OF_CONDITIONS for taint in each.taints)
                 added = [
                     Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
                     for taint in each.taints
@@ -141,6 +139,9 @@ def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iter
             case NodeFilter.AFFINITY:
                 texts.append("ask for no node selector and no node affinity")
                 changed = msgspec.structs.replace(changed, node_selector={}, affinity=None)
+            case NodeFilter.PORTS:
+                texts.append("ask for other ports of the host")
+                changed = msgspec.structs.replace(changed, ports=())
             case NodeFilter.RESOURCES if each.resource in needs.amounts and each.left >= _ROUND:
                 left = each.left // _ROUND * _ROUND
                 texts.append(f"ask for {quantity_text(left)} of {each.resource}")
@@ -149,3 +150,13 @@ def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iter
                 return
     if texts:
         yield _Help(", ".join(texts), changed, cordoned)
+
+
+def _untainted(node: str, taints: Sequence[DeviceTaint]) -> Iterator[str]:
+    """Say what to do about taints: tolerate them, or where they stand for conditions, bring the node into order."""
+    of_conditions = [each.key.rpartition("/")[2] for each in taints if each.key in _OF_CONDITIONS]
+    if of_conditions:
+        yield f"check {node}, which is {' and '.join(of_conditions)}"
+    others = [each for each in taints if each.key not in _OF_CONDITIONS]
+    if others:
+        yield f"tolerate {', '.join(map(taint_text, others))}"

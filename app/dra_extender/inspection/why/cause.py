@@ -2,21 +2,28 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.pod_facts import PodFacts
+from dra_extender.inspection.unread import DEVICES, unread
+from dra_extender.inspection.why.closeness import Distance, distance
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.snapshot import allocated_at, results_of
+from dra_extender.nodefit.node_facts import CLOSED
 from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extended_resources.need import existing_claim, subject_of
 
+_CLAIM_KINDS: Final = frozenset({"resourceclaims"})
+_GROUPS: Final = frozenset({"podgroups"})
+_UNKNOWN: Final = "whether a node has its devices is not known"
 EXAMPLES: Final = 3
 """How many nodes of a reason are named."""
 _OF_GANGS: Final = frozenset({Code.GANG, Code.GANG_INCOMPLETE, Code.GANG_ELSEWHERE, Code.POD_GROUP_MISSING})
@@ -36,7 +43,8 @@ class PodCause(NamedTuple):
     """The cause, a half sentence about it, and what was found out on the way.
 
     `result` is None where no device was looked at.  `usable` are the nodes that have the devices and pass the other filters that
-    are judged; `beside` are the reasons against the others that have the devices.
+    are judged; `beside` are the reasons against the others that have the devices.  `fitting` nodes have the devices and are not
+    closed to the pod: not ready, cordoned, tainted, or being deleted.  `allocated`: all claims of the pod are, and reserved for it.
     """
 
     cause: Cause
@@ -45,6 +53,8 @@ class PodCause(NamedTuple):
     awaited: tuple[AwaitedDevice, ...] = ()
     usable: Sequence[str] = ()
     beside: tuple[NodeReason, ...] = ()
+    fitting: int = 0
+    allocated: bool = False
 
 
 def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] | None = None) -> PodCause:
@@ -52,18 +62,56 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
     found = _own_state(pod, facts)
     if found is not None:
         return found
-    if not pod.needs_devices:
-        usable, beside = _judged(view, pod, tuple(view.ledger.nodes) if nodes is None else nodes)
-        summary = "asks for no devices that Dynamic Resource Allocation serves"
-        return PodCause(Cause.NO_DEVICES, summary, usable=usable, beside=beside)
+    if pod.needs_devices and unread(view.origin, DEVICES | (_GROUPS if pod.pod_group is not None else set())):
+        return _unjudged(view, pod)
+    lacking = _lacking_resources(view, pod)
+    if not _asks_devices(view, pod):
+        judged = _judged(view, pod, tuple(view.ledger.nodes) if nodes is None else nodes)
+        summary = f"asks for no devices that Dynamic Resource Allocation serves{lacking}"
+        return PodCause(Cause.NO_DEVICES, summary, usable=judged.usable, beside=judged.reasons)
     claims = _claims(view, pod)
     allocated = _allocated(claims)
     awaited = tuple(_awaited(view, pod, allocated))
     result = view.evaluate(pod) if nodes is None else view.try_on(pod, nodes)
-    usable, beside = _judged(view, pod, tuple(result.fits))
+    judged = _judged(view, pod, tuple(result.fits))
     done = not isinstance(claims, Rejection) and bool(claims) and len(allocated) == len(claims)
-    cause, summary = _with_devices(view, result, usable, awaited, allocated if done else ())
-    return PodCause(cause, summary, result, awaited, usable, beside)
+    cause, summary = _with_devices(view, result, judged, awaited, allocated if done else ())
+    return PodCause(cause, summary + lacking, result, awaited, judged.usable, judged.reasons, judged.open, done)
+
+
+def _asks_devices(view: ClusterView, pod: Pod) -> bool:
+    """Return whether the pod asks for devices by claims, or by extended resources that a DeviceClass names."""
+    backing = view.ledger.backing
+    return bool(pod.claims or pod.extended_claim) or any(name in backing for name in pod.extended_resources)
+
+
+def _lacking_resources(view: ClusterView, pod: Pod) -> str:
+    """Return that no node has an extended resource of the pod and that no DeviceClass serves it; empty if there is none such."""
+    fit = view.node_fit
+    if fit is None:
+        return ""
+    known = {*view.ledger.backing, *fit.resources}
+    lacking = [name for name in pod.extended_resources if name not in known]
+    if not lacking:
+        return ""
+    near = get_close_matches(lacking[0], sorted(known), n=1)
+    hint = f" (nearest name {near[0]})" if near else ""
+    return f"; no node has {', '.join(lacking)}{hint}, and no DeviceClass serves it"
+
+
+def _unjudged(view: ClusterView, pod: Pod) -> PodCause:
+    """Return what the pod's own claims tell if nothing can be said of nodes and devices."""
+    if unread(view.origin, _CLAIM_KINDS, pod.namespace):
+        return PodCause(Cause.UNKNOWN, _UNKNOWN)
+    claims = _claims(view, pod)
+    if isinstance(claims, Rejection):
+        return PodCause(Cause.CLAIMS, claims.reason)
+    allocated = _allocated(claims)
+    awaited = tuple(_awaited(view, pod, allocated))
+    if not claims or len(allocated) < len(claims):
+        return PodCause(Cause.UNKNOWN, _UNKNOWN, awaited=awaited)
+    cause = Cause.CONDITIONS if awaited else Cause.NOT_DEVICES
+    return PodCause(cause, "has its devices allocated, not bound", awaited=awaited, allocated=True)
 
 
 def awaited_devices(view: ClusterView, pod: Pod) -> tuple[AwaitedDevice, ...]:
@@ -87,7 +135,7 @@ def _own_state(pod: Pod, facts: PodFacts) -> PodCause | None:
 def _with_devices(
     view: ClusterView,
     result: FilterResult,
-    usable: Sequence[str],
+    judged: "_Judged",
     awaited: Sequence[AwaitedDevice],
     allocated: Sequence[FoundClaim],
 ) -> tuple[Cause, str]:
@@ -97,8 +145,8 @@ def _with_devices(
         return Cause.CONDITIONS, _allocation_text(view, result, allocated) + ", not bound"
     if allocated and result.fits:
         return Cause.NOT_DEVICES, _allocation_text(view, result, allocated) + ", not bound"
-    if result.fits and usable:
-        return Cause.NOT_DEVICES, f"has its devices on {len(result.fits)} of {nodes} nodes"
+    if judged.usable:
+        return Cause.NOT_DEVICES, f"devices would suffice on {judged.open} of {nodes} nodes"
     if result.fits:
         return Cause.NODES, f"has its devices on {len(result.fits)} of {nodes} nodes, and may use none of them"
     if codes & _OF_GANGS:
@@ -150,29 +198,43 @@ def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> It
                 state=verdict.readiness.value,
                 message=device.message,
                 limit=verdict.deadline,
+                assumed_timeout=timeout if view.assumes_binding_timeout else None,
                 since=seconds_of(allocated_at(claim)),
             )
 
 
-def _judged(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> tuple[Sequence[str], tuple[NodeReason, ...]]:
-    """The nodes that pass kube-scheduler's other filters, as far as they are judged, and the reasons against the rest."""
+class _Judged(NamedTuple):
+    """Nodes by kube-scheduler's filters beside devices: those that pass, the reasons against the rest, how many are not closed."""
+
+    usable: Sequence[str]
+    reasons: tuple[NodeReason, ...]
+    open: int
+
+
+def _judged(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> _Judged:
+    """Judge these nodes by the filters of kube-scheduler that need no devices."""
     fit = view.node_fit
     needs = None if fit is None else fit.needs(pod.key)
     if fit is None or needs is None:
-        return nodes, ()
+        return _Judged(nodes, (), len(nodes))
     usable: list[str] = []
+    closed = 0
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in nodes:
-        refusals = fit.refusals(needs, name)
+    judged = {name: fit.refusals(needs, name) for name in nodes}
+    nearest: dict[tuple[str, str], Distance] = {}
+    for name, refusals in judged.items():
         if not refusals:
             usable.append(name)
+        closed += any(each.filter in CLOSED for each in refusals)
         for each in refusals:
             key = (each.filter.value, each.said)
             counts[key] += 1
+            nearest[key] = min(nearest.get(key, distance(refusals)), distance(refusals))
             if len(examples[key]) < EXAMPLES:
                 examples[key].append(name)
-    reasons = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    return usable, tuple(
+    reasons = sorted(counts.items(), key=lambda entry: (nearest[entry[0]], -entry[1], entry[0]))
+    listed_reasons = (
         NodeReason(nodes=count, examples=tuple(examples[key]), code=key[0], text=key[1]) for key, count in reasons
     )
+    return _Judged(usable, tuple(listed_reasons), len(nodes) - closed)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep
 from dra_extender.model.pod import Pod
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from dra_extender.scheduling.gang.account import GangAccount
 
 _MOST_NAMES: Final = 100
+_HELD: Final = "held"
 
 
 def gang_report(view: ClusterView, account: "GangAccount", branches: Sequence[Branch]) -> GangReport:
@@ -27,11 +30,13 @@ def gang_report(view: ClusterView, account: "GangAccount", branches: Sequence[Br
 
 
 def gang_summary(gang: GangReport) -> str:
-    """E.g. `PodGroup ml/train: 5 of 8 placed, all 8 needed`."""
+    """E.g. `PodGroup ml/train: 5 of 8 placed, all 8 needed`, and the first member that cannot be placed if that decides."""
     needed = "all" if gang.min_count >= gang.total else "at least"
     exist = "" if gang.total >= gang.min_count else f", {gang.total} {'exists' if gang.total == 1 else 'exist'}"
     placed = f"{gang.placed} of {max(gang.total, gang.min_count)} placed"
-    return f"PodGroup {gang.pod_group}: {placed}, {needed} {gang.min_count} needed{exist}"
+    first = next(iter(gang.members), None)
+    lacking = f"; {first.names[0]}: {first.text}" if first is not None and first.state is MemberState.UNREADY else ""
+    return f"PodGroup {gang.pod_group}: {placed}, {needed} {gang.min_count} needed{exist}{lacking}"
 
 
 def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
@@ -45,6 +50,15 @@ def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
 
 
 def _members(view: ClusterView, account: "GangAccount", branches: Sequence[Branch]) -> Iterator[GangMembers]:
+    if account.cannot_start:
+        yield from _unready(account)
+        for members in _decided(view, account.decided):
+            # What is held is released.
+            yield msgspec.structs.replace(members, state=MemberState.WAITING) if members.text == _HELD else members
+        if account.waiting:
+            names = tuple(each.name for each in account.waiting[:_MOST_NAMES])
+            yield GangMembers(state=MemberState.WAITING, names=names)
+        return
     yield from _decided(view, account.decided)
     if account.placed:
         yield GangMembers(
@@ -55,10 +69,14 @@ def _members(view: ClusterView, account: "GangAccount", branches: Sequence[Branc
     blocks = account.needed > len(account.placed)
     for each in account.waiting[:1]:
         state = MemberState.BLOCKED if blocks else MemberState.WAITING
-        yield GangMembers(state=state, names=(each.name,), text=_blocker_text(branches))
+        yield GangMembers(state=state, names=(each.name,), text=blocker_text(branches))
     rest = account.waiting[1:]
     if rest:
         yield GangMembers(state=MemberState.WAITING, names=tuple(each.name for each in rest[:_MOST_NAMES]))
+    yield from _unready(account)
+
+
+def _unready(account: "GangAccount") -> Iterator[GangMembers]:
     for pod, rejection in account.unready[:_MOST_NAMES]:
         yield GangMembers(state=MemberState.UNREADY, names=(pod.name,), text=rejection.text)
 
@@ -87,12 +105,12 @@ def _held_members(view: ClusterView, held: Sequence[Pod]) -> GangMembers:
         state=MemberState.PLACED,
         names=tuple(each.name for each in held[:_MOST_NAMES]),
         nodes=nodes[:_MOST_NAMES],
-        text="held",
+        text=_HELD,
         until=min((each for each in ends if each is not None), default=None),
     )
 
 
-def _blocker_text(branches: Sequence[Branch]) -> str:
+def blocker_text(branches: Sequence[Branch]) -> str:
     """The reason against most nodes, for each request."""
     texts = []
     for each in branches:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from dra_extender.allocator.state.rejection import Code
-from dra_extender.inspection.lines import INDENT, WIDTH, age_text, beside_label, number_of, wrapped
+from dra_extender.inspection.lines import INDENT, WIDTH, age_text, beside_label, number_of, unknown_lines, wrapped
+from dra_extender.inspection.unread import JUDGED
 from dra_extender.inspection.why.device_lines import device_lines, gap_line
 from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport, RequestReport
 from dra_extender.inspection.why.tree import step_lines, subject_text
@@ -18,7 +19,10 @@ def waiting_tree(report: WaitingReport, width: int = WIDTH) -> str:
 
 def _waiting_lines(report: WaitingReport, width: int) -> Iterator[str]:
     count = "no pod waits" if not report.pods else f"{report.pods} {'pod waits' if report.pods == 1 else 'pods wait'}"
-    yield from wrapped(f"{count}; {number_of(report.nodes, 'node')}", "", width)
+    yield from unknown_lines(report.origin, JUDGED, None, width)
+    place = f" in namespace {report.namespace}" if report.namespace else ""
+    nodes = "" if report.nodes is None else f"; {number_of(report.nodes, 'node')}"
+    yield from wrapped(f"{count}{place}{nodes}", "", width)
     labels = [number_of(each.pods, "pod") for each in report.causes]
     column = max(map(len, labels), default=0)
     for label, each in zip(labels, report.causes, strict=True):

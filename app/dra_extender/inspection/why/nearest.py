@@ -127,7 +127,7 @@ class NearestDevices:
 
     def _in_the_way(self, account: DeviceAccount) -> Iterator[HolderShare]:
         """The holders of the device itself, or those that draw on the counter set that is short or in conflict."""
-        if account.code in (Code.IN_USE, Code.CAPACITY):
+        if account.code in (Code.IN_USE, Code.CAPACITY, Code.BOUND_ELSEWHERE):
             for each in self._holders.of(account.device_id):
                 if not each.holding.admin:
                     amounts = each.holding.consumed_capacity

@@ -1,7 +1,6 @@
 """What would help a waiting pod: the smallest changes for each reason; every one is tried before it is named."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -9,6 +8,7 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.messages import taint_text
+from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.cel.explain.evaluation import ExplainableExpression
@@ -29,19 +29,22 @@ from dra_extender.inspection.why.changes import (
     without_constraint,
     without_request,
 )
+from dra_extender.inspection.why.classes import contradicted_class, may_all_hold, meant_class
 from dra_extender.inspection.why.ended_holders import EndedHolders
 from dra_extender.inspection.why.nearest import NearestDevices, NodeAccount
 from dra_extender.inspection.why.no_match import Miss
-from dra_extender.inspection.why.report import HolderShare, NextStep, NodeReason
+from dra_extender.inspection.why.report import DEVICES_AND_NODES, HolderShare, NextStep, NodeReason
 from dra_extender.inspection.why.trials import Trials
 from dra_extender.model.pod import Pod
 
-_MOST_CLASSES: Final = 6
+_SLICES: Final = "resourceslices"
 _MOST_COUNTS: Final = 6
 _MOST_NODES: Final = 4
 """Nodes on which the end of all holders is tried."""
 _MOST_OF_A_WAY: Final = 2
-_HELD: Final = frozenset({Code.IN_USE, Code.COUNTERS, Code.CAPACITY, Code.GROUPS, Code.COMBINATION, Code.NEIGHBOURS})
+_HELD: Final = frozenset(
+    {Code.IN_USE, Code.COUNTERS, Code.CAPACITY, Code.GROUPS, Code.COMBINATION, Code.NEIGHBOURS, Code.BOUND_ELSEWHERE}
+)
 _TOO_FEW: Final = frozenset({*_HELD, Code.CONSTRAINT, Code.NO_MATCH})
 
 
@@ -81,12 +84,13 @@ class NextSteps:
             found = self.trials.first(changes, nodes)
             if found is not None:
                 yield found
-        advised = advice(self._view, self._pod, facts.rejection, facts.reason)
+        advised = advice(self._view, self._pod, facts.rejection, facts.reason) or self._absent_driver(facts)
         if advised is not None:
             yield advised
         if facts.rejection.code in _HELD:
             found = self._ended(facts, nodes)
-            if found is not None:
+            # To end pods hurts: it is no advice where it is known that the pod may not use the nodes all the same.
+            if found is not None and (found.verified == DEVICES_AND_NODES or self._view.node_fit is None):
                 yield found
 
     def changes(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
@@ -127,6 +131,19 @@ class NextSteps:
         if code in _TOO_FEW and option.count > 1:
             yield self._fewer(facts, option.count)
 
+    def _absent_driver(self, facts: ReasonFacts) -> NextStep | None:
+        """A look at the driver that the request needs, if it publishes nothing in the whole cluster."""
+        option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
+        driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
+        slices, unread = self._view.ledger.slices.by_name.values(), self._view.origin.missing
+        if (
+            driver is None
+            or any(each.kind == _SLICES for each in unread)
+            or any(each.driver == driver for each in slices)
+        ):
+            return None
+        return NextStep(text=f"check driver {driver}, which publishes no devices")
+
     def _ended(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
         """The end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
         if self.trials.of_gang:
@@ -158,13 +175,13 @@ class NextSteps:
 
     def _near_classes(self, rejection: Rejection) -> Iterator[ProposedChange | None]:
         for missing in self._claims.classes(rejection.claim, rejection.request):
-            for name in get_close_matches(missing, list(self._view.ledger.classes)):
+            name = meant_class(self._view, missing)
+            if name is not None:
                 yield self._with_class(rejection, name)
 
     def _other_classes(self, rejection: Rejection, option: SearchableRequest) -> Iterator[ProposedChange | None]:
-        """The other classes."""
-        others = (name for name in sorted(self._view.ledger.classes) if name != option.device_class.name)
-        for name in islice(others, _MOST_CLASSES):
+        name = contradicted_class(self._view, option)
+        if name is not None:
             yield self._with_class(rejection, name)
 
     def _with_class(self, rejection: Rejection, name: str) -> ProposedChange | None:
@@ -236,8 +253,11 @@ class NextSteps:
     ) -> Iterator[ProposedChange | None]:
         """The request's own selectors with the values of a near device; a class's selectors are the administrator's."""
         own = len(option.device_class.spec.selectors)
+        programs = option.selectors.programs[own:]
         for miss in candidates:
-            edits, conditions = self._relaxations(option.selectors.programs[own:], miss)
+            if not may_all_hold(programs, miss.published.driver):
+                continue
+            edits, conditions = self._relaxations(programs, miss)
             if edits:
                 text = f"ask for {' and '.join(conditions)}"
                 yield self._claims.of_request(rejection.claim, rejection.request, text, with_expressions(edits))

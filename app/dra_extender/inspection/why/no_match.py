@@ -64,7 +64,7 @@ class NoMatch:
         return f"the nearest of {MOST_COMPARED} different devices is named; there are more" if self._limited else ""
 
     def groups(self, nodes: Sequence[str]) -> list[MissGroup]:
-        """The nodes by what differs: the driver, or the first selector that is false on the nearest device; most nodes first."""
+        """The nodes by what differs: the driver, or the first selector that is false on the nearest device; nearest first."""
         found: dict[int | None, list[str]] = {}
         nearest: dict[int | None, list[Miss]] = {}
         for name in nodes:
@@ -76,7 +76,7 @@ class NoMatch:
             MissGroup(names, self._driver if first is None else None, self._different(nearest[first]))
             for first, names in found.items()
         ]
-        return sorted(groups, key=lambda each: -len(each.nodes))
+        return sorted(groups, key=_closeness)
 
     def described(self, miss: Miss) -> NearestDevice:
         """The device with the comparison that fails."""
@@ -133,3 +133,8 @@ class NoMatch:
             number=index + 1 if of_class else index + 1 - own,
             expression=self._option.selectors.expressions[index],
         )
+
+
+def _closeness(group: MissGroup) -> tuple[float, int]:
+    """Return how far the nearest device of the nodes is from what is asked for; without a device, farthest."""
+    return group.candidates[0].distance if group.candidates else inf, -len(group.nodes)

@@ -8,6 +8,7 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import UnknownNodeError
 from dra_extender.inspection.objects import Origin
+from dra_extender.inspection.unread import DEVICES, require
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.reasons import pool_gaps
 from dra_extender.inspection.why.report import NearestDevice, PoolGap
@@ -69,7 +70,9 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     Raises:
         UnknownPodError: there is no such pod.
         UnknownNodeError: there is no such node.
+        UnreadKindsError: objects that the answer depends on could not be read.
     """
+    require(view.origin, DEVICES)
     pod = known_pod(view, namespace, name)
     node = view.ledger.nodes.get(node_name)
     if node is None:

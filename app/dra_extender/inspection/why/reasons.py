@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from dra_extender.allocator.demand.constraints import Constraint, lookup, value_set
@@ -12,6 +11,8 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES
 from dra_extender.inspection.why.changes import ProposedChange
+from dra_extender.inspection.why.classes import meant_class
+from dra_extender.inspection.why.closeness import rejections_by_closeness
 from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
 from dra_extender.inspection.why.no_match import NoMatch
@@ -48,7 +49,7 @@ class Reasons:
         self._nodes = _nodes_by_text(result.texts)
         self._notes: dict[str, None] = {}
         self._known: list[ReasonFacts] = []
-        for group in result.why():
+        for group in rejections_by_closeness(view, pod, result):
             self._known.extend(self._facts(group))
 
     @property
@@ -78,7 +79,7 @@ class Reasons:
         )
 
     def branches(self) -> tuple[Branch, ...]:
-        """The reasons by claim and request, most nodes first."""
+        """The reasons by claim and request, the closest nodes first."""
         found: dict[tuple[str, str], list[NodeReason]] = {}
         for each in self._known:
             found.setdefault((each.rejection.claim, each.rejection.request), []).append(each.reason)
@@ -88,7 +89,7 @@ class Reasons:
                 request=request,
                 subject=subject_of(self._pod, claim, request),
                 wanted=self._wanted(claim, request),
-                reasons=tuple(sorted(reasons, key=lambda each: -each.nodes)),
+                reasons=tuple(reasons),
             )
             for (claim, request), reasons in found.items()
         )
@@ -107,17 +108,16 @@ class Reasons:
         nodes = self._nodes.get(rejection.summary, [group.example])
         option = None if demand is None else demand.option(rejection.claim, rejection.request)
         if demand is None or option is None:
-            reason = self._plain(rejection, nodes)
-            yield ReasonFacts(rejection, reason, demand, nodes)
+            yield ReasonFacts(rejection, self._plain(group, nodes), demand, nodes)
         elif len(self._known) >= _MOST_EXPLAINED:
             self._notes[f"{_MOST_EXPLAINED} reasons have their nearest device, the others have none"] = None
-            yield ReasonFacts(rejection, self._plain(rejection, nodes), demand, nodes)
+            yield ReasonFacts(rejection, self._plain(group, nodes), demand, nodes)
         elif rejection.code is Code.NO_MATCH:
             yield from self._unmatched(rejection, demand, option, nodes)
         elif rejection.code in SELECTED_DEVICES:
             yield self._accounted(group, demand, option, nodes)
         else:
-            yield ReasonFacts(rejection, self._plain(rejection, nodes), demand, nodes)
+            yield ReasonFacts(rejection, self._plain(group, nodes), demand, nodes)
 
     def _unmatched(
         self, rejection: Rejection, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
@@ -175,35 +175,44 @@ class Reasons:
         named = [each for each in constraints if each.text() in group.rejection.detail] or constraints
         if not named:
             return None
-        counts: Counter[str] = Counter(
-            self._value(named[0], each.device_id) for each in account.devices if each.code is None
+        # A device without the attribute is excluded by the constraint alone, before the search.
+        found = Counter(
+            self._values(named[0], each.device_id) for each in account.devices if each.code in (None, Code.CONSTRAINT)
         )
+        texts = Counter(", ".join(value for _, value in values) for values in found)
+        counts = {
+            ", ".join(
+                _typed(*each) if texts[", ".join(value for _, value in values)] > 1 else each[1] for each in values
+            )
+            or _ABSENT: count
+            for values, count in found.items()
+        }
         return ConstraintValues(
             constraint=named[0].text(), node=account.node.name, values=tuple(sorted(counts.items())[:_MOST_VALUES])
         )
 
-    def _value(self, constraint: Constraint, device_id: tuple[str, str, str]) -> str:
+    def _values(self, constraint: Constraint, device_id: tuple[str, str, str]) -> tuple[tuple[str, str], ...]:
+        """Return the type and the text of each value that the device has of the attribute."""
         device = self._nearest.published(device_id)
         attribute = None if device is None else lookup(constraint.attribute, device_id[0], device)
-        values = () if attribute is None else sorted(str(value) for _, value in value_set(attribute))
-        return ", ".join(values) or _ABSENT
+        return () if attribute is None else tuple(sorted((kind, str(value)) for kind, value in value_set(attribute)))
 
-    def _plain(self, rejection: Rejection, nodes: Sequence[str]) -> NodeReason:
+    def _plain(self, group: RejectionGroup, nodes: Sequence[str]) -> NodeReason:
         """A reason that no device explains."""
+        rejection = group.rejection
         code, detail = rejection.code, rejection.detail
         text = f"{code.value}: {detail}" if detail and code is not Code.POOL_INCOMPLETE else code.value
         if code is Code.CLASS_MISSING:
-            near = get_close_matches(detail.rpartition(" ")[2], list(self._view.ledger.classes), n=1)
-            text += f"; nearest name {near[0]}" if near else ""
-        return _reason(rejection, nodes, text, pool=self._gap(rejection, nodes))
+            near = meant_class(self._view, detail.rpartition(" ")[2])
+            text += f"; nearest name {near}" if near else ""
+        return _reason(rejection, nodes, text, pool=self._gap(group))
 
-    def _gap(self, rejection: Rejection, nodes: Sequence[str]) -> PoolGap | None:
-        node = self._view.ledger.nodes.get(nodes[0]) if nodes else None
-        pools = (
-            None if node is None or rejection.code is not Code.POOL_INCOMPLETE else self._view.extender.pools_of(node)
-        )
-        gaps = () if pools is None else pool_gaps(pools.unusable)
-        return next(iter(gaps), None)
+    def _gap(self, group: RejectionGroup) -> PoolGap | None:
+        """The incomplete pool of the example node that the rejection names."""
+        node = self._view.ledger.nodes.get(group.example)
+        pools = None if node is None else self._view.extender.pools_of(node)
+        unusable = () if pools is None else pools.unusable
+        return next(iter(pool_gaps([each for each in unusable if each.detail == group.rejection.detail])), None)
 
     def _wanted(self, claim: str, request: str) -> str:
         option = None if self._result.demand is None else self._result.demand.option(claim, request)
@@ -223,6 +232,11 @@ def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
         for each in pools
         if each.problem is Code.POOL_INCOMPLETE
     )
+
+
+def _typed(kind: str, text: str) -> str:
+    """Return a value so that it differs from one of another type with the same text."""
+    return f'"{text}"' if kind == "str" else f"version {text}" if kind == "ver" else text
 
 
 def _reason(

@@ -17,6 +17,7 @@ DEVICES_AND_NODES: Final = "devices and nodes"
 class Cause(StrEnum):
     """What a pod waits for, or that it does not wait.
 
+    UNKNOWN: objects that decide this could not be read.
     NODES: it would get its devices on nodes that it may not use for another reason, such as CPU, taints or affinity.
     """
 
@@ -31,6 +32,7 @@ class Cause(StrEnum):
     CLAIMS = "claims"
     POD_GROUP = "PodGroup"
     CONDITIONS = "binding conditions"
+    UNKNOWN = "not known"
 
 
 class ReasonKind(StrEnum):
@@ -186,6 +188,7 @@ class AwaitedDevice(Value, frozen=True):
     """An allocated device whose conditions are not all true.  `subject`: as in Branch.
 
     `since` is when it was allocated (None if that is not recorded), `limit` when the wait ends; seconds since the epoch.
+    `assumed_timeout` is the default binding timeout in seconds, by which `limit` goes where that of the service is not known.
     """
 
     claim: str
@@ -196,6 +199,7 @@ class AwaitedDevice(Value, frozen=True):
     request: str = ""
     subject: str = ""
     limit: float = 0.0
+    assumed_timeout: float | None = None
     since: float | None = None
 
 
@@ -233,6 +237,16 @@ class GangReport(Value, frozen=True):
     members: tuple[GangMembers, ...] = ()
 
 
+class ReportedEvent(Value, frozen=True):
+    """A Warning Event about an object (`Pod ml/train`) that says why the pod waits; `age` in seconds since it was last reported."""
+
+    subject: str
+    reason: str
+    message: str = ""
+    reporter: str = ""
+    age: float | None = None
+
+
 class NextStep(Value, frozen=True):
     """A change after which the pod fits on these nodes (the first three); `nodes` is empty where that was not tried.
 
@@ -247,9 +261,12 @@ class NextStep(Value, frozen=True):
 class WhyReport(Value, frozen=True):
     """Why a pod waits.  Times are seconds since the epoch, `age` seconds.
 
-    `fitting` of `nodes` have the devices that the pod needs.  `said` is what the pod's condition PodScheduled reports, `reported`
-    its reasons one by one.  `beside` are the nodes that the pod may not use for reasons beside devices, as far as `why` judges
-    them.  `gang` is the plan of its PodGroup.
+    `fitting` of `nodes` have the devices that the pod needs; nodes that are not ready, cordoned, tainted against the pod, or being
+    deleted do not count.  `said` is what the pod's condition PodScheduled reports, `reported`
+    its reasons one by one.  `scheduler_absent` says that no scheduler of the pod's `schedulerName` has acted.  `events` are what
+    other components report.  `beside` are the nodes that the pod may not use for reasons beside devices, as far as `why` judges
+    them.  `gang` is the plan of its PodGroup.  `usable` are the first nodes on which the pod fits now, `unbound` says why it is not
+    bound there yet.
     """
 
     format: str
@@ -264,9 +281,13 @@ class WhyReport(Value, frozen=True):
     nodes: int = 0
     fitting: int = 0
     reported: tuple[ReportedReason, ...] = ()
+    scheduler_absent: str = ""
+    events: tuple[ReportedEvent, ...] = ()
     beside: tuple[NodeReason, ...] = ()
     branches: tuple[Branch, ...] = ()
     awaited: tuple[AwaitedDevice, ...] = ()
     gang: GangReport | None = None
+    usable: tuple[str, ...] = ()
+    unbound: tuple[str, ...] = ()
     next: tuple[NextStep, ...] = ()
     notes: tuple[str, ...] = ()

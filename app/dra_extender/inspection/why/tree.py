@@ -3,7 +3,17 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dra_extender.inspection.lines import INDENT, WIDTH, age_text, beside_label, clock_text, number_of, wrapped
+from dra_extender.inspection.lines import (
+    INDENT,
+    WIDTH,
+    age_text,
+    beside_label,
+    clock_text,
+    number_of,
+    unknown_lines,
+    wrapped,
+)
+from dra_extender.inspection.unread import JUDGED
 from dra_extender.inspection.why.device_lines import device_lines, gap_line, place_of
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
@@ -26,10 +36,21 @@ def tree(report: WhyReport, width: int = WIDTH) -> str:
 
 
 def _lines(report: WhyReport, width: int) -> Iterator[str]:
+    yield from unknown_lines(report.origin, JUDGED, None, width)
     waiting = "" if report.age is None or report.node or report.awaited else f"Pending {age_text(report.age)}, "
     scheduler = f"{report.scheduler}, " if report.scheduler and not report.awaited else ""
     yield from wrapped(f"{report.pod}  {waiting}{scheduler}{report.summary}", "", width)
     yield from _reported(report, width)
+    if report.scheduler_absent:
+        yield from wrapped(report.scheduler_absent, INDENT, width)
+    for event in report.events:
+        age = "" if event.age is None else f"{age_text(event.age)} ago, "
+        yield from wrapped(f"Event {age}{event.subject}: {event.reason}: {event.message}", INDENT, width)
+    if report.usable:
+        nodes = listed(report.usable, _MOST_NAMES)
+        unbound = f"; not bound yet: {'; '.join(report.unbound)}" if report.unbound else ""
+        fits = report.unbound or report.scheduler_absent
+        yield from wrapped(f"{'fits' if fits else 'has its devices on'} {nodes}{unbound}", INDENT, width)
     yield from labelled(report.beside, report.origin.taken_at, width)
     if report.gang is not None:
         yield from _gang(report.gang, width)
@@ -51,7 +72,7 @@ def subject_text(subject: str, claim: str, request: str) -> str:
 def _reported(report: WhyReport, width: int) -> Iterator[str]:
     """What kube-scheduler reports, unless it is about devices alone: the branches say more of that."""
     about = [each for each in report.reported if each.kind is not ReasonKind.DEVICES or not report.branches]
-    if not about:
+    if not about or any(event.message == report.said for event in report.events):
         return
     texts = [f"{each.nodes} {each.text}" if each.nodes else each.text for each in about]
     yield from wrapped(f"kube-scheduler reports: {', '.join(texts)}", INDENT, width)
@@ -123,10 +144,12 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
     names = ", ".join(awaited.conditions)
     left = awaited.limit - report.origin.taken_at
     shown = f"{int(left)}s" if left < _IN_SECONDS else age_text(left)
-    limit = f"; limit in {shown}" if left > 0 else "; the limit has passed"
+    assumed = awaited.assumed_timeout
+    doubt = "" if assumed is None else f" if the binding timeout is {assumed:g}s, the default"
+    limit = f"; limit in {shown}{doubt}" if left > 0 else f"; the limit has passed{doubt}"
     text = {
         "failed": f"reports {names}{': ' + awaited.message if awaited.message else ''}",
-        "timed out": f"waits for {names}, not reported in time",
+        "timed out": f"waits for {names}, not reported in time{doubt}",
     }.get(awaited.state, f"waits for {names}, not reported yet{limit}")
     yield from wrapped(text, INDENT, width)
 

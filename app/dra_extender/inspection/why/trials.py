@@ -1,7 +1,8 @@
 """Tries changes: the service's own allocator decides about devices, node fit about the rest of the node."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Final
 
 from dra_extender.inspection.cluster_view import ClusterView, TrialView
@@ -97,7 +98,7 @@ class Trials:
         return together(self._made)
 
     def _fits(self, change: ProposedChange, nodes: Sequence[str]) -> NextStep | None:
-        fitting = sorted(self._view.try_on(self._pod, nodes).fits)
+        fitting = sorted(self._view.try_on(self._pod, self._open(nodes)).fits)
         usable = [name for name in fitting if self._usable(self._pod, name, change)]
         verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
         named = tuple((usable or fitting)[:_MOST_NAMED])
@@ -105,7 +106,8 @@ class Trials:
 
     def _gang_fits(self, change: ProposedChange) -> NextStep | None:
         """Whether as many members as the gang needs get devices at once; each by itself may use its node."""
-        planned = self._view.extender.gang_account(self._pod, tuple(self._view.ledger.nodes), partly=False)
+        nodes = self._open(self._view.ledger.nodes)
+        planned = self._view.extender.gang_account(self._pod, nodes, partly=False)
         if planned is None:
             return None
         with planned as account:
@@ -116,6 +118,18 @@ class Trials:
         nodes = tuple(dict.fromkeys(each.node for each in placed))
         verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
         return NextStep(text=change.text, nodes=nodes[:_MOST_NAMED], verified=verified)
+
+    def _open(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Return the nodes that are not closed to the pod: not ready, cordoned, tainted, or being deleted."""
+        return tuple(name for name in nodes if name not in self._closed)
+
+    @cached_property
+    def _closed(self) -> Container[str]:
+        fit = self._view.node_fit
+        needs = None if fit is None else fit.needs(self._pod.key)
+        if fit is None or needs is None:
+            return ()
+        return {name for name in self._view.ledger.nodes if fit.is_closed(needs, name)}
 
     def _usable(self, pod: Pod, node: str, change: ProposedChange) -> bool:
         """Whether kube-scheduler's other filters let the pod on the node; False where they cannot be judged."""

@@ -5,13 +5,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
+from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.pod_facts import PodFacts
+from dra_extender.inspection.unread import require, unread
 from dra_extender.inspection.why.cause import OF_DEVICES, PodCause, cause_of
+from dra_extender.inspection.why.closeness import rejections_by_closeness, reported_by_closeness
 from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind
-from dra_extender.inspection.why.reported import reported_reasons
+from dra_extender.inspection.why.reported_events import absent_scheduler, reported_reasons
 from dra_extender.inspection.why.why import why
 from dra_extender.model.api_json import Value
 from dra_extender.model.metadata import split_key
@@ -24,6 +26,8 @@ MOST_EVALUATED: Final = 500_000
 MOST_SEARCHED: Final = 10_000
 """On about how many of them a search is made; the others have the result of an equivalent node."""
 _LEAST_SAMPLE: Final = 64
+_PODS: Final = frozenset({"pods"})
+_NODES: Final = frozenset({"nodes"})
 MOST_SECONDS: Final = 60.0
 """After so much time no further pod is looked at; the limits that count end it sooner, unless searches are hard."""
 _MOST_NAMES: Final = 10
@@ -53,14 +57,16 @@ class WaitingCause(Value, frozen=True):
 class WaitingReport(Value, frozen=True):
     """All pods that wait for a node, by cause, most pods first.
 
-    `nodes` are those of the cluster, `pods` those that wait.  `unasked` of them were not looked at because of a limit that
+    `nodes` are those of the cluster, None if they could not be read; `pods` those that wait.  `namespace`: pods of this one alone
+    could be read.  `unasked` of them were not looked at because of a limit that
     `notes` names.
     """
 
     format: str
     origin: Origin
-    nodes: int = 0
+    nodes: int | None = 0
     pods: int = 0
+    namespace: str = ""
     causes: tuple[WaitingCause, ...] = ()
     unasked: int = 0
     notes: tuple[str, ...] = ()
@@ -93,7 +99,13 @@ def waiting(
     For the first `steps` causes it is looked for what would help their oldest pod.  Pods are looked at, the oldest first, until so
     many nodes have been evaluated.  A pod for which most nodes have to be searched is judged by as many nodes as its share of
     `most_searched`, spread evenly.
+
+    Raises:
+        UnreadKindsError: pods could not be read.
     """
+    readable = next((each.namespace for each in unread(view.origin, _PODS)), "") if namespace is None else ""
+    namespace = namespace or readable or None
+    require(view.origin, _PODS, namespace)
     found = sorted(_waiting_pods(view, namespace), key=_oldest_first)
     keys = [_signature(view, each) for each in found]
     rows = _Rows(view, most_evaluated, most_searched // max(1, len(set(keys))))
@@ -113,8 +125,9 @@ def waiting(
     return WaitingReport(
         format=WAITING_FORMAT,
         origin=view.origin,
-        nodes=len(view.ledger.nodes),
+        nodes=None if unread(view.origin, _NODES) else len(view.ledger.nodes),
         pods=len(found),
+        namespace=readable,
         causes=tuple(causes),
         unasked=rows.unasked,
         notes=tuple(notes),
@@ -164,7 +177,7 @@ class _Rows:
                 self.unasked += 1
                 return
             verdict, sampled = self._judged(each)
-            row, detail = _row_of(each, verdict)
+            row, detail = _row_of(self._view, each, verdict)
             self._known[key] = row, sampled
             self.details.setdefault(row, detail)
         row, sampled = self._known[key]
@@ -201,7 +214,14 @@ def _signature(view: ClusterView, each: _Waiting) -> Hashable:
     needs = None if fit is None else fit.needs(pod.key)
     other = None if needs is None else msgspec.json.encode(msgspec.structs.replace(needs, key=""), order="sorted")
     reported = tuple((reason.kind, reason.text) for reason in reported_reasons(facts.message))
-    return (_claims_signature(view, pod), tuple(pod.extended_requests), pod.extended_claim, other, reported)
+    return (
+        pod.scheduler_name,
+        _claims_signature(view, pod),
+        tuple(pod.extended_requests),
+        pod.extended_claim,
+        other,
+        reported,
+    )
 
 
 def _claims_signature(view: ClusterView, pod: Pod) -> Hashable:
@@ -216,7 +236,7 @@ def _claims_signature(view: ClusterView, pod: Pod) -> Hashable:
     )
 
 
-def _row_of(each: _Waiting, verdict: PodCause) -> tuple[_Row, str]:
+def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[_Row, str]:
     """The row of a pod, and what is said of this pod alone."""
     match verdict.cause:
         case Cause.GATED:
@@ -226,24 +246,27 @@ def _row_of(each: _Waiting, verdict: PodCause) -> tuple[_Row, str]:
         case Cause.NODES:
             return _Row(verdict.cause, verdict.beside[0].text, verdict.beside[0].code, ""), ""
         case Cause.NOT_DEVICES | Cause.NO_DEVICES:
-            return _Row(verdict.cause, _reported_text(each, verdict), "", ""), ""
-    return _of_rejection(verdict)
+            return _Row(verdict.cause, _reported_text(view, each, verdict), "", ""), ""
+        case Cause.UNKNOWN:
+            texts = dict.fromkeys(reason.text for reason in reported_reasons(each.facts.message))
+            said = f"; kube-scheduler reports: {', '.join(texts)}" if texts else ""
+            return _Row(verdict.cause, f"{verdict.summary}{said}", "", ""), ""
+    return _of_rejection(view, each.pod, verdict)
 
 
-def _of_rejection(verdict: PodCause) -> tuple[_Row, str]:
+def _of_rejection(view: ClusterView, pod: Pod, verdict: PodCause) -> tuple[_Row, str]:
     """The nearest miss among the reasons against nodes."""
     result = verdict.result
-    reasons = [] if result is None else result.why()
-    if result is None or not reasons:
+    if result is None:
+        return _Row(verdict.cause, verdict.summary, "", ""), ""
+    reasons = rejections_by_closeness(view, pod, result)
+    if not reasons:
         return _Row(verdict.cause, "the cluster has no nodes", "", ""), ""
-    rejection = min(reasons, key=lambda group: _RANK.get(group.rejection.code, len(_RANK))).rejection
+    rejection = reasons[0].rejection
     option = None if result.demand is None else result.demand.option(rejection.claim, rejection.request)
     detail = rejection.detail if rejection.code not in OF_DEVICES else ""
     wanted = "" if option is None else option.device_class.name
     return _Row(verdict.cause, rejection.code.value, rejection.code.name, wanted), detail
-
-
-_RANK: Final = {code: rank for rank, code in enumerate((*NEAREST_MISS_FIRST, Code.NO_MATCH, Code.OTHER_NODE))}
 
 
 def _awaited_text(verdict: PodCause) -> str:
@@ -252,12 +275,13 @@ def _awaited_text(verdict: PodCause) -> str:
     return f"{first.state}: {', '.join(first.conditions)} of {driver}"
 
 
-def _reported_text(each: _Waiting, verdict: PodCause) -> str:
-    """What kube-scheduler reports, most nodes first; else what was judged of nodes."""
+def _reported_text(view: ClusterView, each: _Waiting, verdict: PodCause) -> str:
+    """What kube-scheduler reports, the closest nodes first; else what was judged of nodes."""
     reasons = [reason for reason in reported_reasons(each.facts.message) if reason.kind is not ReasonKind.DEVICES]
-    texts = [reason.text for reason in sorted(reasons, key=lambda reason: -reason.nodes)]
+    texts = [reason.text for reason in reported_by_closeness(reasons)]
     texts = texts or [reason.text for reason in verdict.beside]
-    return ", ".join(dict.fromkeys(texts)) or _NOT_REPORTED
+    absent = absent_scheduler(view, each.pod, each.facts, view.acting_schedulers)
+    return absent or ", ".join(dict.fromkeys(texts)) or _NOT_REPORTED
 
 
 def _row(view: ClusterView, row: _Row, pods: Sequence[_Waiting], detail: str) -> WaitingCause:

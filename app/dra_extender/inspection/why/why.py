@@ -13,20 +13,29 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.extender_view import held_notes
 from dra_extender.inspection.pod_facts import PodFacts
+from dra_extender.inspection.unread import require
 from dra_extender.inspection.why.advice import reported_advice
 from dra_extender.inspection.why.beside_steps import BesideSteps
-from dra_extender.inspection.why.cause import PodCause, cause_of
+from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of
 from dra_extender.inspection.why.compound_steps import CompoundSteps
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, FORMAT, AwaitedDevice, Cause, NextStep, WhyReport
-from dra_extender.inspection.why.reported import reported_reasons
+from dra_extender.inspection.why.reported_events import (
+    absent_scheduler,
+    reported_events,
+    reported_reasons,
+    scheduler_message,
+    unbound_reasons,
+)
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.conditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
 
 _OF_GANG: Final = frozenset({Cause.POD_GROUP, Cause.DEVICES, Cause.CLAIMS})
+_AT_ITS_END: Final = frozenset({Cause.FINISHED, Cause.DELETING, Cause.BOUND})
 _OF_THE_ALLOCATION: Final = frozenset({Code.CLAIM_ON_OTHER_NODE})
+_PODS: Final = frozenset({"pods"})
 _PENDING: Final = Readiness.PENDING.value
 
 
@@ -39,6 +48,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
 
     Raises:
         UnknownPodError: there is no such pod.
+        UnreadKindsError: pods could not be read.
     """
     pod = known_pod(view, namespace, name)
     return _Inquiry(view, pod, view.facts(namespace, name)).report()
@@ -48,13 +58,12 @@ def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
     """The pod of this name.
 
     Raises:
-        UnknownPodError: there is no such pod, or pods could not be read.
+        UnknownPodError: there is no such pod.
+        UnreadKindsError: pods could not be read.
     """
+    require(view.origin, _PODS, namespace)
     pod = view.pod(namespace, name)
     if pod is None:
-        unread = next((each for each in view.origin.missing if each.kind == "pods"), None)
-        if unread is not None:
-            raise UnknownPodError(f"pods could not be read with {view.origin.source}: {unread.reason}")
         raise UnknownPodError(f"pod {namespace}/{name} does not exist in {view.origin.source}")
     return pod
 
@@ -74,20 +83,37 @@ class _Inquiry:
             made, reasons = self._with_gang(made, found.result)
         else:
             reasons = Reasons(self._view, self._pod, found.result)
-        branches = reasons.branches() if found.result.codes - _OF_THE_ALLOCATION or not found.result.fits else ()
-        beside = BesideSteps(self._view, self._pod).of(found)
-        said = reported_advice(made.reported) if found.cause is Cause.NOT_DEVICES else ()
-        steps = (*made.next, *_awaited_steps(found.awaited), *said, *beside, *reasons.steps())
-        if branches and not any(each.verified == DEVICES_AND_NODES for each in steps):
+        fits, of_allocation = found.cause is Cause.NOT_DEVICES, not found.result.codes - _OF_THE_ALLOCATION
+        branches = () if fits or (of_allocation and found.result.fits) else reasons.branches()
+        steps = (
+            *made.next,
+            *_awaited_steps(found.awaited),
+            *(reported_advice(made.reported) if fits else ()),
+            *BesideSteps(self._view, self._pod).of(found),
+            *self._device_steps(found, reasons),
+        )
+        if branches and not found.awaited and not any(each.verified == DEVICES_AND_NODES for each in steps):
             compound = CompoundSteps(self._view, self._pod, reasons.trials).of(reasons)
             steps = steps if compound is None else (compound, *steps)
         return msgspec.structs.replace(
             made,
             nodes=len(self._view.ledger.nodes),
-            fitting=len(found.result.fits),
+            fitting=found.fitting,
             branches=branches,
             next=steps,
             notes=(*made.notes, *reasons.notes),
+        )
+
+    @staticmethod
+    def _device_steps(found: PodCause, reasons: Reasons) -> tuple[NextStep, ...]:
+        """What helps against the reasons about devices; of a pod that has them somewhere, only what lets it use a node."""
+        if found.cause is Cause.NOT_DEVICES or found.awaited:
+            return ()
+        steps = reasons.steps()
+        return (
+            steps
+            if found.cause is not Cause.NODES
+            else tuple(each for each in steps if each.verified == DEVICES_AND_NODES)
         )
 
     def _with_gang(self, made: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
@@ -97,20 +123,27 @@ class _Inquiry:
         if planned is None:
             return made, Reasons(view, self._pod, result)
         with planned as account:
-            if account.waiting:
+            own = any(member.uid == self._pod.uid for member, _ in account.unready)
+            if account.cannot_start:
+                reasons = Reasons(view, self._pod, result if own else FilterResult())
+            elif account.waiting:
                 blocker = account.waiting[0]
                 reasons = Reasons(view, blocker, view.extender.evaluate_alone(blocker, nodes))
             else:
                 reasons = Reasons(view, self._pod, FilterResult() if account.placed else result)
         view.hold_again()
         gang = gang_report(view, account, reasons.branches())
-        if made.cause in _OF_GANG and gang.placed < max(gang.min_count, 1):
+        if made.cause in _OF_GANG and not own and gang.placed < max(gang.min_count, 1):
             made = msgspec.structs.replace(made, cause=Cause.POD_GROUP, summary=gang_summary(gang))
         notes = (*made.notes, account.limit) if account.limit else made.notes
         return msgspec.structs.replace(made, gang=gang, notes=notes, next=gang_steps(gang)), reasons
 
     def _made(self, found: PodCause) -> WhyReport:
         pod, facts, now = self._pod, self._facts, self._view.now
+        message = scheduler_message(self._view, pod, facts)
+        reported, fits = reported_reasons(message), found.cause is Cause.NOT_DEVICES
+        ended = found.cause in _AT_ITS_END
+        absent = "" if ended else absent_scheduler(self._view, pod, facts, self._view.acting_schedulers)
         return WhyReport(
             format=FORMAT,
             pod=pod.key,
@@ -120,8 +153,14 @@ class _Inquiry:
             scheduler=pod.scheduler_name,
             age=None if facts.created is None else max(0.0, now - facts.created),
             node=pod.node_name,
-            said=facts.message,
-            reported=reported_reasons(facts.message),
+            said=message,
+            reported=reported,
+            scheduler_absent=absent,
+            events=reported_events(self._view, pod, facts, found.cause),
+            usable=tuple(sorted(found.usable))[:EXAMPLES] if fits else (),
+            unbound=unbound_reasons(self._view, pod, reported, allocated=found.allocated)
+            if fits and not absent
+            else (),
             beside=found.beside,
             awaited=found.awaited,
             notes=(

@@ -7,11 +7,15 @@ from dra_extender.scheduling.ports.cluster import RequestRejectedError
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """A collection of the API: plural name, `apiVersion`, and whether its objects live in namespaces."""
+    """A collection of the API: plural name, `apiVersion`, and whether its objects live in namespaces.
+
+    `selector` is a field selector: lists have no other objects.
+    """
 
     plural: str
     group_version: str
     namespaced: bool = True
+    selector: str = ""
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
         """URL path of a collection (of all namespaces, or of one), of an object, or of a part of an object.
@@ -39,6 +43,8 @@ DEVICE_CLASSES = ResourceKind("deviceclasses", "resource.k8s.io/v1", namespaced=
 PODS = ResourceKind("pods", "v1")
 NODES = ResourceKind("nodes", "v1", namespaced=False)
 EVENTS = ResourceKind("events", "events.k8s.io/v1")
+WARNINGS = ResourceKind("events", "v1", selector="type=Warning,source!=kubelet")
+"""What controllers and schedulers complain of; what kubelets say of containers may hold secrets."""
 
 WATCHED = {kind.plural: kind for kind in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_CLASSES, PODS, NODES)}
 """The kinds that every server we work with serves; those whose version varies come from discovery."""

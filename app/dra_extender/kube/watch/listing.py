@@ -60,8 +60,9 @@ async def list_pages(
         ApiCallError: the server did not answer with a page.
     """
     token, size = "", min(limit, FIRST_PAGE)
+    selected = {"fieldSelector": kind.selector} if kind.selector else {}
     while True:
-        query = {"limit": str(size), "continue": token} if token else {"limit": str(size)}
+        query = {**selected, "limit": str(size), **({"continue": token} if token else {})}
         try:
             page, read = await _page(transport, kind, path, query, seconds, MOST_BYTES if size > 1 else 0)
         except ResponseTooLongError:
@@ -72,7 +73,7 @@ async def list_pages(
             if not (token and failed.gone):
                 raise
             _LOG.info("continue token of a list expired, listing in one page", kind=kind.plural)
-            page, _ = await _page(transport, kind, path, {}, seconds, 0)
+            page, _ = await _page(transport, kind, path, selected, seconds, 0)
             yield page
             return
         yield page

@@ -42,7 +42,7 @@ class Reflector:
     The watch resumes from the last version seen.  When the server no longer knows that version, the kind is listed again and
     only the differences are delivered.  Every failure is retried with backoff.  Objects are delivered one at a time, with a turn
     of the event loop after each.  `refusals` counts the 403 responses since the last other outcome, `forbidden_since` is when
-    (monotonic) the first of them came.
+    (monotonic) the first of them came; `failures` counts the failures of any kind since the last contact.
     """
 
     def __init__(
@@ -55,15 +55,18 @@ class Reflector:
         *,
         observer: Observer,
         chance: SleepAndJitter | None = None,
+        namespace: str | None = None,
     ) -> None:
+        """`namespace`: of a kind with namespaces, the objects of this one; None: of all."""
         self.kind = kind
         self.synced = asyncio.Event()
         self.last_contact = clock.monotonic()
         self.last_error: str | None = None
         self.refusals = 0
+        self.failures = 0
         self.forbidden_since: float | None = None
         self._transport = transport
-        self._path = kind.path()
+        self._path = kind.path(namespace)
         self._settings = settings
         self._clock = clock
         self._observer = observer
@@ -207,6 +210,7 @@ class Reflector:
     def _in_contact(self) -> None:
         self.last_contact = self._clock.monotonic()
         self.last_error = None
+        self.failures = 0
         self.refusals, self.forbidden_since = 0, None
 
     def _count(self, failed: ApiCallError) -> None:
@@ -221,6 +225,7 @@ class Reflector:
 
     async def _pause(self, reason: str, sentence: str, at_least: float = 0.0) -> None:
         self.last_error = sentence
+        self.failures += 1
         self._observer.watch_failed(self.kind.plural, reason)
         pause = self._backoff.next(at_least)
         if 0 < self.refusals <= _PROMPT_REFUSALS:

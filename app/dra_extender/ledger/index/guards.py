@@ -23,7 +23,7 @@ DEVICE_ANNOTATION: Final = "dra-extender.io/device"
 
 
 class Guard(Value, frozen=True, rename=None):
-    """A guard claim as stored: the device for which it was made, None if neither its name nor its annotation says so any more.
+    """A guard claim as stored: the device for which it was made, None if nothing in it fits its name any more.
 
     `device` is what it has, None as long as it is not allocated.
     """
@@ -54,6 +54,10 @@ class GuardIndex:
         """The guard claim of this device."""
         return self._guards.get(name_of_guard(device))
 
+    def by_name(self, name: str) -> Guard | None:
+        """The guard claim of this name."""
+        return self._guards.get(name)
+
     def has(self, namespace: str, name: str) -> bool:
         """Whether a claim of this name is a guard claim."""
         return is_guard((namespace, name), self.namespace)
@@ -71,7 +75,7 @@ class GuardIndex:
             uid=meta.uid,
             raw=raw,
             version=version_number(meta.resource_version),
-            made_for=device or _made_for(meta),
+            made_for=next((known for known in (device, _annotated(meta)) if _is_named_for(known, meta)), None),
             device=device,
         )
         self._guards[meta.name] = guard
@@ -88,12 +92,15 @@ def annotation_text(device: DeviceId) -> str:
     return "/".join(device)
 
 
-def _made_for(meta: ObjectMeta) -> DeviceId | None:
-    """The device in the annotation, if it matches the name; of its three parts, only the pool may have slashes."""
+def _annotated(meta: ObjectMeta) -> DeviceId:
+    """Return the device in the annotation; of its three parts, only the pool may have slashes."""
     driver, _, rest = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
     pool, _, name = rest.rpartition("/")
-    device = (driver, pool, name)
-    return device if name_of_guard(device) == meta.name else None
+    return driver, pool, name
+
+
+def _is_named_for(device: DeviceId | None, meta: ObjectMeta) -> bool:
+    return device is not None and name_of_guard(device) == meta.name
 
 
 def is_guard(key: tuple[str, str], guard_namespace: str) -> bool:

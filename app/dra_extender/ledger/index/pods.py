@@ -1,7 +1,7 @@
 """Pods by UID, by name and by PodGroup, the pods that were deleted, and the pods that wait for a node."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from dra_extender.model.metadata import version_number
@@ -9,12 +9,15 @@ from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 
 _MOST_DELETED_UIDS: Final = 20_000
+_MOST_SCHEDULERS: Final = 1_000
 
 
 class PodIndex:
     """Pods by UID, by name and by PodGroup, the pods that were deleted, and the pods that wait for a node."""
 
     __slots__ = (
+        "_acting",
+        "_asked",
         "_being_bound",
         "_by_group",
         "_by_key",
@@ -36,8 +39,12 @@ class PodIndex:
         self._deleted: LruCache[str, None] = LruCache(_MOST_DELETED_UIDS)
         # How many pods wait for a node, by scheduler and namespace.
         self._waiting: dict[str, dict[str, int]] = {}
-        # How many of them need devices, by scheduler.
-        self._needing_devices: Counter[str] = Counter()
+        # Those of them that need devices, by scheduler and UID.
+        self._needing_devices: dict[str, dict[str, Pod]] = {}
+        # Names of schedulers that have bound a pod, reported on one, or asked about one.
+        self._acting: LruCache[str, None] = LruCache(_MOST_SCHEDULERS)
+        # UIDs of pods for which kube-scheduler has offered nodes since it reported that none takes them.
+        self._asked: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -68,6 +75,24 @@ class PodIndex:
         """Whether a pod of this PodGroup, the one with the UID `besides` excepted, is bound and not finished."""
         running = self._running.get((namespace, group))
         return running is not None and (len(running) > 1 or besides not in running)
+
+    def note_asked(self, pod: Pod) -> bool:
+        """kube-scheduler offers nodes for this pod; returns whether that is news about the pod or its scheduler."""
+        news = pod.scheduler_name not in self._acting
+        self._acting[pod.scheduler_name] = None
+        known = self._by_uid.get(pod.uid)
+        if known is not None and known.unschedulable and pod.uid not in self._asked:
+            self._asked.add(pod.uid)
+            return True
+        return news
+
+    def has_acted(self, scheduler: str) -> bool:
+        """Whether a scheduler of this name has bound a pod, reported on one, or asked about one."""
+        return scheduler in self._acting
+
+    def report_on(self, pod: Pod) -> str:
+        """Return why no node takes the pod as kube-scheduler reports it; empty if it has offered nodes for the pod since."""
+        return "" if pod.uid in self._asked else pod.unschedulable
 
     def begin_binding(self, pod: Pod) -> None:
         """A Binding of the pod is about to be posted; it counts until the watch delivers the pod bound or deleted."""
@@ -100,6 +125,10 @@ class PodIndex:
         if old is not None and (old.namespace, old.name) != key:
             self._by_key.pop((old.namespace, old.name), None)
         self._by_uid[pod.uid] = pod
+        if old is not None and old.unschedulable != pod.unschedulable:
+            self._asked.discard(pod.uid)
+        if pod.attempted and pod.scheduler_name not in self._acting:
+            self._acting[pod.scheduler_name] = None
         if pod.node_name:
             self._being_bound.pop(pod.uid, None)
         self._unindex(old)
@@ -108,7 +137,7 @@ class PodIndex:
             of_scheduler = self._waiting.setdefault(pod.scheduler_name, {})
             of_scheduler[pod.namespace] = of_scheduler.get(pod.namespace, 0) + 1
             if pod.needs_devices:
-                self._needing_devices[pod.scheduler_name] += 1
+                self._needing_devices.setdefault(pod.scheduler_name, {})[pod.uid] = pod
         return old
 
     def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
@@ -136,9 +165,15 @@ class PodIndex:
         known = self._by_uid.get(pod.uid)
         return waiting > (known is not None and _waits(known))
 
-    def other_schedulers_wait_for_devices(self, scheduler: str) -> bool:
-        """Whether pods of other schedulers wait that need devices."""
-        return len(self._needing_devices) > (scheduler in self._needing_devices)
+    def needs_node(self, pod: Pod) -> bool:
+        """Whether the pod, as known, waits for a node."""
+        return _waits(pod)
+
+    def waiting_for_devices(self, besides: Collection[str]) -> Iterator[Pod]:
+        """Yield the pods that need devices and wait for a node, without those of the schedulers `besides`."""
+        for scheduler, pods in self._needing_devices.items():
+            if scheduler not in besides:
+                yield from pods.values()
 
     def _unindex(self, pod: Pod | None) -> None:
         """Remove the pod from the indexes by group and by scheduler."""
@@ -146,8 +181,9 @@ class PodIndex:
         if pod is None or not _waits(pod):
             return
         if pod.needs_devices:
-            self._needing_devices[pod.scheduler_name] -= 1
-            if not self._needing_devices[pod.scheduler_name]:
+            needing = self._needing_devices[pod.scheduler_name]
+            del needing[pod.uid]
+            if not needing:
                 del self._needing_devices[pod.scheduler_name]
         of_scheduler = self._waiting[pod.scheduler_name]
         of_scheduler[pod.namespace] -= 1
@@ -185,6 +221,7 @@ class PodIndex:
 
     def _note_deletion(self, uid: str) -> None:
         self._being_bound.pop(uid, None)
+        self._asked.discard(uid)
         self._deleted[uid] = None
 
     def newest(self, pod: Pod) -> Pod:

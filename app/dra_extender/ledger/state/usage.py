@@ -14,9 +14,10 @@ _EMPTY: Final[PoolUsage] = {}
 class UsageTable:
     """Holdings by pool and device, kept incrementally.  It is itself a `Usage` for a search."""
 
-    __slots__ = ("_pools", "_with_rules")
+    __slots__ = ("_nodes", "_pools", "_with_rules")
 
     def __init__(self) -> None:
+        self._nodes: Counter[str] = Counter()
         self._with_rules: Counter[PoolId] = Counter()
         self._pools: dict[PoolId, dict[str, tuple[DeviceHolding, ...]]] = {}
 
@@ -27,6 +28,10 @@ class UsageTable:
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
         """See Usage."""
         return pool_id in self._with_rules
+
+    def names_node(self, node: str) -> bool:
+        """Return whether the allocation of some share names this node, to which it may bind the device."""
+        return node in self._nodes
 
     @property
     def has_rules(self) -> bool:
@@ -44,6 +49,8 @@ class UsageTable:
             pool_id = holding.pool_id
             if holding.compatible_only_with is not None:
                 self._with_rules[pool_id] += 1
+            if holding.node is not None:
+                self._nodes[holding.node] += 1
             devices = self._pools.setdefault(pool_id, {})
             devices[holding.device] = (*devices.get(holding.device, ()), holding)
 
@@ -58,6 +65,10 @@ class UsageTable:
                 self._with_rules[pool_id] -= 1
                 if not self._with_rules[pool_id]:
                     del self._with_rules[pool_id]
+            if holding.node is not None:
+                self._nodes[holding.node] -= 1
+                if not self._nodes[holding.node]:
+                    del self._nodes[holding.node]
             if rest:
                 devices[holding.device] = tuple(rest)
                 continue

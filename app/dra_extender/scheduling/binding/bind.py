@@ -5,6 +5,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
+from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.binding.conflict_release import ConflictRelease
 from dra_extender.scheduling.binding.decision import BindDecision
@@ -30,7 +31,7 @@ class Bind:
     """Writes the allocations of a pod's claims and binds the pod; one `BindSession` per pod at a time.
 
     Idempotent by pod UID and resumable from API objects alone, so that it may be repeated after any failure, a restart included.
-    At its `permit` the members of a gang wait for each other.  `guards` makes guard claims, if the yield policy asks for them.
+    At its `permit` the members of a gang wait for each other.  `guards` keeps the guard claims.
     """
 
     def __init__(
@@ -40,18 +41,17 @@ class Bind:
         holds: HoldService,
         unschedulable: UnschedulablePods,
         backoff: DeviceBackoff,
+        competitors: Competitors,
     ) -> None:
         ledger, cluster, options = context.ledger, context.cluster, context.options
         self._supervisor = Supervisor(context.metrics.background_failed)
         self._sessions: dict[str, BindSession] = {}
-        self.guards = (
-            GuardClaims(ledger, cluster.claims, options.own_namespace)
-            if options.yield_policy is YieldPolicy.GUARD
-            else None
+        self.guards = GuardClaims(
+            ledger, cluster.claims, options.own_namespace, makes_guards=options.yield_policy is YieldPolicy.GUARD
         )
         writer = ClaimWriter(ledger, cluster.claims, context.metrics)
         releaser = ClaimReleaser(ledger, writer)
-        conflicts = ConflictRelease(context, decision, releaser, backoff, self.guards)
+        conflicts = ConflictRelease(context, decision, releaser, backoff, self.guards, competitors)
         self._deps = BindDependencies(
             ledger=ledger,
             cluster=cluster,

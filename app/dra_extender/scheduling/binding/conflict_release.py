@@ -1,7 +1,7 @@
 """The release of claims whose devices were allocated to another claim first, before the Binding."""
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -9,6 +9,7 @@ from dra_extender.allocator.rules.verdict import DEVICE
 from dra_extender.ledger.index.guards import whole_devices
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.binding.conflicts import FOREIGN, AllocationConflict, find_conflict
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
@@ -20,6 +21,12 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import YieldPolicy
 
 _LOOK_SECONDS: Final = 0.25
+MOST_WAIT_SECONDS: Final = 10.0
+"""How long a release waits for competitors: kube-scheduler's longest backoff (`podMaxBackoffSeconds`, 10 by default).
+
+In that time it tries each pod again that can be placed, while it counts the device as taken.  A pod that waits for longer finds no
+device, and may do so for hours.
+"""
 _LOG = structlog.get_logger(__name__)
 
 
@@ -56,10 +63,25 @@ class WaitingBind(Protocol):
         ...
 
 
+class _Loss(NamedTuple):
+    """A conflict, and a pod that could be given the lost device even so; None if none could."""
+
+    conflict: AllocationConflict
+    competitor: Pod | None
+
+    @property
+    def text(self) -> str:
+        """Which device was lost, and which pod competes for it."""
+        if self.competitor is None:
+            return self.conflict.text
+        scheduler = self.competitor.scheduler_name or "default-scheduler"
+        return f"{self.conflict.text}; pod {self.competitor.key} of scheduler {scheduler} waits for such a device"
+
+
 class ConflictRelease:
     """Releases the claims of a bind whose devices were allocated to another claim first, and begins a backoff of the node.
 
-    If the other claim is another scheduler's, the release waits until it harms no pod (`YieldPolicy`).
+    If the other claim is another scheduler's, the release waits for pods that could be given the device, too (`YieldPolicy`).
     """
 
     def __init__(
@@ -68,7 +90,8 @@ class ConflictRelease:
         decision: BindDecision,
         releaser: ClaimReleaser,
         backoff: DeviceBackoff,
-        guards: GuardClaims | None,
+        guards: GuardClaims,
+        competitors: Competitors,
     ) -> None:
         self._ledger = context.ledger
         self._metrics = context.metrics
@@ -78,6 +101,7 @@ class ConflictRelease:
         self._releaser = releaser
         self._backoff = backoff
         self._guards = guards
+        self._competitors = competitors
 
     async def release_conflicting(self, bind: WaitingBind) -> None:
         """Return if the bind may go on: no claim is in conflict, or another pod runs with it already.
@@ -89,39 +113,48 @@ class ConflictRelease:
         """
         bind.check()
         text = ""
+        until = min(bind.deadline, self._clock.monotonic() + MOST_WAIT_SECONDS)
         for each in bind.claims:
-            conflict = self._conflict(each, bind)
-            if conflict is not None and self._must_wait(conflict, bind.pod):
-                conflict = await self._wait_while_unsafe(each, bind, conflict)
-            if conflict is None:
+            loss = await self._wait_while_unsafe(each, bind, until)
+            if loss is None:
                 continue
+            conflict = loss.conflict
             name = "/".join(each.record.claim.metadata.key)
-            text = f"claim {name}: {conflict.text}"
+            text = f"claim {name}: {loss.text}"
             self._metrics.overlap(conflict.kind, "yielded", conflict.writer)
             _LOG.warning(
                 "an allocation overlaps another one and is released", claim=name, node=bind.node, **conflict._asdict()
             )
-            if self._guards is not None:
-                await self._guards.prepare(whole_devices(each.record.holdings))
             await self._releaser.release(each, bind.pod)
         if text:
             self._backoff.nodes.undone(bind.pod.uid, bind.node)
             raise ClaimReleasedError(text)
 
-    async def _wait_while_unsafe(
-        self, claim: FoundClaim, bind: WaitingBind, conflict: AllocationConflict | None
-    ) -> AllocationConflict | None:
-        """Wait until the conflict is over (None), or the claim can be released without harm to other pods."""
-        while conflict is not None and self._must_wait(conflict, bind.pod):
-            if self._clock.monotonic() >= bind.deadline:
-                name = "/".join(claim.record.claim.metadata.key)
-                raise RetryableError(
-                    f"claim {name}: {conflict.text}; pod {bind.pod.key} waits for the end of that allocation"
-                )
-            await wait_for_any((bind.recheck,), _LOOK_SECONDS)
+    async def _wait_while_unsafe(self, claim: FoundClaim, bind: WaitingBind, until: float) -> _Loss | None:
+        """Return None if there is no conflict (any more), otherwise the loss when a release harms no other pod, or at `until`.
+
+        Guard claims are prepared before the wait, so that the release is followed by one write only.
+        """
+        conflict, prepared, competitor = self._conflict(claim, bind), False, None
+        while conflict is not None:
+            if not prepared:
+                await self._guards.prepare(whole_devices(claim.record.holdings))
+                prepared = True
+            elif self._policy is YieldPolicy.WAIT and _is_foreign_device(conflict):
+                if self._clock.monotonic() >= bind.deadline:
+                    name = "/".join(claim.record.claim.metadata.key)
+                    raise RetryableError(
+                        f"claim {name}: {conflict.text}; pod {bind.pod.key} waits for the end of that allocation"
+                    )
+                await wait_for_any((bind.recheck,), _LOOK_SECONDS)
+            else:
+                competitor = self._competitor(conflict, claim, bind.pod, competitor)
+                if competitor is None or self._clock.monotonic() >= until:
+                    return _Loss(conflict, competitor)
+                await wait_for_any((bind.recheck,), _LOOK_SECONDS)
             bind.check()
             conflict = self._conflict(claim, bind)
-        return conflict
+        return None
 
     def _conflict(self, claim: FoundClaim, bind: WaitingBind) -> AllocationConflict | None:
         pools = self._decision.pools_of(bind.node)
@@ -130,10 +163,13 @@ class ConflictRelease:
         )
         return None if found is None or self._releaser.runs_elsewhere(claim, bind.pod) else found
 
-    def _must_wait(self, conflict: AllocationConflict, pod: Pod) -> bool:
-        """Whether a release now could make another scheduler allocate a device twice."""
-        if self._policy is YieldPolicy.CLEAR or (conflict.kind, conflict.writer) != (DEVICE, FOREIGN):
-            return False
-        return self._policy is YieldPolicy.WAIT or self._ledger.pods.other_schedulers_wait_for_devices(
-            pod.scheduler_name
-        )
+    def _competitor(self, conflict: AllocationConflict, claim: FoundClaim, pod: Pod, known: Pod | None) -> Pod | None:
+        """Return a pod to which another scheduler could give a device twice if this claim were released now."""
+        if not _is_foreign_device(conflict):
+            return None
+        lost = [device for device in whole_devices(claim.record.holdings) if self._guards.is_needed(device)]
+        return self._competitors.find(lost, pod, known)
+
+
+def _is_foreign_device(conflict: AllocationConflict) -> bool:
+    return (conflict.kind, conflict.writer) == (DEVICE, FOREIGN)

@@ -10,7 +10,14 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.compatible_only_with import IsTrue, first_incompatible
-from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, Violation, published_pool, verdict
+from dra_extender.allocator.rules.verdict import (
+    CAPACITY,
+    COUNTERS,
+    NODE,
+    Violation,
+    published_pool,
+    verdict,
+)
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.index.slices import SliceIndex
@@ -42,6 +49,8 @@ class AllocationConflict(NamedTuple):
     @property
     def text(self) -> str:
         """E.g. `another writer allocated device gpu.example.com/node-1/gpu-0 first`."""
+        if self.kind == NODE:
+            return f"device {self.what} was bound to another node first"
         if self.writer == FOREIGN:
             return f"another writer allocated {self.kind} {self.what} first"
         if self.kind == NEIGHBOURS:

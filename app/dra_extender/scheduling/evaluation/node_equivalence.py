@@ -87,11 +87,11 @@ class NodeEquivalence:
             digest = _usage_digest([self._ledger.claims.usage.pool(pool) for pool in inventory.pools])
             known = self._allocated[node.name] = _Allocated(inventory, version, digest)
         equivalence_class = self._class(node, inventory, reads, known.digest)
-        return (
-            (equivalence_class, everywhere)
-            if equivalence_class is not None and inventory.reaches
-            else equivalence_class
-        )
+        if equivalence_class is None or not inventory.reaches:
+            return equivalence_class
+        # A device that several nodes reach may be bound to one of them.
+        bound = node.name if self._ledger.claims.usage.names_node(node.name) else ""
+        return equivalence_class, everywhere, bound
 
     def class_under(self, node: Node, inventory: Inventory, reads: Reads | None, usage: Usage) -> Hashable | None:
         """As `class_of`, under this usage; None also for a node that reaches pools of several nodes."""

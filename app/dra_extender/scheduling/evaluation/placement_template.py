@@ -42,7 +42,10 @@ class PlacementTemplate:
             allocation=_replace(
                 allocation, devices=_replace(allocation.devices, results=results), node_selector=selector
             ),
-            holdings=tuple(_replace(each, pool=names.get(each.pool_id, each.pool)) for each in claim.holdings),
+            holdings=tuple(
+                _replace(each, pool=names.get(each.pool_id, each.pool), node=None if each.node is None else node)
+                for each in claim.holdings
+            ),
         )
 
 

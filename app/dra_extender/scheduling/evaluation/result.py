@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.rejection import Code, Rejection, closeness
 from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
-from dra_extender.scheduling.ports.node_texts import OneText
+from dra_extender.scheduling.ports.errors import OneText
 
 MOST_REASONS: Final = 8
 """How many different reasons one answer names: kube-scheduler writes all of them into the pod."""
@@ -163,14 +163,14 @@ class FilterResult:
         self._counts = dict(Counter(self.texts.values()))
 
     def why(self) -> list[RejectionGroup]:
-        """The rejected nodes by reason, most nodes first."""
-        counts = sorted(self._counts.items(), key=lambda entry: (-entry[1], entry[0]))
-        return [RejectionGroup(count, *self.reasons[text]) for text, count in counts if count]
+        """The rejected nodes by reason: the closest nodes first, then the reason of most nodes."""
+        groups = [RejectionGroup(count, *self.reasons[text]) for text, count in self._counts.items() if count]
+        return sorted(groups, key=lambda each: (closeness(each.rejection.code), -each.nodes, each.rejection.summary))
 
     def node_texts(self) -> Mapping[str, str]:
         """The text for each node that does not fit.
 
-        At most MOST_REASONS of them differ, those of most nodes; the other nodes have one text.
+        At most MOST_REASONS of them differ, those of the closest nodes; the other nodes have one text.
         """
         if len(self._counts) <= MOST_REASONS or len(groups := self.why()) <= MOST_REASONS:
             return self.texts

@@ -27,7 +27,8 @@ class GangAccount(NamedTuple):
     """The members of a gang by state, each in the order of their names.
 
     `decided` run, or have all their claims allocated or held.  `placed` get devices at once, and the first of `waiting` gets none
-    beside them.  `unready` members have claims that are not ready.  `needed`: so many of `placed` and `waiting` must get devices.
+    beside them.  `unready` members cannot be placed now: their claims are not ready, or kube-scheduler finds no node for them.
+    `needed`: so many of `placed` and `waiting` must get devices.
     `limit` says why nothing was planned, or that a plan was not searched to its end.
     """
 
@@ -38,6 +39,11 @@ class GangAccount(NamedTuple):
     waiting: tuple[Pod, ...] = ()
     unready: tuple[tuple[Pod, Rejection], ...] = ()
     limit: str = ""
+
+    @property
+    def cannot_start(self) -> bool:
+        """Whether the `unready` members leave fewer than the gang needs, so that nothing is planned."""
+        return bool(self.unready) and self.needed > len(self.placed) + len(self.waiting)
 
 
 class GangAccounts:
@@ -68,7 +74,7 @@ class GangAccounts:
             unready=snapshot.missing,
         )
         refusal = too_large(group, self._ledger)
-        if refusal is not None or not candidates:
+        if refusal is not None or not candidates or account.cannot_start:
             yield account._replace(limit="" if refusal is None else refusal.detail)
             return
         plan, limited = self._plan(candidates, max(snapshot.needed, 1), nodes, budget, partly=partly)

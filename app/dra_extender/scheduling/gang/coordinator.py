@@ -27,6 +27,7 @@ from dra_extender.scheduling.permit.members import (
     GangSnapshot,
     MemberCandidate,
     candidate_of,
+    lacking_text,
     take_snapshot,
     too_large,
 )
@@ -243,7 +244,7 @@ class GangCoordinator:
         self._holds.release((pod.uid, *plan.unannounced))
         for uid in plan.unannounced:
             plan.revoke(uid)
-        snapshot = take_snapshot(group, self._ledger)
+        snapshot = take_snapshot(group, self._ledger, pod.uid)
         if all(each.pod.uid != pod.uid for each in snapshot.candidates):
             return self._check_without_assignment(request, snapshot)
         candidates = tuple(each for each in snapshot.candidates if each.pod.uid not in plan.announced)
@@ -360,7 +361,7 @@ class GangCoordinator:
 
     def _lacks_members(self, group: PodGroup, snapshot: GangSnapshot) -> bool:
         """Whether too few members exist for the gang to start, and none is bound yet."""
-        return snapshot.needed > len(snapshot.candidates) and self.phase(group) is not GangPhase.BOUND
+        return snapshot.cannot_start and self.phase(group) is not GangPhase.BOUND
 
 
 def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: bool) -> _Failure:
@@ -371,8 +372,7 @@ def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: boo
 def _too_few(group: PodGroup, snapshot: GangSnapshot) -> Rejection:
     detail = f"{max(snapshot.needed, 1)} more members needed, {len(snapshot.candidates)} can be placed"
     if snapshot.missing:
-        pod, rejection = snapshot.missing[0]
-        detail += f"; pod {pod.name}: {rejection.text}"
+        detail += f"; {lacking_text(snapshot.missing)}"
     return Rejection(code=Code.GANG_INCOMPLETE, detail=f"PodGroup {group.metadata.name}: {detail}")
 
 

@@ -1,11 +1,11 @@
 """The members of a gang that still need an assignment, and what is known of each."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.rejection import SUMMARY_BEGIN, Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
@@ -20,6 +20,10 @@ from dra_extender.scheduling.extended_resources.need import (
     special_uid,
 )
 
+_MOST_NAMED: Final = 3
+_REPORT_BEGIN: Final = "0/"
+_PREEMPTION: Final = " preemption: "
+_MOST_GATES: Final = 4
 MOST_PARTS: Final = 5_000
 """How many waiting members of a gang, claims of them and requests for extended resources are looked at, counted together."""
 
@@ -71,6 +75,18 @@ class GangSnapshot:
     needed: int
     missing: tuple[tuple[Pod, Rejection], ...]
 
+    @property
+    def cannot_start(self) -> bool:
+        """Whether fewer members can be placed than the gang lacks."""
+        return self.needed > len(self.candidates)
+
+
+def lacking_text(missing: Sequence[tuple[Pod, Rejection]]) -> str:
+    """Name members that cannot be placed, and why: `pod c: pod has scheduling gates: example.com/wait`."""
+    texts = [f"pod {pod.name}: {rejection.text}" for pod, rejection in missing[:_MOST_NAMED]]
+    further = [f"{len(missing) - _MOST_NAMED} more"] if len(missing) > _MOST_NAMED else []
+    return "; ".join((*texts, *further))
+
 
 def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
     """The pod's group if that is a gang."""
@@ -91,24 +107,70 @@ def too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
     return Rejection(code=Code.TOO_MUCH, detail=detail)
 
 
-def existing_members(group: PodGroup, ledger: Ledger) -> Iterator[Pod]:
-    """The members that are bound or may yet be, by name."""
-    return (pod for pod in ledger.pods.members(*group.metadata.key) if not (pod.finished or pod.deleting))
+def existing_members(group: PodGroup, ledger: Ledger) -> Sequence[Pod]:
+    """Return the members that are bound or may yet be, by name."""
+    return [pod for pod in ledger.pods.members(*group.metadata.key) if not (pod.finished or pod.deleting)]
 
 
-def take_snapshot(group: PodGroup, ledger: Ledger) -> GangSnapshot:
+class Obstacles:
+    """Finds what keeps the waiting members of one gang from being placed, as far as objects and kube-scheduler's reports tell."""
+
+    def __init__(self, group: PodGroup, members: Collection[Pod], ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._believes_reports = not group.scheduled_as_group
+        names = {pod.scheduler_name for pod in members}
+        acting = {name for name in names if ledger.pods.has_acted(name)}
+        # Where none of them has acted, the gang is new to this process.
+        self._absent = names - acting if acting else set()
+
+    def of(self, pod: Pod) -> Rejection | None:
+        """Return why the member cannot be placed now, whatever devices are free; None if nothing is known against it."""
+        if pod.gates:
+            gates = ", ".join(pod.gates[:_MOST_GATES]) + (", ..." if len(pod.gates) > _MOST_GATES else "")
+            return Rejection(code=Code.POD_GATED, detail=gates)
+        if pod.scheduler_name in self._absent:
+            return Rejection(code=Code.SCHEDULER_ABSENT, detail=pod.scheduler_name)
+        refusal = self._ledger.member_fit.refusal(pod.uid) or self._report(pod)
+        return Rejection(code=Code.NO_NODE, detail=refusal) if refusal else None
+
+    def _report(self, pod: Pod) -> str:
+        """Return kube-scheduler's report if it offered no node for the pod when it made that; empty otherwise.
+
+        A scheduler that places the group as one asks about all members before it binds one, so nothing is held for its reports.
+        """
+        report = self._ledger.pods.report_on(pod) if self._believes_reports else ""
+        if not report.startswith(_REPORT_BEGIN) or SUMMARY_BEGIN in report:
+            return ""
+        return report.partition(_PREEMPTION)[0]
+
+
+def lacking_members(
+    group: PodGroup, ledger: Ledger, placed: Collection[str]
+) -> tuple[Sequence[Pod], Sequence[tuple[Pod, Rejection]]]:
+    """Return the members that exist, and those of them that have no node, are not `placed` (by UID), and cannot be placed now."""
+    members = existing_members(group, ledger)
+    obstacles = Obstacles(group, members, ledger)
+    waiting = (pod for pod in members if not (pod.node_name or pod.uid in placed))
+    return members, [(pod, obstacle) for pod in waiting if (obstacle := obstacles.of(pod)) is not None]
+
+
+def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSnapshot:
     """The state of every member of the gang; the group's holds must have been released before.
 
-    Members that are bound, whose claims are all allocated, or that need no devices need no assignment, and count as assigned.
+    Members that are bound, whose claims are all allocated, or that need no devices need no assignment, and count as assigned.  The
+    others must be placeable now, but for the pod with the UID `offered`: kube-scheduler offers nodes for it in this call.
     """
     candidates: list[MemberCandidate] = []
     missing: list[tuple[Pod, Rejection]] = []
     assigned = 0
-    for pod in existing_members(group, ledger):
-        if pod.node_name or not pod.needs_devices:
+    members = existing_members(group, ledger)
+    obstacles = Obstacles(group, members, ledger)
+    for pod in members:
+        if pod.node_name:
             assigned += 1
             continue
-        candidate = candidate_of(pod, ledger)
+        obstacle = None if pod.uid == offered else obstacles.of(pod)
+        candidate = obstacle or (candidate_of(pod, ledger) if pod.needs_devices else None)
         if isinstance(candidate, Rejection):
             missing.append((pod, candidate))
         elif candidate is not None:

@@ -11,7 +11,7 @@ from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.permit.members import existing_members, gang_of
+from dra_extender.scheduling.permit.members import gang_of, lacking_members, lacking_text
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 
@@ -143,7 +143,7 @@ class Permit:
             await wait_for_any((waiting.changed, recheck), min(left, self._count_seconds))
 
     def _count(self, group: PodGroup, waiting: WaitingMembers) -> None:
-        """Reject the members if for the whole grace fewer exist than are needed.
+        """Reject the members if too few of those that exist can be placed, or if for the whole grace too few exist.
 
         Raises:
             QuorumNotReachedError: it is so.
@@ -152,9 +152,15 @@ class Permit:
         if now < waiting.counted + self._count_seconds:
             return
         waiting.counted = now
-        count = sum(1 for _ in existing_members(group, self._ledger))
+        members, lacking = lacking_members(group, self._ledger, waiting.members)
+        count = len(members)
         if count >= needed:
             waiting.too_few_since = None
+            if count - len(lacking) < needed:
+                self._reject(
+                    waiting, f"{count - len(lacking)} of {needed} members can be placed; {lacking_text(lacking)}"
+                )
+                raise QuorumNotReachedError(waiting.rejected)
             return
         waiting.too_few_since = now if waiting.too_few_since is None else waiting.too_few_since
         if now >= waiting.too_few_since + self._grace:

@@ -19,6 +19,8 @@ from dra_extender.model.pod_group import PodGroup
 NOTE_BYTES: Final = 1024
 """The longest note of an Event (events.k8s.io/v1) that the API server accepts, in UTF-8."""
 
+UNAVAILABLE_REASON: Final = "DevicesUnavailable"
+"""The reason of the Event that says why a pod gets its devices on no node."""
 _ELLIPSIS: Final = "…".encode()
 
 

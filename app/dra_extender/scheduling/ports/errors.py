@@ -1,13 +1,45 @@
 """What the use cases answer, and why they answer nothing but an error; the HTTP side turns it into the extender protocol."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 
 STOPPING: Final = "the extender is stopping"
+
+
+class OneText(Mapping[str, str]):
+    """The same text for each of these nodes, which have different names: in a full cluster there are thousands of them.
+
+    A dictionary is made only when a node is looked up.
+    """
+
+    __slots__ = ("_by_node", "nodes", "text")
+
+    def __init__(self, nodes: Sequence[str], text: str) -> None:
+        self.nodes = nodes
+        self.text = text
+        self._by_node: dict[str, str] | None = None
+
+    def __getitem__(self, node: str) -> str:
+        if self._by_node is None:
+            self._by_node = self.as_dict()
+        return self._by_node[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.nodes)!r}, {self.text!r})"
+
+    def as_dict(self) -> dict[str, str]:
+        """The same as a dictionary of its own."""
+        return dict.fromkeys(self.nodes, self.text)
 
 
 @dataclass(frozen=True, slots=True)

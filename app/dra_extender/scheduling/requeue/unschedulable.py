@@ -10,12 +10,11 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.scheduling.ports.cluster import Clock, Events
+from dra_extender.scheduling.ports.cluster import UNAVAILABLE_REASON, Clock, Events
 from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
-REASON = "DevicesUnavailable"
 _HELPED_BY_CLAIMS: Final = frozenset(
     {
         Code.CLAIM_NOT_CREATED,
@@ -158,7 +157,9 @@ class UnschedulablePods:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
         self._metrics.waiting(len(self._rejected))
         if codes - {Code.CLAIM_NOT_CREATED}:
-            self._events.about_pod(pod, warning=True, reason=REASON, message=self._messages.render(pod, result, budget))
+            self._events.about_pod(
+                pod, warning=True, reason=UNAVAILABLE_REASON, message=self._messages.render(pod, result, budget)
+            )
 
     def forget(self, pod_uid: str) -> None:
         """The pod was offered a node, was bound, or is gone."""

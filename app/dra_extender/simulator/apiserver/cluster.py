@@ -187,12 +187,19 @@ class MemoryWaker:
     def __init__(self) -> None:
         self.calls = 0
         self._called = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call the listener at each wake."""
+        self._listeners.append(listener)
 
     async def wake(self) -> None:
         """Count the call; the scheduling loop compares the count with the one it saw when it parked a pod."""
         await asyncio.sleep(0)
         self.calls += 1
         self._called.set()
+        for listener in self._listeners:
+            listener()
 
     async def called_since(self, calls: int, timeout: float) -> bool:  # noqa: ASYNC109 - a result, not an error, when it is over
         """Wait at most `timeout` seconds until there were more than `calls` calls; whether there were."""

@@ -25,6 +25,16 @@ _MUTABLE_POD_FIELDS: Final = (
     "schedulingGates",
     "terminationGracePeriodSeconds",
 )
+_FIXED_POD_GROUP_FIELDS: Final = (
+    "workloadRef",
+    "schedulingConstraints",
+    "resourceClaims",
+    "disruptionMode",
+    "priorityClassName",
+    "priority",
+    "preemptionPolicy",
+)
+"""Fields of a PodGroup's spec that no update may change (declarative validation of scheduling.k8s.io/v1beta1)."""
 
 
 def check_claim_status(key: Key, old: Json, new: Json) -> None:
@@ -166,8 +176,8 @@ def check_unchanged(key: Key, old: Json, new: Json) -> None:
     """Refuse an ordinary update that changes what the API server never lets change.
 
     Raises:
-        RequestRejectedError: the spec of a claim, template or pod (except images, tolerations and gates), or a slice's driver,
-            pool or node.
+        RequestRejectedError: the spec of a claim, template or pod (except images, tolerations and gates), a slice's driver, pool
+            or node, or what is fixed of a PodGroup, such as its claims.
     """
     before, after = part(old, "spec"), part(new, "spec")
     match key.kind:
@@ -179,6 +189,9 @@ def check_unchanged(key: Key, old: Json, new: Json) -> None:
             _same(key, "spec.driver", before.get("driver"), after.get("driver"))
             _same(key, "spec.pool.name", part(before, "pool").get("name"), part(after, "pool").get("name"))
             _same(key, "spec.nodeName", before.get("nodeName"), after.get("nodeName"))
+        case StoredKind.POD_GROUP:
+            for field in _FIXED_POD_GROUP_FIELDS:
+                _same(key, f"spec.{field}", before.get(field) or None, after.get(field) or None)
         case _:
             pass
 

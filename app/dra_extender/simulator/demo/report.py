@@ -100,13 +100,17 @@ class StoryReport:
     def summary(self, results: list[StoryResult]) -> None:
         """One sentence over all stories."""
         checks = [each for result in results for each in result.checks]
-        failed = sum(result.failures for result in results)
+        failed, refused = sum(result.failures for result in results), sum(result.refused for result in results)
         held = sum(each.failure is None for each in checks)
         text = (
             f"{len(results)} {'story' if len(results) == 1 else 'stories'}, {held} of {len(checks)} expectations hold"
         )
+        if failed:
+            text += f", {failed} failed"
+        if refused:
+            text += f" ({refused} {'document' if refused == 1 else 'documents'} refused)"
         self._console.print()
-        self._line(text + (f", {failed} failed" if failed else ""), "bold red" if failed else "bold green", indent=0)
+        self._line(text, "bold red" if failed else "bold green", indent=0)
 
     def _check(self, checked: CheckedExpectation) -> None:
         when = " at the end" if checked.at_end else ""

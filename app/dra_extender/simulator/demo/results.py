@@ -46,12 +46,16 @@ class PodState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CheckedExpectation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An expectation that was checked; without `failure` it holds."""
+    """An expectation that was checked; without `failure` it holds.
+
+    `refused`: the cluster refused a document about this pod, which counts as the failure.
+    """
 
     pod: str
     expected: str
     failure: str | None = None
     at_end: bool = False
+    refused: bool = False
 
 
 class ApplyEffect(StrEnum):
@@ -98,6 +102,10 @@ class StoryResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
     @property
     def failures(self) -> int:
-        """How many expectations do not hold, and how many documents the cluster refused."""
-        refused = sum(step.effect is ApplyEffect.REFUSED for step in self.steps)
-        return refused + sum(each.failure is not None for each in self.checks)
+        """Return the number of refused documents and of other expectations that do not hold."""
+        return self.refused + sum(check.failure is not None and not check.refused for check in self.checks)
+
+    @property
+    def refused(self) -> int:
+        """Return the number of documents that the cluster refused."""
+        return sum(step.effect is ApplyEffect.REFUSED for step in self.steps)

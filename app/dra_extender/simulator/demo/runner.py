@@ -15,11 +15,15 @@ from dra_extender.simulator.demo.pod_state import state_of
 from dra_extender.simulator.demo.results import ApplyEffect, CheckedExpectation, PodState, StoryResult, StoryStep
 from dra_extender.simulator.scheduler.extender_client import ExtenderTransport
 from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME, NotAtRestError, SchedulingLoop
+from dra_extender.simulator.virtual_time import VirtualClock, running_virtual_loop
 
 EXIT_OK: Final = 0
 EXIT_EXPECTATION: Final = 1
 EXIT_USAGE: Final = 2
 
+
+_QUIET_SECONDS: Final = 45.0
+"""Virtual seconds without a change after which a step has ended: more than reclaim's grace (30 s) and its interval (5 s)."""
 
 ServiceFactory = Callable[[MemoryCluster], AbstractAsyncContextManager[ExtenderTransport]]
 """Starts the extender over a cluster (and the cluster's watch), yields its transport, and stops both at the end of the story."""
@@ -38,7 +42,7 @@ async def run_story(
 
     Args:
         title: What the result calls the story.
-        manifests: The documents.
+        manifests: The documents; the event loop is a VirtualClockLoop.
         factory: Starts the service; it is up before the first document.
         served: Which fields the API server keeps; everything that 1.37 can keep by default.
         scheduler_names: Whose pods are scheduled.
@@ -47,9 +51,10 @@ async def run_story(
     Returns:
         What happened.  A document that the cluster refuses is part of the story, not an error.
     """
-    cluster = MemoryCluster(served=served)
+    cluster = MemoryCluster(served=served, clock=VirtualClock(running_virtual_loop()))
     async with factory(cluster) as transport:
-        story = _Story(cluster, SchedulingLoop(cluster, transport, scheduler_names=scheduler_names))
+        loop = SchedulingLoop(cluster, transport, scheduler_names=scheduler_names, quiet_seconds=_QUIET_SECONDS)
+        story = _Story(cluster, loop)
         reported = []
         for step in steps_of(manifests.documents):
             for each in await story.play(step):
@@ -86,6 +91,7 @@ class _Story:
         self._reported: set[str] = set()
         self._applied: dict[int, _Applied] = {}
         self._made: dict[str, frozenset[Key]] = {}
+        self._refused: set[Key] = set()
 
     async def play(self, step: Step) -> list[StoryStep]:
         """Apply the documents of a step together, and report what came of each that is reported now."""
@@ -111,10 +117,13 @@ class _Story:
     def _guarded(self, document: Document) -> _Applied:
         try:
             if document.workload:
-                return _Applied(self._apply_workload(document))
-            effects = [self._apply(document, key) for key in document.keys]
+                effects = [self._apply_workload(document)]
+            else:
+                effects = [self._apply(document, key) for key in document.keys]
         except ClusterError as problem:
+            self._refused.update(document.keys)
             return _Applied(ApplyEffect.REFUSED, str(problem))
+        self._refused.difference_update(document.keys)
         return _Applied(effects[0])
 
     def _report(
@@ -167,7 +176,9 @@ class _Story:
             failure = self._failure(key, expectation)
             if failure is not None:
                 which = f"{key.name}: " if document.copies is not None else ""
-                return CheckedExpectation(name, expectation.text, which + failure, at_end)
+                return CheckedExpectation(
+                    name, expectation.text, which + failure, at_end, refused=not self._refused.isdisjoint(document.keys)
+                )
         return CheckedExpectation(name, expectation.text, None, at_end)
 
     def _failure(self, key: Key, expectation: PodExpectation) -> str | None:

@@ -1,23 +1,16 @@
-"""What kube-scheduler itself says of nodes before the extender is asked, and the sentence in which it reports reasons."""
+"""What kube-scheduler itself says of nodes before the extender is asked."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import device_class_from
-from dra_extender.model.quantity import NANO
-from dra_extender.nodefit.node_facts import FitNode, fit_node_from, reported
+from dra_extender.nodefit.node_facts import UNLISTED, FitNode, fit_node_from, reported
 from dra_extender.nodefit.node_fit import NodeFit
 from dra_extender.nodefit.pod_needs import PodNeeds, pod_needs_from
-from dra_extender.nodefit.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.apiserver.store import Store
-
-NO_NODES: Final = "no nodes available to schedule pods"
-UNLISTED: Final = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE, PODS), 2**63 * NANO)
-"""What a node has of these if its manifest does not say: no kubelet reports it here, and stories are about devices."""
 
 
 class InTree(NamedTuple):
@@ -45,18 +38,8 @@ def judged(pod: Json, store: Store, *, classes_serve: bool) -> InTree:
     return InTree([name for name in names if name not in reasons], reasons)
 
 
-def aggregated(total: int, reasons: Iterable[str]) -> str:
-    """The sentence of the FailedScheduling event: every reason with the number of nodes, sorted as text.
-
-    As FitError.Error of kube-scheduler, without the note that preemption adds.
-    """
-    if total == 0:
-        return NO_NODES
-    counted = sorted(f"{count} {reason}" for reason, count in Counter(reasons).items())
-    return f"0/{total} nodes are available:" + (f" {', '.join(counted)}." if counted else "")
-
-
 def _nodes(nodes: Iterable[Json]) -> Iterator[FitNode]:
+    """No kubelet reports what a node has, and stories are about devices: of what a manifest does not list there is plenty."""
     for each in nodes:
         with suppress(ModelError):
             yield fit_node_from(each, UNLISTED)

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.model.api_json import ModelError
+from dra_extender.nodefit.node_facts import aggregated
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, WatchEventType
@@ -15,7 +16,7 @@ from dra_extender.simulator.controllers.claims import ClaimController
 from dra_extender.simulator.controllers.generated_claims import is_finished
 from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure, ExtenderTransport
 from dra_extender.simulator.scheduler.gang_queue import Unit, units, with_mates
-from dra_extender.simulator.scheduler.in_tree import aggregated, judged
+from dra_extender.simulator.scheduler.in_tree import judged
 
 STARTED: Final = "PodReadyToStartContainers"
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
@@ -75,6 +76,7 @@ class SchedulingLoop:
     claim, class, node or PodGroup changes, a bound pod comes, changes or goes, the pod itself changes, or the service calls `wake`.
     A change of a slice wakes no pod, so the loop waits `wake_timeout` for the service to call after one.  `backoff`,
     `bind_timeout` and `wake_timeout` are seconds; a bind that takes longer than its time fails and is tried again.
+    The loop is at rest when for `quiet_seconds` nothing was stored and the service did not call `wake`.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class SchedulingLoop:
         backoff: float = 0.05,
         bind_timeout: float = 1.0,
         wake_timeout: float = 1.0,
+        quiet_seconds: float = 0.0,
         rounds: int = 50,
     ) -> None:
         self._cluster = cluster
@@ -96,13 +99,16 @@ class SchedulingLoop:
         self._backoff = backoff
         self._bind_timeout = bind_timeout
         self._wake_timeout = wake_timeout
+        self._quiet_seconds = quiet_seconds
         self._rounds = rounds
+        self._changed = asyncio.Event()
         self._wakes_before_slices: int | None = None
         self._parked: dict[str, _Parked] = {}
         self._signals = 0
         self._own: dict[str, int] = {}
         self._states: dict[str, bytes] = {}
         cluster.store.subscribe(self._note)
+        cluster.waker.subscribe(self._changed.set)
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
@@ -129,7 +135,7 @@ class SchedulingLoop:
             self._controller.reconcile()
             await self._cluster.watch.caught_up()
             queue = self._queue() or await self._queue_after_slices()
-            if not queue:
+            if not queue and not await self._changes_within_quiet_seconds():
                 return
             for unit in units(self._store, queue):
                 if unit.is_gang:
@@ -150,6 +156,15 @@ class SchedulingLoop:
             return []
         await self._cluster.waker.called_since(calls, self._wake_timeout)
         return self._queue()
+
+    async def _changes_within_quiet_seconds(self) -> bool:
+        """Wait until something is stored or the service calls `wake`; return False if neither happens in time."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(self._quiet_seconds):
+                return await self._changed.wait()
+        except TimeoutError:
+            return False
 
     def _queue(self) -> list[Key]:
         """Pods to try now: highest priority first, then the oldest.  With one member of a gang all that wait are tried."""
@@ -290,6 +305,7 @@ class SchedulingLoop:
         self._store.replace(key, lambda pod: _set_condition(pod, condition))
 
     def _note(self, change: Change) -> None:
+        self._changed.set()
         if change.key.kind in _RETRY_ALL:
             self._signals += 1
         elif change.key.kind in _ONLY_WOKEN:

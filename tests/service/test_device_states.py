@@ -3,10 +3,10 @@
 from collections import Counter
 
 from dra_extender.allocator.state.features import Features
-from dra_extender.inspection.device_states import DeviceInState, device_states
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.service.device_states import DeviceInState, device_states
 from dra_extender.telemetry.devices import DeviceState, Stranding
 
 from tests.controlplane.objects import DRIVER, consumption, counter_set, device, request, resource_slice

@@ -1,0 +1,192 @@
+"""What other components say of a pod: kube-scheduler's message, Events about it and what it depends on, which schedulers acted.
+
+The message of the condition PodScheduled is read reason by reason, as kube-scheduler puts it together (`FitError`).
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.object_events import FAILED_SCHEDULING, ObjectEvent
+from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts
+from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason
+from dra_extender.model.api_json import listed
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.evaluation.result import FURTHER_REASONS
+from dra_extender.scheduling.ports.cluster import UNAVAILABLE_REASON
+
+_HEAD: Final = re.compile(r"\d+/\d+ nodes are available: ?")
+_TAIL: Final = re.compile(r"\.? *preemption: ")
+_BEGIN: Final = re.compile(r"(?:^|, )(\d+) (?=\S)")
+_MOST_READ: Final = 16_384
+_MOST_REASONS: Final = 64
+_DIGITS: Final = 9
+_KINDS: Final = (
+    ("insufficient ", ReasonKind.RESOURCES),
+    ("too many pods", ReasonKind.RESOURCES),
+    ("untolerated taint", ReasonKind.TAINTS),
+    ("anti-affinity rules", ReasonKind.OTHER_PODS),
+    ("pod affinity rules", ReasonKind.OTHER_PODS),
+    ("topology spread", ReasonKind.OTHER_PODS),
+    ("node affinity/selector", ReasonKind.AFFINITY),
+    ("scheduler-enforced node affinity", ReasonKind.AFFINITY),
+    ("requested node name", ReasonKind.AFFINITY),
+    ("were unschedulable", ReasonKind.UNSCHEDULABLE),
+    ("free ports", ReasonKind.PORTS),
+    ("volume", ReasonKind.VOLUMES),
+    ("persistentvolumeclaim", ReasonKind.VOLUMES),
+    ("pvc", ReasonKind.VOLUMES),
+    ("resourceclaim", ReasonKind.DEVICES),
+    ("deviceclass", ReasonKind.DEVICES),
+    ("device class", ReasonKind.DEVICES),
+    ("cannot allocate all claims", ReasonKind.DEVICES),
+)
+_OF_DEVICES: Final = (*(each.value.removeprefix("claim ") for each in Code), FURTHER_REASONS)
+CLAIM_CREATION: Final = "FailedResourceClaimCreation"
+"""The reason of the Events in which kube-controller-manager says why it creates no claim."""
+_JUDGED: Final = frozenset(
+    {
+        ReasonKind.AFFINITY,
+        ReasonKind.DEVICES,
+        ReasonKind.PORTS,
+        ReasonKind.RESOURCES,
+        ReasonKind.TAINTS,
+        ReasonKind.UNSCHEDULABLE,
+    }
+)
+"""What `why` judges by itself, so that a report of it that contradicts the answer is older than the objects."""
+_LEFT_ALONE: Final = (Code.COOLING_DOWN.value, Code.NODE_BACKED_OFF.value)
+"""What the running extender alone knows."""
+_SAID_OTHERWISE: Final = frozenset({FAILED_SCHEDULING, CLAIM_CREATION, UNAVAILABLE_REASON})
+"""What the reasons against nodes, the condition PodScheduled or the missing claim say by themselves."""
+_MOST_EVENTS: Final = 4
+_MOST_NAMED: Final = 3
+
+
+def creation_events(view: ClusterView, pod: Pod) -> list[ObjectEvent]:
+    """Return the Events that say why no claim is created for the pod or for its PodGroup, the newest first."""
+    events = [*view.events.about("Pod", pod.namespace, pod.name, pod.uid)]
+    if pod.pod_group is not None:
+        events += view.events.about("PodGroup", pod.namespace, pod.pod_group)
+    return [event for event in events if event.reason == CLAIM_CREATION]
+
+
+def reported_events(view: ClusterView, pod: Pod, facts: PodFacts, cause: Cause) -> tuple[ReportedEvent, ...]:
+    """Return the newest Event of each reason that says something of why the pod waits, beside kube-scheduler's own."""
+    newest: dict[tuple[str, str, str], ObjectEvent] = {}
+    for event in _relevant(view, pod, facts, cause):
+        newest.setdefault((event.kind, event.name, event.reason), event)
+    return tuple(_reported(event, view.now) for event in [*newest.values()][:_MOST_EVENTS])
+
+
+def _relevant(view: ClusterView, pod: Pod, facts: PodFacts, cause: Cause) -> Iterator[ObjectEvent]:
+    if cause in (Cause.FINISHED, Cause.DELETING, Cause.BOUND):
+        return
+    found = find_claims(pod, view.ledger)
+    awaits_claim = isinstance(found, Rejection) and found.code is Code.CLAIM_NOT_CREATED
+    if awaits_claim:
+        yield from creation_events(view, pod)
+    for event in view.events.about("Pod", pod.namespace, pod.name, pod.uid):
+        if event.reason not in _SAID_OTHERWISE or cause is Cause.UNKNOWN:
+            yield event
+    for claim in () if isinstance(found, Rejection) else found:
+        yield from view.events.about("ResourceClaim", *claim.record.claim.metadata.key, claim.record.claim.metadata.uid)
+    if awaits_claim or cause is Cause.POD_GROUP:
+        for owner in facts.owners:
+            yield from view.events.about(owner.kind, pod.namespace, owner.name, owner.uid)
+
+
+def _reported(event: ObjectEvent, now: float) -> ReportedEvent:
+    return ReportedEvent(
+        subject=f"{event.kind} {event.namespace}/{event.name}",
+        reason=event.reason,
+        message=event.message,
+        reporter=event.reporter,
+        age=None if event.last is None else max(0.0, now - event.last),
+    )
+
+
+def scheduler_message(view: ClusterView, pod: Pod, facts: PodFacts) -> str:
+    """Return why the pod's scheduler has not placed it: by the condition PodScheduled, otherwise by the newest Event."""
+    events = view.events.about("Pod", pod.namespace, pod.name, pod.uid)
+    messages = (
+        each.message for each in events if (each.reason, each.reporter) == (FAILED_SCHEDULING, pod.scheduler_name)
+    )
+    return facts.message or next(messages, "")
+
+
+def absent_scheduler(view: ClusterView, pod: Pod, facts: PodFacts, acting: Collection[str]) -> str:
+    """Return that the pod's scheduler is not among the `acting` ones, as far as the objects tell; empty if it is."""
+    name = pod.scheduler_name
+    if not name or name in acting or facts.gates or facts.reason not in ("", SCHEDULING_GATED):
+        return ""
+    near = get_close_matches(name, sorted(acting), n=1)
+    hint = f"; nearest name {near[0]}" if near else f"; {listed(sorted(acting), _MOST_NAMED)} acted" if acting else ""
+    missing = next((each for each in view.origin.missing if each.kind == "pods"), None)
+    where = "this cluster" if missing is None else f"namespace {missing.namespace}"
+    return f"no scheduler named {name} has acted on any pod of {where}{hint}"
+
+
+def unbound_reasons(
+    view: ClusterView, pod: Pod, reported: Sequence[ReportedReason], *, allocated: bool
+) -> tuple[str, ...]:
+    """Return why a pod that fits is not bound yet, as far as objects and the running extender show; empty if they do not."""
+    return tuple(_under_way(view, pod, allocated=allocated)) or tuple(_unreported(reported))
+
+
+def _under_way(view: ClusterView, pod: Pod, *, allocated: bool) -> Iterator[str]:
+    if pod.nominated_node_name:
+        node = pod.nominated_node_name
+        yield f"kube-scheduler has nominated node {node} and waits until the pods that it preempted there have ended"
+    if allocated:
+        yield "its claims are allocated: kube-scheduler binds it, or tries again if the bind has failed"
+    elif view.ledger.holds.of_pod(pod.uid):
+        yield "the extender holds devices for it: kube-scheduler is about to bind it"
+    if pod.pod_group is not None:
+        yield f"members of PodGroup {pod.namespace}/{pod.pod_group} are bound together"
+
+
+def _unreported(reported: Sequence[ReportedReason]) -> Iterator[str]:
+    if not reported:
+        yield "kube-scheduler has not reported on it"
+    elif all(each.kind in _JUDGED and not any(code in each.text for code in _LEFT_ALONE) for each in reported):
+        yield "what kube-scheduler reports holds no longer: it tries the pod again by itself, in five minutes at most"
+
+
+def reported_reasons(message: str) -> tuple[ReportedReason, ...]:
+    """The reasons in a message such as `0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods. preemption: ...`.
+
+    A message of another form is one reason; an empty one has none.  Of a very long message the beginning counts.
+    """
+    text = message[:_MOST_READ].strip()
+    if not text:
+        return ()
+    head = _HEAD.match(text)
+    if head is None:
+        return (_reason(0, text),)
+    body = _TAIL.split(text[head.end() :], maxsplit=1)[0].strip().removesuffix(".")
+    return tuple(_listed(body))[:_MOST_REASONS] or ((_reason(0, body),) if body else ())
+
+
+def _listed(body: str) -> Iterator[ReportedReason]:
+    found = list(_BEGIN.finditer(body))
+    if found and found[0].start() > 0:
+        yield _reason(0, body[: found[0].start()])
+    ends = [*(each.start() for each in found[1:]), len(body)]
+    for each, end in zip(found, ends[: len(found)], strict=True):
+        yield _reason(int(each.group(1)[:_DIGITS]), body[each.end() : end])
+
+
+def _reason(nodes: int, text: str) -> ReportedReason:
+    return ReportedReason(nodes=nodes, text=text, kind=_kind(text))
+
+
+def _kind(text: str) -> ReasonKind:
+    if any(each in text for each in _OF_DEVICES):
+        return ReasonKind.DEVICES
+    lower = text.lower()
+    return next((kind for mark, kind in _KINDS if mark in lower), ReasonKind.OTHER)

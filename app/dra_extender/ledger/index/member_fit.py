@@ -1,0 +1,103 @@
+"""Whether kube-scheduler's own filters let pods that wait for a node on some node: members of PodGroups, and pods with claims."""
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dra_extender.model.pod import Pod, is_extended
+from dra_extender.nodefit.node_facts import UNLISTED, FitNode, aggregated, read_fit_node, reported
+from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
+from dra_extender.runtime.caches import LruCache
+
+_MOST_ANSWERS: Final = 1_000
+
+
+class _Member(NamedTuple):
+    """What a pod needs of a node; pods with an equal `digest` need the same."""
+
+    needs: PodNeeds
+    digest: bytes
+
+
+class MemberFit:
+    """Nodes as kube-scheduler's own filters read them, and what waiting members of PodGroups and pods with claims need of a node.
+
+    What other pods take of a node does not count: a refusal holds as long as neither the nodes nor the member change.  Extended
+    resources do not count, because device classes may serve them.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, FitNode] = {}
+        self._members: dict[str, _Member] = {}
+        # Pods that need devices and are members of no PodGroup.
+        self._others: dict[str, _Member] = {}
+        self._answers: LruCache[bytes, str] = LruCache(_MOST_ANSWERS)
+
+    def put_node(self, data: bytes) -> bool:
+        """Add or replace a node (API JSON); returns whether a waiting member may fit now that did not before.
+
+        Raises:
+            ModelError: not a Node; the message names the field.
+        """
+        node = read_fit_node(data, UNLISTED)
+        if self._nodes.get(node.name) == node:
+            return False
+        self._nodes[node.name] = node
+        self._answers.clear()
+        return bool(self._members)
+
+    def drop_node(self, name: str) -> None:
+        """Remove a node."""
+        if self._nodes.pop(name, None) is not None:
+            self._answers.clear()
+
+    def put_pod(self, pod: Pod, data: bytes) -> bool:
+        """Add, replace or remove the pod in `data` (API JSON); returns whether a member needs something else than before.
+
+        Raises:
+            ModelError: not a Pod; the message names the field.
+        """
+        before = self._members.pop(pod.uid, None)
+        self._others.pop(pod.uid, None)
+        is_member = pod.pod_group is not None
+        if not (is_member or pod.needs_devices) or pod.node_name or pod.finished:
+            return False
+        needs = read_pod_needs(data)
+        amounts = {name: amount for name, amount in needs.amounts.items() if not is_extended(name)}
+        needs = msgspec.structs.replace(needs, key="", amounts=amounts)
+        member = _Member(needs, msgspec.json.encode(needs, order="deterministic"))
+        (self._members if is_member else self._others)[pod.uid] = member
+        return before is not None and before.digest != member.digest
+
+    def drop_pod(self, uid: str) -> None:
+        """Remove a pod."""
+        self._members.pop(uid, None)
+        self._others.pop(uid, None)
+
+    def refusal(self, uid: str) -> str:
+        """Return why every node refuses the pod, as kube-scheduler reports it; empty if one may take it, or if nothing is known."""
+        member = self._member(uid)
+        if member is None or not self._nodes:
+            return ""
+        known = self._answers.get(member.digest)
+        if known is None:
+            known = self._answers[member.digest] = self._judge(member.needs)
+        return known
+
+    def admits(self, uid: str, node: str) -> bool:
+        """Whether this node may take the pod; also if nothing is known of one of them."""
+        member, known = self._member(uid), self._nodes.get(node)
+        return member is None or known is None or next(known.refusals(member.needs, {}, ()), None) is None
+
+    def _member(self, uid: str) -> _Member | None:
+        return self._members.get(uid) or self._others.get(uid)
+
+    def _judge(self, needs: PodNeeds) -> str:
+        reasons: Counter[str] = Counter()
+        for node in self._nodes.values():
+            texts = reported(tuple(node.refusals(needs, {}, ())))
+            if not texts:
+                return ""
+            reasons.update(texts)
+        return aggregated(len(self._nodes), reasons.elements())

@@ -1,0 +1,131 @@
+"""Virtual time: an event loop whose clock advances only while nothing else can happen, so that no result depends on the machine."""
+
+import array
+import asyncio
+import fcntl
+import selectors
+import termios
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any, Final
+
+START: Final = 1_767_225_600.0
+"""2026-01-01T00:00:00Z in seconds since the epoch."""
+_STEP_SECONDS: Final = 0.002
+"""Real seconds that bytes and threads of this process are given before it is asked again whether anything is ready."""
+_READING_SECONDS: Final = 0.0001
+"""Virtual seconds that a reading of the clock takes: a search that reads the clock until its time is up comes to an end."""
+
+
+class VirtualClockLoop(asyncio.SelectorEventLoop):
+    """Skip to the next timer when no callback is ready, no thread works and no byte is under way between own sockets."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._threads_at_work = 0
+        super().__init__(_SkippingSelector(self))
+
+    def time(self) -> float:
+        """Return virtual seconds since the loop was made."""
+        return self._now
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the loop was made; unlike `time`, no recorder of the loop takes note of who asks."""
+        return self._now
+
+    def pass_time(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self._now += seconds
+
+    @property
+    def waits_for_threads(self) -> bool:
+        """Whether an executor has work that is not done."""
+        return self._threads_at_work > 0
+
+    def run_in_executor(  # type: ignore[override]  # typeshed spells the arguments with TypeVarTuple
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run the function in a thread; time does not skip meanwhile."""
+        work = super().run_in_executor(executor, func, *args)
+        self._threads_at_work += 1
+        work.add_done_callback(self._thread_done)
+        return work
+
+    def _thread_done(self, _: asyncio.Future[Any]) -> None:
+        self._threads_at_work -= 1
+
+
+def running_virtual_loop() -> VirtualClockLoop:
+    """Return the running event loop.  Raises TypeError: it has real time."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualClockLoop):
+        raise TypeError(f"expected the event loop to be a VirtualClockLoop, found {type(loop).__name__}")
+    return loop
+
+
+class VirtualClock:
+    """The clock of a VirtualClockLoop.  Implements ports.Clock."""
+
+    def __init__(self, loop: VirtualClockLoop) -> None:
+        self._loop = loop
+        self._made = loop.now
+
+    def now(self) -> float:
+        """Return seconds since the epoch, as if the clock had been made on START."""
+        return START + self.monotonic() - self._made
+
+    def monotonic(self) -> float:
+        """Return virtual seconds since the loop was made."""
+        self._loop.pass_time(_READING_SECONDS)
+        return self._loop.now
+
+
+class _SkippingSelector(selectors.BaseSelector):
+    """Waits in virtual time where the selector of the platform would wait in real time."""
+
+    def __init__(self, loop: VirtualClockLoop) -> None:
+        self._loop = loop
+        self._selector = selectors.DefaultSelector()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = self._selector.select(0)
+        if events or (timeout is not None and timeout <= 0):
+            return events
+        if timeout is None:
+            return self._selector.select(None)
+        if self._loop.waits_for_threads:
+            return self._selector.select(_STEP_SECONDS)
+        if any(map(_may_be_sending, self._selector.get_map().values())):
+            events = self._selector.select(_STEP_SECONDS)
+        if not events:
+            self._loop.pass_time(timeout)
+        return events
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._selector.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._selector.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._selector.modify(fileobj, events, data)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._selector.get_map()
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+def _may_be_sending(key: selectors.SelectorKey) -> bool:
+    """Return whether the socket waits to write, or has sent bytes that the other end has not acknowledged."""
+    if key.events & selectors.EVENT_WRITE:
+        return True
+    unacknowledged = array.array("i", [0])
+    try:
+        fcntl.ioctl(key.fd, termios.TIOCOUTQ, unacknowledged)
+    except OSError:
+        # A socket that listens has no queue of bytes.
+        return False
+    return unacknowledged[0] > 0

@@ -1,0 +1,199 @@
+"""`bindsToNode` keeps the device: while a share of it is allocated on a node, other nodes get none."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.rules.verdict import DEVICE, NODE, contradictions, published_pool, verdict
+from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.release_rules import UPSTREAM
+from dra_extender.ledger.holds import kept_by
+from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.node import Node
+from dra_extender.model.resource_slice import ResourceSlice
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.allocator.building import (
+    DRIVER,
+    Held,
+    Json,
+    ask,
+    claim_of,
+    demand_of,
+    every,
+    exactly,
+    held,
+    picks,
+    pools_of,
+    reasons,
+    share,
+    shareable,
+    slice_of,
+)
+from tests.support.allocator.building import (
+    NODE as FIRST,
+)
+
+SECOND = Node(name="node-2", labels={"region": "west"})
+THIRD = Node(name="node-3", labels={"region": "west"})
+POOL = (DRIVER, "pool")
+
+
+def fabric(*devices: Json, **spec: Any) -> list[ResourceSlice]:
+    """A pool that every node reaches."""
+    return [slice_of(*devices, **({"allNodes": True} | spec))]
+
+
+def bound(name: str = "f0", **more: Any) -> Json:
+    return shareable(name, None, bindsToNode=True, **more)
+
+
+def taken(slices: Sequence[ResourceSlice], node: Node = FIRST, **more: Any) -> list[DeviceHolding]:
+    """What a claim holds that gets one device on the node."""
+    found = ask(slices, claim_of(exactly(**more)), node=node)
+    assert isinstance(found, Placement), found
+    return list(found.claims[0].holdings)
+
+
+def test_a_further_share_stays_on_the_node_of_the_first() -> None:
+    slices = fabric(bound())
+    usage = taken(slices)
+    assert usage[0].node == FIRST.name
+    assert picks(ask(slices, claim_of(exactly()), usage=usage)) == [["f0"]]
+    (rejection, *_) = reasons(ask(slices, claim_of(exactly()), usage=usage, node=SECOND)).rejections
+    assert rejection.code is Code.BOUND_ELSEWHERE
+    assert rejection.detail == "f0 is bound to node node-1 as long as a claim has a share of it there"
+    assert picks(ask(slices, claim_of(exactly()), node=SECOND)) == [["f0"]]
+
+
+def test_another_device_is_taken_instead_and_mode_all_fails_as_beside_a_taken_device() -> None:
+    slices = fabric(bound("f0"), bound("f1"))
+    usage = taken(slices)
+    assert picks(ask(slices, claim_of(exactly()), usage=usage, node=SECOND)) == [["f1"]]
+    assert reasons(ask(slices, claim_of(every()), usage=usage, node=SECOND)).rejections[0].code is Code.BOUND_ELSEWHERE
+
+
+def test_a_device_that_does_not_bind_goes_to_any_node() -> None:
+    slices = fabric(shareable("f0", None))
+    assert picks(ask(slices, claim_of(exactly()), usage=taken(slices), node=SECOND)) == [["f0"]]
+
+
+def test_upstream_gives_further_shares_to_any_node() -> None:
+    slices = fabric(bound())
+    assert picks(ask(slices, claim_of(exactly()), usage=taken(slices), node=SECOND, rules=UPSTREAM)) == [["f0"]]
+
+
+def test_admin_access_neither_binds_a_device_nor_is_kept_from_one() -> None:
+    slices = fabric(bound())
+    watching = taken(slices, adminAccess=True)
+    assert picks(ask(slices, claim_of(exactly()), usage=watching, node=SECOND)) == [["f0"]]
+    assert picks(ask(slices, claim_of(exactly(adminAccess=True)), usage=taken(slices), node=SECOND)) == [["f0"]]
+
+
+def test_a_policy_that_binds_devices_binds_those_that_are_allocated_to_a_node() -> None:
+    """Before the policy the claim named its node for another reason, such as a device that is local to it."""
+    plain = fabric(shareable("f0", None))
+    policy = PolicyOverlay([PolicyRule(name="bind", binds_to_node=True)])
+    slices = [policy.apply(each).effective for each in plain]
+    known = share("f0", share_id="1", node=FIRST.name)
+    assert (
+        reasons(ask(slices, claim_of(exactly()), usage=[known], node=SECOND)).rejections[0].code is Code.BOUND_ELSEWHERE
+    )
+    assert picks(ask(plain, claim_of(exactly()), usage=[known], node=SECOND)) == [["f0"]]
+
+
+def test_a_republished_device_stays_where_it_was_bound() -> None:
+    usage = taken(fabric(bound()))
+    slices = fabric(shareable("f0", None), generation=2)
+    found = reasons(ask(slices, claim_of(exactly()), usage=usage, node=SECOND))
+    assert found.rejections[0].code is Code.BOUND_ELSEWHERE
+
+
+def test_a_device_of_a_node_is_not_mistaken_for_one_of_that_name_on_another_node() -> None:
+    first = [slice_of(bound(), nodeName=FIRST.name)]
+    second = [slice_of(bound(), nodeName=SECOND.name, name="second")]
+    assert picks(ask(second, claim_of(exactly()), usage=taken(first), node=SECOND)) == [["f0"]]
+
+
+def test_with_binding_conditions_off_a_device_that_was_bound_stays() -> None:
+    off = dataclasses.replace(Features(), device_binding_and_status=False)
+    slices = fabric(bound())
+    found = ask(slices, claim_of(exactly()), usage=taken(slices), node=SECOND, features=off)
+    assert reasons(found).rejections[0].code is Code.BOUND_ELSEWHERE
+    unbound = allocate(demand_of(claim_of(exactly()), features=off), FIRST, pools_of(slices, FIRST, off), Held())
+    assert isinstance(unbound, Placement)
+    assert picks(ask(slices, claim_of(exactly()), usage=unbound.claims[0].holdings, node=SECOND, features=off)) == [
+        ["f0"]
+    ]
+
+
+def test_a_hold_on_several_nodes_keeps_the_device_for_each_of_them() -> None:
+    slices = fabric(bound())
+    offers = [ask(slices, claim_of(exactly()), node=node) for node in (FIRST, SECOND)]
+    kept = kept_by(found.claims[0] for found in offers if isinstance(found, Placement))
+    assert {each.node for each in kept} == {FIRST.name, SECOND.name}
+    for node in (FIRST, SECOND, THIRD):
+        assert (
+            reasons(ask(slices, claim_of(exactly()), usage=kept, node=node)).rejections[0].code is Code.BOUND_ELSEWHERE
+        )
+
+
+def on(node: Node | None, share_id: str, **more: Any) -> DeviceHolding:
+    return share("f0", share_id=share_id, node=None if node is None else node.name, **more)
+
+
+@pytest.mark.parametrize(
+    ("usage", "addition", "expected"),
+    [
+        pytest.param([on(FIRST, "1")], on(FIRST, "2"), None, id="same-node"),
+        pytest.param([on(FIRST, "1")], on(SECOND, "2"), NODE, id="other-node"),
+        pytest.param([on(None, "1")], on(SECOND, "2"), None, id="no-node-named"),
+        pytest.param([share("f0", share_id="1", admin=True)], on(SECOND, "2"), None, id="admin-access"),
+        pytest.param([on(FIRST, "1")], held("f0"), DEVICE, id="whole"),
+    ],
+)
+def test_the_verdict_about_shares_on_two_nodes(
+    usage: list[DeviceHolding], addition: DeviceHolding, expected: str | None
+) -> None:
+    pool = published_pool(POOL, fabric(bound()))
+    found = verdict(pool, Held(*usage).pool(POOL), [addition])
+    assert (None if found is None else found.kind) == expected
+    assert verdict(pool, Held(*usage).pool(POOL), [addition], UPSTREAM) is None or expected is DEVICE
+    both = {each.kind for each in contradictions(pool, Held(*usage, addition).pool(POOL))}
+    assert both == ({expected} if expected else set())
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    binding=st.lists(st.booleans(), min_size=1, max_size=3),
+    steps=st.lists(st.tuples(st.sampled_from([FIRST, SECOND, THIRD]), st.booleans()), max_size=8),
+)
+def test_whatever_is_allocated_in_turn_no_device_that_binds_is_on_two_nodes(
+    binding: list[bool], steps: list[tuple[Node, bool]]
+) -> None:
+    """Every placement of the search passes the verdict, too."""
+    slices = fabric(*(shareable(f"f{index}", None, bindsToNode=binds) for index, binds in enumerate(binding)))
+    pool, usage = published_pool(POOL, slices), list[DeviceHolding]()
+    nodes: dict[str, set[str]] = {}
+    for node, admin in steps:
+        found = ask(slices, claim_of(exactly(adminAccess=True) if admin else exactly()), usage=usage, node=node)
+        if not isinstance(found, Placement):
+            free = [
+                index
+                for index, binds in enumerate(binding)
+                if not binds or nodes.get(f"f{index}", set()) <= {node.name}
+            ]
+            assert not free
+            continue
+        holdings = found.claims[0].holdings
+        assert verdict(pool, Held(*usage).pool(POOL), holdings) is None
+        usage += holdings
+        if not admin:
+            nodes.setdefault(holdings[0].device, set()).add(node.name)
+    assert not list(contradictions(pool, Held(*usage).pool(POOL)))
+    assert all(len(names) == 1 for name, names in nodes.items() if binding[int(name[1:])])

@@ -1,0 +1,96 @@
+"""Which DeviceClass is advised: one whose name was misspelt, or the one that the request's own selectors mean; no other."""
+
+from typing import Any
+
+import pytest
+from dra_extender.inspection.why.classes import is_slip
+from dra_extender.inspection.why.why import why
+
+from tests.controlplane.objects import device, device_class, request
+from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
+
+NIC = "nic.example.com"
+MODEL = 'device.attributes["gpu.example.com"].?model.orValue("") == "A"'
+
+
+@pytest.fixture
+def made() -> MadeCluster:
+    """A free GPU, a free partition and a free NIC, with a class of each; and classes without devices."""
+    made = MadeCluster()
+    made.nodes("n1", "n2")
+    made.add(
+        device_class(
+            "gpu", 'device.driver == "gpu.example.com"', 'device.attributes["gpu.example.com"].kind == "whole"'
+        ),
+        device_class("nic", f'device.driver == "{NIC}"'),
+        device_class("mig", 'device.driver == "gpu.example.com"', 'device.attributes["gpu.example.com"].kind == "mig"'),
+        device_class("tape", 'device.driver == "tape.example.com"'),
+    )
+    made.gpus("n1", device("gpu-0", attributes={"kind": "whole", "model": "A"}))
+    made.gpus("n2", device("nic-0"), driver=NIC)
+    return made
+
+
+def steps(made: MadeCluster, asked: dict[str, Any]) -> list[str]:
+    made.pod("train", asked)
+    return [each.text for each in why(made.view(), NAMESPACE, "train").next]
+
+
+@pytest.mark.parametrize(
+    ("name", "advised"),
+    [
+        pytest.param("mig", [], id="other-kind"),
+        pytest.param("tape", ["check driver tape.example.com, which publishes no devices"], id="other-driver"),
+        pytest.param("vgpu", [], id="short-name"),
+        pytest.param("gpu-large", [], id="longer-name"),
+    ],
+)
+def test_free_devices_of_another_class_are_no_advice(made: MadeCluster, name: str, advised: list[str]) -> None:
+    assert steps(made, request("r", name)) == advised
+
+
+def test_class_is_advised_whose_devices_the_own_selectors_mean_where_those_of_the_class_cannot_be(
+    made: MadeCluster,
+) -> None:
+    made.objects["deviceclasses"] = [
+        each for each in made.objects["deviceclasses"] if each["metadata"]["name"] != "mig"
+    ]
+    assert steps(made, request("r", "nic", MODEL)) == ["use the DeviceClass gpu"]
+
+
+def test_no_class_is_advised_where_several_have_what_the_own_selectors_mean(made: MadeCluster) -> None:
+    assert steps(made, request("r", "nic", MODEL)) == []
+
+
+def test_no_class_is_advised_where_the_present_one_has_devices_of_the_driver(made: MadeCluster) -> None:
+    assert steps(made, request("r", "mig", MODEL)) == []
+
+
+def test_no_trial_is_spent_on_classes_that_are_not_meant(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_extender.inspection.why.trials.MOST_TRIALS", 1)
+    made.add(*(device_class(f"any-{number}") for number in range(9)))
+    made.pod("train", request("r", "tape"))
+    assert not [each for each in why(made.view(), NAMESPACE, "train").notes if "limit" in each]
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "expected"),
+    [
+        ("gpu.example.co", "gpu.example.com", True),
+        ("nvidia-gpuu", "nvidia-gpu", True),
+        ("nvida-gpu", "nvidia-gpu", True),
+        ("nvidai-gpu", "nvidia-gpu", True),
+        ("largegpu", "large-gpu", True),
+        ("gpu-a100.example.com", "gpua100.example.com", True),
+        ("gpu", "vgpu", False),
+        ("fabric-gpu", "fabric-cpu", False),
+        ("my-vgpu", "my-gpu", False),
+        ("mig-1g", "mig-3g", False),
+        ("nvidia-a10", "nvidia-a10g", False),
+        ("nvidia-a10", "nvidia-a100", False),
+        ("gpu", "gpu-large", False),
+        ("gpu", "gpu", False),
+    ],
+)
+def test_slips_are_told_from_other_names(written: str, name: str, expected: bool) -> None:
+    assert (is_slip(written, name), is_slip(name, written)) == (expected, expected)

@@ -1,0 +1,125 @@
+"""A device with `bindsToNode` stays on its node from filter to bind, for gangs, after a foreign write, and across restarts."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.sinks import sinks_of
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
+from dra_extender.scheduling.binding.conflicts import find_conflict
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
+
+from tests.scheduling.gang.test_gangs_fabric import FabricExtender
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
+
+BOUND: Json = {"name": "f0", "allowMultipleAllocations": True, "bindsToNode": True}
+POOL: Json = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
+NODE_1: Json = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+NODE_2: Json = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}
+
+
+def fabric() -> Json:
+    return {"driver": DRIVER, "pool": POOL, "allNodes": True, "devices": [BOUND]}
+
+
+@pytest.fixture
+def world() -> InMemoryExtender:
+    world = InMemoryExtender()
+    for node in ("n1", "n2"):
+        world.node(node)
+    world.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": fabric()})
+    world.device_class()
+    for index in range(3):
+        world.add_claim(f"c{index}")
+        world.add_pod(f"p{index}", f"c{index}")
+    return world
+
+
+async def test_the_next_pod_is_offered_the_node_that_has_the_device(world: InMemoryExtender) -> None:
+    """While the first may still go to either node, the second waits; what the first does not take does not count."""
+    assert set((await world.filter("p0", "n1", "n2")).fitting) == {"n1", "n2"}
+    assert list((await world.filter("p1", "n1", "n2")).fitting) == []
+    async with world.watching():
+        await world.bind("p0", "n2")
+    answer = await world.filter("p1", "n1", "n2")
+    assert list(answer.fitting) == ["n2"]
+    assert answer.unresolvable["n1"].endswith("devices are bound to another node")
+
+
+async def test_a_bind_without_a_hold_is_refused_on_another_node(world: InMemoryExtender) -> None:
+    async with world.watching():
+        await world.bind("p0", "n1")
+        with pytest.raises(RetryableError, match="f0 is bound to node n1 as long as a claim has a share of it there"):
+            await world.bind("p1", "n2")
+        await world.bind("p1", "n1")
+
+
+async def test_the_device_is_free_for_any_node_once_its_last_share_is_gone(world: InMemoryExtender) -> None:
+    async with world.watching():
+        await world.bind("p0", "n1")
+    stored = world.claim("c0")
+    assert [each.node for each in holdings_of(claim_from(stored))] == ["n1"]
+    stored["status"] = {}
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
+    world.sync()
+    assert set((await world.filter("p1", "n1", "n2")).fitting) == {"n1", "n2"}
+
+
+@pytest.mark.parametrize(
+    ("offered", "placed"), [(("n1", "n2"), False), (("n2", "n2"), True)], ids=["apart", "together"]
+)
+async def test_a_gang_gets_shares_of_a_device_on_one_node(offered: tuple[str, str], *, placed: bool) -> None:
+    world = FabricExtender()
+    for node in ("n1", "n2"):
+        world.rack_node(node, "r1", 0)
+    world.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": fabric()})
+    world.gang("g", 2)
+    for pod in "ab":
+        world.wants(pod, "any")
+    answers: dict[str, list[str]] = {}
+    for _ in range(2):
+        for pod, node in zip("ab", offered, strict=True):
+            answers |= await world.ask(pod, node)
+    assert (answers == {"a": [offered[0]], "b": [offered[1]]}) is placed
+    assert placed or not all(answers.values())
+
+
+def stored(name: str, version: int, selector: Json | None, *, ours: bool, admin: bool = False) -> bytes:
+    result: Json = {"request": "r", "driver": DRIVER, "pool": "fabric", "device": "f0"}
+    result |= {"shareID": f"00000000-0000-4000-8000-00000000000{version}"} | ({"adminAccess": True} if admin else {})
+    allocation: Json = {"devices": {"results": [result]}} | ({"nodeSelector": selector} if selector else {})
+    raw: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": "x", "uid": name, "resourceVersion": str(version)},
+        "status": {"allocation": allocation},
+    }
+    if ours:
+        claim = claim_from(raw)
+        assert claim.status.allocation is not None
+        holdings = tuple(msgspec.structs.replace(each, consumption=()) for each in holdings_of(claim))
+        raw["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: encode_snapshot(claim.status.allocation, holdings)}
+    return msgspec.json.encode(raw)
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        pytest.param(stored("other", 5, NODE_1, ours=False), "foreign", id="foreign-elsewhere"),
+        pytest.param(stored("other", 5, NODE_1, ours=True), "own", id="ours-elsewhere"),
+        pytest.param(stored("other", 5, NODE_2, ours=False), None, id="foreign-same-node"),
+        pytest.param(stored("other", 5, NODE_1, ours=False, admin=True), None, id="admin-access"),
+    ],
+)
+def test_of_two_schedulers_that_bind_a_device_to_two_nodes_ours_yields(other: bytes, expected: str | None) -> None:
+    ledger = Ledger()
+    published = {"metadata": {"name": "fabric", "uid": "fabric", "resourceVersion": "1"}, "spec": fabric()}
+    sinks_of(ledger)["resourceslices"].changed(msgspec.json.encode(published))
+    for each in (other, stored("ours", 6, NODE_2, ours=True)):
+        ledger.claim_seen(each)
+    (record,) = [each for each in ledger.claims.records() if each.claim.metadata.name == "ours"]
+    found = find_conflict(record, ledger.claims, ledger.slices)
+    assert (None if found is None else (found.kind, found.writer)) == (expected and ("node", expected))
+    if found is not None:
+        assert found.text == f"device {DRIVER}/fabric/f0 was bound to another node first"

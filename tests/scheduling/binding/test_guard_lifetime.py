@@ -1,0 +1,293 @@
+"""A guard claim exists only as long as its reason, whatever the order of allocations, answers, news and restarts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, name_of_guard
+from dra_extender.model.allocation import AllocationResult, DeviceHolding
+from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
+from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.ports.cluster import Claims, ServerUnavailableError
+from dra_extender.scheduling.ports.options import Options, YieldPolicy
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.support.turns import turns, until
+
+OURS = "dra-extender"
+GPU = (DRIVER, "n1", "gpu-0")
+_ROUNDS = 12
+_TURNS = 12
+_READY, _SLOW, _LATE, _LOST, _REFUSED = "ready", "slow", "late", "lost", "refused"
+
+
+class UnreliableClaims:
+    """The claims of the cluster; calls are stored late, or their answers are late, are lost, or say that nothing was written."""
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self.answers: list[str] = []
+        self._late = asyncio.Event()
+
+    @property
+    def keeps_groups(self) -> bool:
+        return self._claims.keeps_groups
+
+    def answer_late_calls(self) -> None:
+        self._late.set()
+        self._late = asyncio.Event()
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        return await self._answered(lambda: self._claims.read(namespace, name))
+
+    async def create(self, namespace: str, body: bytes) -> bytes:
+        return await self._answered(lambda: self._claims.create(namespace, body))
+
+    async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
+        async def delete() -> bytes:
+            await self._claims.delete(namespace, name, uid, version)
+            return b""
+
+        await self._answered(delete)
+
+    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
+        return await self._answered(lambda: self._claims.update(namespace, name, change))
+
+    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        return await self._answered(lambda: self._claims.update_status(namespace, name, body))
+
+    async def _answered(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
+        answer = self.answers.pop(0) if self.answers else _READY
+        if answer == _REFUSED:
+            raise ServerUnavailableError("refused")
+        late = self._late
+        if answer == _SLOW:
+            await late.wait()
+        stored = await call()
+        if answer == _LATE:
+            await late.wait()
+        if answer == _LOST:
+            raise ServerUnavailableError("the answer is lost")
+        return stored
+
+
+class GuardWorld:
+    """One device, claims of ours and of another scheduler that have it, and a service that may restart."""
+
+    def __init__(self) -> None:
+        self.world = InMemoryExtender()
+        self.claims = UnreliableClaims(self.world.cluster.claims)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._start()
+
+    def restart(self) -> None:
+        """Go on as another process; calls of the former may still be answered."""
+        self.guards.stop()
+        self._tasks[-1].cancel()
+        self.world.start()
+        self._start()
+
+    def prepare(self) -> None:
+        self._tasks.insert(0, asyncio.create_task(self.guards.prepare((GPU,))))
+
+    def allocate(self, name: str, *, own: bool = False) -> None:
+        """Store a claim that has the device; `own`: with the snapshot that this service writes."""
+        if self._exists(name):
+            return
+        devices = {"results": [dict(zip(("request", "driver", "pool", "device"), ("req", *GPU), strict=True))]}
+        metadata: Json = {"name": name, "namespace": "default"}
+        if own:
+            allocation = msgspec.convert({"devices": devices}, AllocationResult)
+            holding = DeviceHolding(driver=GPU[0], pool=GPU[1], device=GPU[2], consumption=())
+            metadata["annotations"] = {SNAPSHOT_ANNOTATION: encode_snapshot(allocation, (holding,))}
+        spec = {"devices": {"requests": [{"name": "req", "exactly": {"deviceClassName": "gpu"}}]}}
+        stored = self.world.cluster.store.create(StoredKind.CLAIM, {"metadata": metadata, "spec": spec})
+        stored["status"] = {"allocation": {"devices": devices}}
+        self.world.cluster.store.update_status(StoredKind.CLAIM, stored)
+
+    def end(self, name: str) -> None:
+        if self._exists(name):
+            self.world.cluster.store.delete(Key(StoredKind.CLAIM, "default", name))
+
+    def delete_guard(self) -> None:
+        """Delete the guard claim, as a person may."""
+        for guard in self.stored_guards():
+            self.world.cluster.store.delete(Key(StoredKind.CLAIM, OURS, guard["metadata"]["name"]))
+
+    def stored_guards(self) -> list[Json]:
+        return [
+            each for each in self.world.cluster.store.all(StoredKind.CLAIM) if each["metadata"]["namespace"] == OURS
+        ]
+
+    async def settle(self) -> None:
+        """Let every call be answered and everything be delivered."""
+        self.claims.answers.clear()
+        for _ in range(_ROUNDS):
+            self.claims.answer_late_calls()
+            self.world.sync()
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        self.guards.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self) -> None:
+        self.guards = GuardClaims(self.world.ledger, self.claims, OURS)
+        self.guards.start()
+        self._tasks.append(asyncio.create_task(self.guards.run()))
+
+    def _exists(self, name: str) -> bool:
+        claims = self.world.cluster.store.all(StoredKind.CLAIM)
+        return any((each["metadata"]["namespace"], each["metadata"]["name"]) == ("default", name) for each in claims)
+
+
+@asynccontextmanager
+async def guard_world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GuardWorld]:
+    monkeypatch.setattr("dra_extender.scheduling.binding.guard_claims._RETRY_SECONDS", 0)
+    world = GuardWorld()
+    try:
+        yield world
+    finally:
+        await world.stop()
+
+
+def is_allocated(guard: Json) -> bool:
+    return "allocation" in guard.get("status", {})
+
+
+@pytest.mark.parametrize("answer", [_SLOW, _LATE, _LOST])
+async def test_guard_whose_reason_ends_while_it_is_created_goes(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with guard_world(monkeypatch) as world:
+        world.allocate("ours", own=True)
+        world.allocate("foreign")
+        world.world.sync()
+        world.claims.answers.append(answer)
+        world.prepare()
+        await turns()
+        assert len(world.stored_guards()) == (answer != _SLOW)
+        world.end("foreign")
+        world.world.sync()
+        await turns()
+        await world.settle()
+        assert world.stored_guards() == []
+
+
+async def test_guard_whose_reason_ends_while_it_is_allocated_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with guard_world(monkeypatch) as world:
+        world.allocate("ours", own=True)
+        world.allocate("foreign")
+        world.world.sync()
+        world.claims.answers += [_READY, _LATE]
+        world.end("ours")
+        world.world.sync()
+        await turns()
+        assert [is_allocated(each) for each in world.stored_guards()] == [True]
+        world.end("foreign")
+        world.world.sync()
+        await world.settle()
+        assert world.stored_guards() == []
+
+
+async def test_guard_that_a_former_leader_creates_after_the_change_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with guard_world(monkeypatch) as world:
+        world.allocate("ours", own=True)
+        world.allocate("foreign")
+        world.world.sync()
+        world.end("foreign")
+        world.restart()
+        await turns()
+        metadata = {"name": name_of_guard(GPU), "namespace": OURS, "annotations": {DEVICE_ANNOTATION: "/".join(GPU)}}
+        world.world.cluster.store.create(StoredKind.CLAIM, {"metadata": metadata, "spec": {}})
+        await world.settle()
+        assert world.stored_guards() == []
+
+
+async def test_guard_that_was_made_before_it_is_needed_waits_for_the_release_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with guard_world(monkeypatch) as world:
+        world.allocate("ours", own=True)
+        world.allocate("foreign")
+        world.world.sync()
+        world.prepare()
+        await world.settle()
+        assert [is_allocated(each) for each in world.stored_guards()] == [False]
+        world.end("ours")
+        await world.settle()
+        assert [is_allocated(each) for each in world.stored_guards()] == [True]
+
+
+async def test_guards_of_an_earlier_policy_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would count as allocations of another scheduler for ever."""
+    async with guard_world(monkeypatch) as world:
+        world.allocate("ours", own=True)
+        world.allocate("foreign")
+        world.world.sync()
+        world.end("ours")
+        await world.settle()
+        assert len(world.stored_guards()) == 1
+    other = InMemoryExtender(Options(yield_policy=YieldPolicy.CLEAR))
+    other.cluster = world.world.cluster
+    other.start()
+    await other.extender.start()
+    async with other.watching():
+        await until(lambda: not world.stored_guards())
+    await other.extender.stop()
+
+
+_STEPS: dict[str, Callable[[GuardWorld], None]] = {
+    "ours": lambda world: world.allocate("ours", own=True),
+    "ours-ends": lambda world: world.end("ours"),
+    "foreign": lambda world: world.allocate("foreign"),
+    "foreign-ends": lambda world: world.end("foreign"),
+    "second": lambda world: world.allocate("second"),
+    "second-ends": lambda world: world.end("second"),
+    "prepare": GuardWorld.prepare,
+    "guard-deleted": GuardWorld.delete_guard,
+    "watch": lambda world: world.world.sync(),
+    "answer": lambda world: world.claims.answer_late_calls(),
+    "restart": GuardWorld.restart,
+    _SLOW: lambda world: world.claims.answers.append(_SLOW),
+    _LATE: lambda world: world.claims.answers.append(_LATE),
+    _LOST: lambda world: world.claims.answers.append(_LOST),
+    _REFUSED: lambda world: world.claims.answers.append(_REFUSED),
+}
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(sorted(_STEPS)), st.integers(0, 8)), max_size=30))
+async def test_no_guard_outlives_its_reason_in_any_order_of_events(steps: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        async with guard_world(monkeypatch) as world:
+            for name, pause in steps:
+                _STEPS[name](world)
+                for _ in range(pause):
+                    await asyncio.sleep(0)
+            world.end("foreign")
+            world.end("second")
+            await world.settle()
+            assert world.stored_guards() == []
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(sorted(_STEPS)), st.integers(0, 8)), max_size=20))
+async def test_device_that_ours_loses_is_guarded_after_any_order_of_events(steps: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        async with guard_world(monkeypatch) as world:
+            for name, pause in steps:
+                _STEPS[name](world)
+                for _ in range(pause):
+                    await asyncio.sleep(0)
+            world.allocate("foreign")
+            world.allocate("ours", own=True)
+            await world.settle()
+            world.end("ours")
+            await world.settle()
+            assert [is_allocated(each) for each in world.stored_guards()] == [True]
