@@ -11,7 +11,7 @@ from dra_extender.runtime.installation import is_installed, lacking, new_event_l
 from tests.controlplane.objects import device, device_class, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
-UNIX_ALONE = ("uvloop", "re2", "resource", "cryptography")
+UNIX_ALONE = ("uvloop", "re2", "resource", "fcntl", "termios", "cryptography")
 
 
 def without(modules: tuple[str, ...], *arguments: str) -> str:

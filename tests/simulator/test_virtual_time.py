@@ -1,6 +1,8 @@
 """Virtual time skips idle time alone, and never what callbacks, threads or sockets have to do."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -64,6 +66,37 @@ def test_a_search_that_reads_the_clock_until_its_time_is_up_ends() -> None:
         with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
             readings.append(runner.run(search()))
     assert readings[0] == readings[1] > 0
+
+
+WITHOUT_TERMINALS = """
+import asyncio, sys
+sys.modules["fcntl"] = sys.modules["termios"] = None
+from dra_extender.simulator.virtual_time import VirtualClockLoop, running_virtual_loop
+
+async def echo(reader, writer):
+    writer.write(await reader.readline())
+    writer.close()
+
+async def ask():
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"?" * 1000 + b"\\n")
+    async with asyncio.timeout(0.001):
+        await reader.readline()
+    writer.close()
+    server.close()
+    await asyncio.sleep(3600)
+    return running_virtual_loop().time()
+
+with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+    print(runner.run(ask()))
+"""
+"""A program on a system that does not tell how many bytes of a socket are under way, such as Windows."""
+
+
+def test_time_waits_for_bytes_where_the_system_does_not_tell_of_them() -> None:
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_TERMINALS], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "3600.0\n"), ended.stderr
 
 
 async def test_clock_refuses_a_loop_with_real_time() -> None:

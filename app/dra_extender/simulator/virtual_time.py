@@ -2,12 +2,14 @@
 
 import array
 import asyncio
-import fcntl
+import errno
 import selectors
-import termios
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from importlib import import_module
 from typing import Any, Final
+
+from dra_extender.runtime.installation import is_installed
 
 START: Final = 1_767_225_600.0
 """2026-01-01T00:00:00Z in seconds since the epoch."""
@@ -15,6 +17,9 @@ _STEP_SECONDS: Final = 0.002
 """Real seconds that bytes and threads of this process are given before it is asked again whether anything is ready."""
 _READING_SECONDS: Final = 0.0001
 """Virtual seconds that a reading of the clock takes: a search that reads the clock until its time is up comes to an end."""
+_FCNTL: Final[Any] = import_module("fcntl") if is_installed("fcntl") else None
+"""The module that asks a socket for its bytes under way; None on Windows, where nobody can tell."""
+_UNACKNOWLEDGED: Final[int] = 0 if _FCNTL is None else import_module("termios").TIOCOUTQ
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
@@ -119,13 +124,13 @@ class _SkippingSelector(selectors.BaseSelector):
 
 
 def _may_be_sending(key: selectors.SelectorKey) -> bool:
-    """Return whether the socket waits to write, or has sent bytes that the other end has not acknowledged."""
-    if key.events & selectors.EVENT_WRITE:
+    """Return whether the socket waits to write, or may have sent bytes that the other end has not acknowledged."""
+    if key.events & selectors.EVENT_WRITE or _FCNTL is None:
         return True
     unacknowledged = array.array("i", [0])
     try:
-        fcntl.ioctl(key.fd, termios.TIOCOUTQ, unacknowledged)
-    except OSError:
-        # A socket that listens has no queue of bytes.
-        return False
+        _FCNTL.ioctl(key.fd, _UNACKNOWLEDGED, unacknowledged)
+    except OSError as problem:
+        # EINVAL: a socket that listens has no queue of bytes.  Anything else: this system does not tell.
+        return problem.errno != errno.EINVAL
     return unacknowledged[0] > 0
