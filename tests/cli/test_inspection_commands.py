@@ -3,15 +3,18 @@
 import json
 import socket
 from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
 from dra_extender.cli.app import app
-from dra_extender.inspection.snapshot_file import write_snapshot
+from dra_extender.inspection.snapshot_file import MOST_MIB, write_snapshot
 from typer.testing import CliRunner
 
 from tests.controlplane.objects import device, device_class, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
+
+ROOT: Final = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -22,8 +25,8 @@ def snapshot(tmp_path: Path) -> str:
     return str(file)
 
 
-def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, arguments)
+def run(*arguments: str, **environment: str) -> tuple[int, str]:
+    result = CliRunner(env=environment).invoke(app, arguments)
     return result.exit_code, result.output
 
 
@@ -193,6 +196,24 @@ def test_file_that_is_no_snapshot_ends_with_the_status_for_bad_input(tmp_path: P
     status, text = run("why", "train", "--snapshot", str(file))
     assert status == 2
     assert "expected a snapshot" in text
+
+
+def test_snapshot_limit_is_that_of_the_option_or_else_of_the_environment(tmp_path: Path) -> None:
+    made, file = MadeCluster(), tmp_path / "cluster.tar.gz"
+    made.nodes(*(f"n{index}" for index in range(6_000)))
+    write_snapshot(made.cluster(), file)
+    usage = ("usage", "--snapshot", str(file))
+    refused = f"dra-extender: {file}: has more than 1 MiB unpacked; --snapshot-limit sets another limit\n"
+    assert run(*usage)[0] == 0
+    assert run(*usage, "--snapshot-limit", "1") == (2, refused)
+    assert run(*usage, DRA_SNAPSHOT_LIMIT_MIB="1") == (2, refused)
+    assert run(*usage, "--snapshot-limit", "8", DRA_SNAPSHOT_LIMIT_MIB="1")[0] == 0
+
+
+@pytest.mark.parametrize("document", ["docs/limitations.md", "docs/inspection.md", "SECURITY.md"])
+def test_help_and_documents_name_the_default_limit_of_snapshots(document: str) -> None:
+    assert f"else {MOST_MIB}." in " ".join(run("why", "--help")[1].replace("│", " ").split())
+    assert f"{MOST_MIB} MiB unpacked" in (ROOT / document).read_text()
 
 
 def test_ui_says_what_it_cannot_read_and_which_port_is_taken(tmp_path: Path, snapshot: str) -> None:

@@ -99,4 +99,4 @@ def test_names_of_tenants_are_printed_without_control_characters(tmp_path: Path)
     file = tmp_path / "cluster.tar.gz"
     write_snapshot(made.cluster(), file)
     status, text = run("--snapshot", str(file))
-    assert (status, "\x1b" in text, "\\x1b[2Jgate" in text) == (0, False, True)
+    assert (status, "\x1b" in text, "\\u001b[2Jgate" in text) == (0, False, True)

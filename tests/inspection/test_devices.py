@@ -197,7 +197,7 @@ def test_hostile_names_are_no_formulas_and_no_control_sequences_in_csv(made: Mad
         "'=cmd|' /C calc'!A0",
         "x\";'=1+1",
         "a,'@SUM(1)\\n-2",
-        "\\x1b]0;owned\\x07",
+        "\\u001b]0;owned\\u0007",
     ]
 
 

@@ -73,7 +73,7 @@ def test_texts_are_cut_and_control_characters_are_escapes(recent: RecentDecision
     recent.note("filter", "n" * 9_999, "a\x1b[31m\ud800", Outcome.RETRY, node="n\n1", reason="x" * 9_999)
     found = report(recent, audit="two\u202eallocators" + "y" * 9_999)
     (one,) = found.decisions
-    assert one.pod == "n" * 253 + "/a\\x1b[31m?"
+    assert one.pod == "n" * 253 + "/a\\u001b[31m?"
     assert one.node == "n\\n1"
     assert len(one.reason) == LONGEST_REASON
     assert dict(found.notes)["audit"].startswith("two\\u202eallocators")

@@ -120,17 +120,10 @@ def print_json(report: "msgspec.Struct") -> None:
     """Print an answer as indented JSON."""
     import msgspec
 
+    from dra_extender.model.api_json import printable
+
     text = msgspec.json.format(msgspec.json.encode(report)).decode()
-    sys.stdout.write("".join(map(_escaped, text.splitlines(keepends=True))) + "\n")
-
-
-def _escaped(line: str) -> str:
-    """A line of JSON with escapes in the place of what a terminal would obey; it means the same."""
-    if line.removesuffix("\n").isprintable():
-        return line
-    import json
-
-    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in line)
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in text.split("\n")))
 
 
 def as_markdown(text: str) -> str:

@@ -8,6 +8,7 @@ An API server spells `<`, `>`, `&`, U+2028 and U+2029 as escapes of six bytes in
 the bytes that are stored.  So what it has stored may be too long in the spelling in which it is read.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -207,10 +208,13 @@ def _plain(part: bytes) -> bytes:
 
 
 def printable(line: str) -> str:
-    """The line with escapes in the place of control characters, which a terminal would obey: tenants choose names and messages."""
+    """Return the line with JSON's escapes in the place of what a terminal would obey: tenants choose names and messages.
+
+    A line of JSON means the same afterwards.
+    """
     if line.isprintable():
         return line
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

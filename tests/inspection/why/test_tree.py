@@ -65,7 +65,7 @@ def test_control_characters_of_tenants_are_not_sent_to_the_terminal() -> None:
     text = tree(why(made.view(), NAMESPACE, "train"))
 
     assert all(line.isprintable() for line in text.splitlines())
-    assert "\\x1b]0;title\\x07" in text
+    assert "\\u001b]0;title\\u0007" in text
 
 
 def test_name_of_a_pool_may_have_slashes() -> None:
