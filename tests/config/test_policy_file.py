@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay
-from dra_extender.config.policy_file import InvalidPolicyError, MissingPolicyError, parse_policy, read_policy
+from dra_extender.config.policy_file import (
+    MOST_RULES,
+    InvalidPolicyError,
+    MissingPolicyError,
+    parse_policy,
+    read_policy,
+)
 
 
 def read(tmp_path: Path, text: str) -> PolicyOverlay:
@@ -145,6 +151,51 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         read(tmp_path, "rules: [{name: a, devices: x}, {name: b, compatibleOnlyWith: y}]\n")
     assert "rules[0].devices" in str(caught.value)
     assert "rules[1].compatibleOnlyWith" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("rules:\n" + "- {name: a}\n" * 257, f"{MOST_RULES} items in a list (line 258, column 3)"),
+        ("rules: [" + "a," * 257, f"{MOST_RULES} items in a list (line 1, column 521)"),
+        ("".join(f"k{index}: 1\n" for index in range(20_000)), "16384 values (line 16384, column "),
+        ("--- 1\n" * 20, "8 documents (line 9, column 1)"),
+    ],
+    ids=["rules", "flow", "values", "documents"],
+)
+def test_what_is_too_much_is_refused_before_the_rest_is_parsed(tmp_path: Path, text: str, most: str) -> None:
+    with pytest.raises(InvalidPolicyError) as caught:
+        read(tmp_path, f"{text}\n: ] no YAML")
+    assert f"policy.yaml: expected at most {most}" in str(caught.value)
+
+
+def test_as_many_rules_as_may_be_are_read_with_every_field_in_them(tmp_path: Path) -> None:
+    fields = (
+        "driver: d, pool: p, devices: 'true', counterSet: s, compatibilityGroups: [a, b, c, d, e, f, g, h],"
+        " physicalDevice: device.driver, bindingConditions: [a, b, c, d], bindingFailureConditions: [e, f, g, h],"
+        " bindsToNode: true, compatibleOnlyWith: 'true', neighbours: {within: node, devices: 'true'}"
+    )
+    rules = "".join(f"- {{name: r{index}, {fields}}}\n" for index in range(MOST_RULES))
+    assert len(read(tmp_path, f"version: 1\nrules:\n{rules}").rules) == MOST_RULES
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        (
+            "".join(f"k{index}: 1\n" for index in range(1_000)),
+            "k0: unknown field; expected one of version, rules; k1: ",
+        ),
+        ("rules:\n" + "- {name: a}\n" * 256, "rules[1].name: expected a name that no other rule has, got 'a'; "),
+    ],
+)
+def test_of_many_wrong_things_the_first_are_named_and_the_others_counted(tmp_path: Path, text: str, first: str) -> None:
+    with pytest.raises(InvalidPolicyError) as caught:
+        read(tmp_path, text)
+    message = str(caught.value)
+    assert f"policy.yaml: {first}" in message
+    assert (len(caught.value.problems), message.count("; and ")) == (64, 1)
+    assert message.endswith(" more")
 
 
 def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:

@@ -4,13 +4,16 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import pytest
+from dra_extender.allocator.overlay.overlay import OverlaidSlice
+from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import PublishedDevice, published_devices
-from dra_extender.config.policy_file import InvalidPolicyError
+from dra_extender.config.policy_file import InvalidPolicyError, read_policy
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_slice import ResourceSlice
@@ -53,7 +56,7 @@ def count(metrics: Metrics, outcome: str) -> float:
 
 async def test_without_a_file_there_is_nothing_to_do(ledger: Ledger, metrics: Metrics) -> None:
     watch = watch_of(None, ledger, metrics)
-    watch.load()
+    await watch.load()
     await watch.check()
     await watch.run()
     assert watch.notes() == {}
@@ -65,7 +68,7 @@ async def test_a_changed_file_takes_effect_on_what_it_concerns_and_wakes(
     file = tmp_path / "policy.yaml"
     file.write_text(GOOD)
     watch = watch_of(file, ledger, metrics)
-    watch.load()
+    await watch.load()
     assert bound(ledger) == {"s1-0", "s1-1", "s2-0", "s2-1"}
     before = {node: ledger.state.of(node) for node in ("n1", "n2")}
     helped = ledger.changes.devices
@@ -82,7 +85,7 @@ async def test_a_file_that_did_not_change_is_not_read_again(tmp_path: Path, ledg
     file = tmp_path / "policy.yaml"
     file.write_text(GOOD)
     watch = watch_of(file, ledger, metrics)
-    watch.load()
+    await watch.load()
     await watch.check()
     assert count(metrics, "taken") == 1
 
@@ -96,7 +99,7 @@ async def test_a_mounted_config_map_is_followed_when_its_link_is_exchanged(
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "policy.yaml").symlink_to("..data/policy.yaml")
     watch = watch_of(tmp_path / "policy.yaml", ledger, metrics)
-    watch.load()
+    await watch.load()
     (tmp_path / "..new").symlink_to("two")
     (tmp_path / "..new").rename(tmp_path / "..data")
     await watch.check()
@@ -110,7 +113,7 @@ async def test_a_wrong_or_vanished_file_leaves_the_old_policy_and_says_why(
     file = tmp_path / "policy.yaml"
     file.write_text(GOOD)
     watch = watch_of(file, ledger, metrics)
-    watch.load()
+    await watch.load()
     if outcome == "refused":
         file.write_text(WRONG)
     else:
@@ -132,29 +135,94 @@ async def test_at_the_start_a_wrong_file_is_an_error_and_a_missing_one_no_policy
 ) -> None:
     file = tmp_path / "policy.yaml"
     watch = watch_of(file, ledger, metrics)
-    watch.load()
+    await watch.load()
     assert watch.notes()["policy"] == f"no policy in force; policy file {file}: it does not exist"
     file.write_text(GOOD)
     await watch.check()
     assert bound(ledger)
     file.write_text(WRONG)
     with pytest.raises(InvalidPolicyError):
-        watch_of(file, ledger, metrics).load()
+        await watch_of(file, ledger, metrics).load()
 
 
-async def test_slices_that_change_while_a_policy_is_worked_out_get_it_too(
-    tmp_path: Path, ledger: Ledger, metrics: Metrics
+class HeldReads:
+    """Reads policy files as the service does, but returns only when the event loop lets it."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._may_end = threading.Event()
+
+    def read(self, path: Path, *, compatibility_groups: bool) -> PolicyOverlay:
+        policy = read_policy(path, compatibility_groups=compatibility_groups)
+        self._loop.call_soon_threadsafe(self.began.set)
+        if not self._may_end.wait(30):
+            raise AssertionError("the event loop did nothing while a policy file was read")
+        return policy
+
+    def end(self) -> None:
+        self._may_end.set()
+
+
+@pytest.fixture
+async def held_reads(monkeypatch: pytest.MonkeyPatch) -> HeldReads:
+    reads = HeldReads()
+    monkeypatch.setattr("dra_extender.service.policy_reloader.read_policy", reads.read)
+    return reads
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+async def test_the_event_loop_goes_on_while_the_file_is_parsed(
+    tmp_path: Path, ledger: Ledger, metrics: Metrics, held_reads: HeldReads, *, at_start: bool
 ) -> None:
     file = tmp_path / "policy.yaml"
     watch = watch_of(file, ledger, metrics)
-    watch.load()
+    file.write_text(GOOD)
+    reading = asyncio.create_task(watch.load() if at_start else watch.check())
+    await held_reads.began.wait()
+    assert (bound(ledger), watch.notes()) == (set(), {"policy": f"no policy of {file} in force"})
+    held_reads.end()
+    await reading
+    assert bound(ledger) == {"s1-0", "s1-1", "s2-0", "s2-1"}
+
+
+async def test_of_two_files_that_follow_each_other_the_newer_one_is_in_force_at_the_end(
+    tmp_path: Path, ledger: Ledger, metrics: Metrics, held_reads: HeldReads
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(GOOD)
+    watch = watch_of(file, ledger, metrics)
+    older = asyncio.create_task(watch.check())
+    await held_reads.began.wait()
+    file.write_text(OTHER)
+    newer = asyncio.create_task(watch.check())
+    await asyncio.sleep(0)
+    held_reads.end()
+    await asyncio.gather(older, newer)
+    assert bound(ledger) == {"s2-0", "s2-1"}
+    assert count(metrics, "taken") == 2
+
+
+async def test_slices_that_change_while_a_policy_is_worked_out_get_it_too(
+    tmp_path: Path, ledger: Ledger, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "policy.yaml"
+    watch = watch_of(file, ledger, metrics)
+    await watch.load()
     for index in range(3, 9):
         raw = raw_slice(f"s{index}", index, pool="p1", node="n1", devices=64)
         sinks_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
     file.write_text(GOOD)
+    applied = asyncio.Event()
+    apply = PolicyOverlay.apply
+
+    def noted(policy: PolicyOverlay, item: ResourceSlice) -> OverlaidSlice:
+        applied.set()
+        return apply(policy, item)
+
+    monkeypatch.setattr(PolicyOverlay, "apply", noted)
     checking = asyncio.create_task(watch.check())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await applied.wait()
     assert not checking.done()
     for name, devices in (("s1", 3), ("s8", 1), ("new", 2)):
         raw = raw_slice(name, 20, pool="p1", node="n1", devices=devices)
@@ -170,7 +238,7 @@ async def test_rules_that_fail_on_devices_are_told(tmp_path: Path, ledger: Ledge
     file = tmp_path / "policy.yaml"
     file.write_text('rules: [{name: a, devices: \'device.attributes["x.com"].y == "z"\', bindsToNode: true}]\n')
     watch = watch_of(file, ledger, metrics)
-    watch.load()
+    await watch.load()
     told = watch.notes()["policy-rules"]
     assert told.startswith("rule a: devices: fails on gpu.example.com/p1/s1-0: ")
     assert told.endswith("; and 1 more")
@@ -209,7 +277,7 @@ async def test_rules_without_effect_are_looked_for_once_for_each_change_and_not_
     file = tmp_path / "policy.yaml"
     file.write_text("rules: [{name: a, pool: p3, bindsToNode: true}]\n")
     watch = watch_of(file, ledger, metrics)
-    watch.load()
+    await watch.load()
     seen = len(looks)
     idle = "rule a has no effect: none of 4 published devices takes anything from it"
     for _ in range(3):

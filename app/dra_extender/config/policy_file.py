@@ -12,11 +12,15 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.program import Program, compile_expression
 from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.config.settings import InvalidSettingsError
-from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlError, load_yaml
+from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlBounds, YamlError, load_yaml
 from dra_extender.manifests.problems import YAML_TYPES, FieldProblem, path_text, sentence_of, shown, unknown_field
 
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _MOST_CONDITIONS: Final = 4
+MOST_RULES: Final = 256
+_BOUNDS: Final = YamlBounds(values=64 * MOST_RULES, items=MOST_RULES, documents=8)
+"""What is beyond them is refused before the rest of the file is parsed; a rule with every field and item has 32 values."""
+_MOST_PROBLEMS: Final = 64
 
 Problem = tuple[FieldPath, str]
 
@@ -75,7 +79,7 @@ class FileModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     version: Literal[1] = 1
-    rules: list[RuleModel] = Field(default_factory=list, max_length=256)
+    rules: list[RuleModel] = Field(default_factory=list, max_length=MOST_RULES)
 
 
 _SUPPLIED: Final = (
@@ -101,7 +105,7 @@ def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverl
 
     Raises:
         MissingPolicyError: there is no such file.
-        InvalidPolicyError: it cannot be read, or something in it is wrong; the message names everything that is wrong.
+        InvalidPolicyError: it cannot be read, or something in it is wrong; see `parse_policy`.
     """
     try:
         with path.open("rb") as file:
@@ -117,10 +121,10 @@ def parse_policy(data: bytes, source: str, *, compatibility_groups: bool = True)
     """As `read_policy`, of a text in UTF-8; messages begin with `source`, which says where the text is from.
 
     Raises:
-        InvalidPolicyError: the text is no policy; the message names everything that is wrong.
+        InvalidPolicyError: the text is no policy, or is too large; the message names what is wrong, 64 things at most.
     """
     try:
-        documents = load_yaml(data)
+        documents = load_yaml(data, _BOUNDS)
     except YamlError as problem:
         raise InvalidPolicyError(f"{source}: {problem}") from problem
     if len(documents) > 1:
@@ -134,11 +138,13 @@ def _rules(source: str, loaded: Any, *, groups: bool) -> list[PolicyRule]:
     try:
         found = FileModel.model_validate(loaded)
     except ValidationError as invalid:
-        raise _bad(source, loaded, [(each["loc"], _sentence(each)) for each in invalid.errors()]) from invalid
+        errors = invalid.errors(include_url=False)
+        problems = [(error["loc"], _sentence(error)) for error in errors[:_MOST_PROBLEMS]]
+        raise _bad(source, loaded, problems, len(errors)) from invalid
     compiled = [_Compiled(index, rule) for index, rule in enumerate(found.rules)]
     problems = [*_repeated(found.rules), *(problem for each in compiled for problem in each.problems)]
     if problems:
-        raise _bad(source, loaded, problems)
+        raise _bad(source, loaded, problems[:_MOST_PROBLEMS], len(problems))
     return [each.rule(groups=groups) for each in compiled]
 
 
@@ -242,9 +248,11 @@ def _sentence(error: ErrorDetails) -> str:
     return sentence_of(error, {**_TYPES, "literal_error": _LITERALS.get(str(error["loc"][-1]), "")})
 
 
-def _bad(source: str, loaded: Mapping[str, Any], problems: list[Problem]) -> InvalidPolicyError:
-    found = (FieldProblem(path_text(where), text, _rule_name(where, loaded)) for where, text in problems)
-    return InvalidPolicyError(f"{source}: {'; '.join(map(str, found))}", problems)
+def _bad(source: str, loaded: Mapping[str, Any], problems: list[Problem], count: int) -> InvalidPolicyError:
+    """The error that names these of `count` problems."""
+    shown_problems = (FieldProblem(path_text(where), text, _rule_name(where, loaded)) for where, text in problems)
+    more = f"; and {count - len(problems)} more" if count > len(problems) else ""
+    return InvalidPolicyError(f"{source}: {'; '.join(map(str, shown_problems))}{more}", problems)
 
 
 def _rule_name(where: FieldPath, loaded: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ Whatever the text is, reading it takes time in proportion to its length, and fai
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 import yaml
@@ -19,6 +19,23 @@ MOST_BYTES: Final = 2**20
 MOST_VALUES: Final = 200_000
 """Values of a document with all aliases written out."""
 MOST_DEPTH: Final = 64
+
+
+class YamlBounds(NamedTuple):
+    """How much a text may hold; reading ends where it holds more.
+
+    Attributes:
+        values: Values of one document, as they are written, and with all aliases written out.
+        items: Values in one list.
+        documents: Documents of the text, empty ones included.
+    """
+
+    values: int = MOST_VALUES
+    items: int = MOST_VALUES
+    documents: int = MOST_BYTES
+
+
+_ANY: Final = YamlBounds()
 _LONGEST_NUMBER: Final = 64
 _CORE: Final = "tag:yaml.org,2002:"
 _TEXT_TAGS: Final = frozenset(f"{_CORE}{each}" for each in ("str", "binary", "timestamp", "value"))
@@ -81,16 +98,16 @@ def read_yaml(path: Path) -> list[Any]:
         return load_yaml(file.read(MOST_BYTES + 1))
 
 
-def load_yaml(data: bytes) -> list[Any]:
+def load_yaml(data: bytes, bounds: YamlBounds = _ANY) -> list[Any]:
     """The values of the documents in this text, without empty ones.
 
     Raises:
         YamlError: as `load_documents`.
     """
-    return [each.value for each in load_documents(data)]
+    return [each.value for each in load_documents(data, bounds)]
 
 
-def load_documents(data: bytes) -> list[YamlDocument]:
+def load_documents(data: bytes, bounds: YamlBounds = _ANY) -> list[YamlDocument]:
     """The documents in this text, without empty ones.
 
     Raises:
@@ -102,18 +119,18 @@ def load_documents(data: bytes) -> list[YamlDocument]:
         text = data.decode()
     except UnicodeDecodeError as problem:
         raise YamlError(f"expected YAML in UTF-8: {problem}") from problem
-    return read_documents(text)
+    return read_documents(text, bounds)
 
 
-def read_documents(text: str) -> list[YamlDocument]:
+def read_documents(text: str, bounds: YamlBounds = _ANY) -> list[YamlDocument]:
     """The documents of a YAML text, without empty ones.
 
     Raises:
         YamlError: bad syntax; a key that is given twice or is no text; a value without JSON form; a value that contains itself; too
-            many values, too deep nesting.
+            many values, items or documents, too deep nesting.
     """
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, bounds)
         try:
             return list(_documents(loader, text.splitlines()))
         finally:
@@ -141,7 +158,34 @@ def node_at(node: yaml.Node | None, path: FieldPath) -> yaml.Node | None:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which refuses deep nesting early: its scanner takes time that grows with the square of the depth."""
+    """The safe loader, which refuses early what is beyond the bounds.
+
+    It refuses deep nesting because its scanner takes time that grows with the square of the depth.
+    """
+
+    def __init__(self, text: str, bounds: YamlBounds) -> None:
+        super().__init__(text)
+        self.bounds = bounds
+        self._documents = self._values = 0
+
+    def compose_document(self) -> yaml.Node | None:
+        self._documents, self._values = self._documents + 1, 0
+        if self._documents > self.bounds.documents:
+            self._refuse(f"{self.bounds.documents} documents")
+        return super().compose_document()
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        is_key = isinstance(parent, yaml.MappingNode) and index is None
+        self._values += not is_key
+        if self._values > self.bounds.values:
+            self._refuse(f"{self.bounds.values} values")
+        if isinstance(index, int) and index >= self.bounds.items:
+            self._refuse(f"{self.bounds.items} items in a list")
+        return super().compose_node(parent, index)
+
+    def _refuse(self, most: str) -> NoReturn:
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it out
+        raise YamlError(f"expected at most {most}", _position(event.start_mark))
 
     def fetch_flow_collection_start(self, token: Any) -> None:
         self._check_depth(self.flow_level)
@@ -163,7 +207,7 @@ def _documents(loader: _Loader, lines: Sequence[str]) -> Iterator[YamlDocument]:
         root = loader.get_node()
         if root is None:
             break
-        _SizeCheck().size(root)
+        _SizeCheck(loader.bounds.values).size(root)
         reader = _Reader(loader)
         value = reader.read(root, ())
         if value is not None:
@@ -187,7 +231,8 @@ def _comments_above(lines: Sequence[str], first: int) -> tuple[str, ...]:
 class _SizeCheck:
     """Counts the values of one document with aliases written out, before any of them is."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._sizes: dict[int, int] = {}
 
     def size(self, node: yaml.Node) -> int:
@@ -202,8 +247,8 @@ class _SizeCheck:
         if known is None:
             self._sizes[id(node)] = 0
             known = self._sizes[id(node)] = 1 + sum(map(self.size, _children(node)))
-        if known > MOST_VALUES:
-            raise YamlError(f"expected at most {MOST_VALUES} values, aliases written out", _position(node.start_mark))
+        if known > self._most:
+            raise YamlError(f"expected at most {self._most} values, aliases written out", _position(node.start_mark))
         return known
 
 

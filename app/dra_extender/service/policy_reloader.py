@@ -2,6 +2,7 @@
 
 The file is checked every few seconds, through symbolic links, because kubelets exchange a link when a mounted ConfigMap changes.
 When the file becomes invalid or vanishes, the last valid policy stays in force, and `/readyz?verbose` says so.
+It is read and parsed in a thread, which takes up to two seconds for the largest file, while calls and probes are answered.
 """
 
 import asyncio
@@ -51,6 +52,7 @@ class PolicyReloader:
         self._seen: Fingerprint | None = None
         self._policy: PolicyOverlay | None = None
         self._problem: str | None = None
+        self._order = asyncio.Lock()
         # Messages about rules that change nothing, and the policy and the version of the slices from which they were made.
         self._ineffective: Sequence[str] = ()
         self._checked: tuple[PolicyOverlay | None, int] = (None, -1)
@@ -60,7 +62,7 @@ class PolicyReloader:
         """A sentence for each rule in force that had no effect at the last check."""
         return self._ineffective
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Read the file before anything is decided.  One that does not exist (yet) means no policy.
 
         Raises:
@@ -70,7 +72,7 @@ class PolicyReloader:
             return
         self._seen = fingerprint(self._path)
         try:
-            policy = self._read(self._path)
+            policy = await self._read(self._path)
         except MissingPolicyError as missing:
             self._problem = str(missing)
             self._metrics.policy("missing")
@@ -80,7 +82,8 @@ class PolicyReloader:
             raise
         else:
             self._apply(policy, {})
-            self._report_ineffective(_ineffective_rules(policy, tuple(self._ledger.overlays.under_policy)))
+            slices = tuple(self._ledger.overlays.under_policy)
+            self._report_ineffective(await asyncio.to_thread(_ineffective_rules, policy, slices))
 
     async def run(self) -> None:
         """Apply changes of the file until cancelled; returns at once without a file."""
@@ -89,9 +92,13 @@ class PolicyReloader:
             await self.check()
 
     async def check(self) -> None:
-        """Apply the file if it has changed, and find the rules without effect if the policy or a slice has changed."""
-        await self._check_file()
-        await self._check_effects()
+        """Apply the file if it has changed, and find the rules without effect if the policy or a slice has changed.
+
+        One check follows the other, so that no older file comes into force after a newer one.
+        """
+        async with self._order:
+            await self._check_file()
+            await self._check_effects()
 
     async def _check_file(self) -> None:
         path = self._path
@@ -102,7 +109,7 @@ class PolicyReloader:
             return
         self._seen = found
         try:
-            policy = self._read(path)
+            policy = await self._read(path)
             prepared = await self._prepared(policy)
         except InvalidPolicyError as problem:
             self._refuse(problem, "missing" if isinstance(problem, MissingPolicyError) else "refused")
@@ -148,8 +155,8 @@ class PolicyReloader:
                 _LOG.warning("policy rule has no effect", problem=message, file=str(self._path))
         self._ineffective = found
 
-    def _read(self, path: Path) -> PolicyOverlay:
-        return read_policy(path, compatibility_groups=self._groups)
+    async def _read(self, path: Path) -> PolicyOverlay:
+        return await asyncio.to_thread(read_policy, path, compatibility_groups=self._groups)
 
     async def _prepared(self, policy: PolicyOverlay) -> Prepared:
         """Every slice with the policy applied, in steps, so that calls are served in between."""

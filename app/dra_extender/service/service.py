@@ -252,7 +252,7 @@ class Service:
             certificates.cancel()
 
     async def _load(self) -> None:
-        self.policy.load()
+        await self.policy.load()
         await self._cluster.start(sinks_of(self.ledger))
         await self._cluster.wait_synced()
 
