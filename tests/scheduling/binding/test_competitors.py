@@ -1,21 +1,63 @@
 """A pod that lost its device to another scheduler waits for that scheduler's pods only where one could be given the device."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.runtime.cost import COST_LIMIT
+from dra_extender.scheduling.binding.competitors import NODE_COST, POD_COST, Competitors
 from dra_extender.scheduling.binding.conflict_release import MOST_WAIT_SECONDS
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.scheduling.binding.test_guard_claims import at_work, foreign, guarded, waiting
-from tests.support.scheduling.world import DRIVER, InMemoryExtender
+from tests.scheduling.binding.test_guard_claims import GPU, at_work, foreign, guarded, waiting
+from tests.support.model.reading import pod_from
+from tests.support.scheduling.world import DRIVER, InMemoryExtender, Steady
 from tests.support.turns import turns
 
 OWN_SECOND = "dra-extender-batch"
 CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+
+
+SLICE_SECONDS = 0.02
+TICK_SECONDS = 0.001
+PODS = 60
+COSTLY = "[1,2,3,4,5].all(a, [1,2,3,4,5].all(b, [1,2,3,4,5].all(c, [1,2,3,4,5].all(d, a*b*c*d < {}))))"
+
+
+class Ticking(Steady):
+    """A clock that moves a little whenever it is read; `on_read` is called with the number of the reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.on_read: Callable[[int], None] = lambda _: None
+
+    def monotonic(self) -> float:
+        self.reads += 1
+        self.on_read(self.reads)
+        self.seconds += TICK_SECONDS
+        return self.seconds
+
+
+class CountingAllocator(NodeAllocator):
+    """Counts how often it is asked what claims ask for."""
+
+    asked = 0
+
+    def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection:
+        self.asked += 1
+        return super().demand(claims, budget)
 
 
 def two_nodes() -> InMemoryExtender:
@@ -38,14 +80,28 @@ def two_nodes() -> InMemoryExtender:
     return world
 
 
-def their_pod(world: InMemoryExtender, claim: str = "theirs", scheduler: str = "theirs", **spec: Any) -> None:
+def their_pod(
+    world: InMemoryExtender, claim: str = "theirs", scheduler: str = "theirs", name: str = "theirs", **spec: Any
+) -> None:
     body = {
         "schedulerName": scheduler,
         "containers": [{"name": "main", "image": "pause"}],
         "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
         **spec,
     }
-    world.create(StoredKind.POD, {"metadata": {"name": "theirs"}, "spec": body})
+    world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": body})
+
+
+def many_pods(world: InMemoryExtender, selector: Callable[[int], str], number: int = PODS) -> None:
+    """Pods of another scheduler, each with a claim of its own."""
+    for index in range(number):
+        world.add_claim(f"theirs-{index}", selector=selector(index))
+        their_pod(world, f"theirs-{index}", name=f"theirs-{index}")
+
+
+def never(index: int) -> str:
+    """Return a selector of its own for the pod, which no device satisfies."""
+    return f'device.attributes["{DRIVER}"].model == "small-{index}"'
 
 
 def for_nic(world: InMemoryExtender) -> None:
@@ -203,3 +259,120 @@ async def test_competitor_that_gets_another_device_is_waited_for_no_longer() -> 
         world.cluster.store.update_status(StoredKind.CLAIM, stored)
         with pytest.raises(RetryableError, match=r"allocated device gpu\.example\.com/n1/gpu-0 first$"):
             await asyncio.wait_for(bind, 60)
+
+
+def competitors(world: InMemoryExtender) -> tuple[Competitors, CountingAllocator]:
+    allocator = CountingAllocator(world.ledger, Features(), world.options)
+    return Competitors(world.ledger, allocator, world.options.scheduler_names), allocator
+
+
+def test_look_ends_with_its_slice_and_the_next_ones_come_to_the_end() -> None:
+    world, clock = two_nodes(), Ticking()
+    many_pods(world, never)
+    finder, allocator = competitors(world)
+    budget, paused = CallBudget(clock, 60.0), 0
+    while True:
+        allocator.asked = 0
+        budget.open_slice(SLICE_SECONDS)
+        try:
+            assert finder.find([GPU], pod_from(world.pod("p1")), budget) is None
+            break
+        except SearchPaused:
+            paused += 1
+            assert allocator.asked <= PODS
+            assert paused < PODS
+    assert paused > 1
+
+
+def test_work_for_hostile_selectors_is_bounded_and_a_pod_that_is_not_judged_passes_for_a_competitor() -> None:
+    world = two_nodes()
+    many_pods(world, lambda index: COSTLY.format(10**6 + index) + " && false")
+    finder, allocator = competitors(world)
+    budget = CallBudget(world.clock, 60.0)
+    budget.left = PODS // 2 * POD_COST
+    budget.open_slice(SLICE_SECONDS)
+    unjudged = finder.find([GPU], pod_from(world.pod("p1")), budget)
+    assert unjudged is not None
+    assert 0 < allocator.asked < PODS
+    assert -COST_LIMIT < budget.left <= 0
+    asked = allocator.asked
+    assert finder.find([GPU], pod_from(world.pod("p1")), budget, unjudged) == unjudged
+    assert allocator.asked == asked
+
+
+def test_pods_alone_use_the_budget_up() -> None:
+    world = two_nodes()
+    many_pods(world, lambda _: never(0))
+    finder, allocator = competitors(world)
+    budget = CallBudget(world.clock, 60.0)
+    assert finder.find([GPU], pod_from(world.pod("p1")), budget) is None
+    budget.left = 10 * POD_COST
+    allocator.asked = 0
+    assert finder.find([GPU], pod_from(world.pod("p1")), budget) is not None
+    assert allocator.asked == 9
+
+
+def test_nodes_alone_use_the_budget_up() -> None:
+    """The pod may run on another node than those that the device reaches."""
+    world = two_nodes()
+    for index in range(PODS):
+        world.create(StoredKind.NODE, {"metadata": {"name": f"m{index}", "labels": {"fabric": "yes"}}})
+    term = {"matchExpressions": [{"key": "fabric", "operator": "Exists"}]}
+    spec = {
+        "driver": DRIVER,
+        "pool": {"name": "fabric", "generation": 1, "resourceSliceCount": 1},
+        "nodeSelector": {"nodeSelectorTerms": [term]},
+        "devices": [{"name": "far"}],
+    }
+    world.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+    on_other_node(world)
+    finder, _ = competitors(world)
+    budget, far = CallBudget(world.clock, 60.0), (DRIVER, "fabric", "far")
+    assert finder.find([far], pod_from(world.pod("p1")), budget) is None
+    budget.left = POD_COST + PODS // 2 * NODE_COST
+    assert finder.find([far], pod_from(world.pod("p1")), budget) is not None
+
+
+def ticking() -> tuple[InMemoryExtender, Ticking]:
+    """Two nodes as above, seen by a service whose clock moves by itself."""
+    world, clock = two_nodes(), Ticking()
+    world.clock = clock
+    world.start()
+    return world, clock
+
+
+async def test_bind_lets_the_event_loop_go_on_while_it_looks_at_many_pods() -> None:
+    world, clock = ticking()
+    many_pods(world, never)
+    async with at_work(world):
+        bind = await waiting(world)
+        foreign(world)
+        begun, beats = clock.seconds, 0
+        while not bind.done():
+            await asyncio.sleep(0)
+            beats += 1
+        assert beats > PODS * TICK_SECONDS / SLICE_SECONDS
+        assert clock.seconds - begun < MOST_WAIT_SECONDS
+        with pytest.raises(RetryableError, match=r"allocated device gpu\.example\.com/n1/gpu-0 first$"):
+            await bind
+
+
+async def test_claim_is_kept_if_the_foreign_allocation_ends_between_two_slices_of_a_look() -> None:
+    world, clock = ticking()
+    many_pods(world, never)
+    async with at_work(world):
+        bind = await waiting(world)
+        foreign(world)
+
+        def end_in_the_midst(reads: int) -> None:
+            if reads == last:
+                world.cluster.store.delete(Key(StoredKind.CLAIM, "default", "foreign"))
+
+        last = clock.reads + PODS // 2
+        clock.on_read = end_in_the_midst
+        await turns()
+        assert clock.reads > last
+        assert not bind.done()
+        assert world.devices("c1") == ["n1/gpu-0"]
+        bind.cancel()
+        await asyncio.gather(bind, return_exceptions=True)

@@ -1,17 +1,17 @@
 """Pods of other schedulers that could be given a device as soon as that scheduler believes it to be free."""
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import SearchableRequest
-from dra_extender.allocator.demand.selectors import SelectorError
+from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError
 from dra_extender.allocator.pools.node_match import reaches
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.device import DeviceId
+from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
@@ -19,9 +19,14 @@ from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import fully_reserved, sort_claims, useless_on
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import ExtendedNeed, existing_claim, extended_need
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _MOST_PODS: Final = 500
 """How many pods are looked at; a further one passes for a competitor."""
+POD_COST: Final = 400
+"""Cost units for a look at one pod and one of its claims, besides those of expressions."""
+NODE_COST: Final = 2_000
+"""Cost units for a look at whether one node admits a pod: so high that all looks without a pause take about 0.1 s."""
 _NOT_NOW: Final = frozenset(
     {
         Code.CLAIM_NOT_CREATED,
@@ -56,38 +61,61 @@ class Competitors:
         self._allocator = allocator
         self._own = frozenset(scheduler_names)
 
-    def find(self, devices: Collection[DeviceId], pod: Pod, known: Pod | None = None) -> Pod | None:
-        """Return a pod that competes for one of these devices, which a claim of `pod` has; `known` is looked at first."""
-        published = [each for device in sorted(devices) for each in self._published(device)]
+    def find(self, devices: Collection[DeviceId], pod: Pod, budget: CallBudget, known: Pod | None = None) -> Pod | None:
+        """Return a pod that competes for one of these devices, which a claim of `pod` has; `known` is looked at first.
+
+        The work is charged to `budget`.  A pod that is not judged when the budget is spent passes for a competitor.
+
+        Raises:
+            SearchPaused: the slice of the budget is over.  What was compiled and evaluated is known in the next slice.
+        """
+        pods = self._ledger.pods
+        waiting = pods.waiting_for_devices(self._own | {pod.scheduler_name})
+        first = next(waiting, None)
+        if first is None:
+            return None
+        published = list(self._published(devices))
         if not published:
             return None
-        pods = self._ledger.pods
         still_known = None if known is None else pods.by_uid(known.uid)
-        if still_known is not None and pods.needs_node(still_known) and self._competes(still_known, published):
+        if still_known is not None and not pods.needs_node(still_known):
+            still_known = None
+        if budget.seconds_left <= 0:
+            return still_known or first
+        if still_known is not None and self._competes(still_known, published, budget):
             return still_known
-        waiting = pods.waiting_for_devices(self._own | {pod.scheduler_name})
-        for other in islice(waiting, _MOST_PODS):
-            if self._competes(other, published):
+        for other in islice(chain((first,), waiting), _MOST_PODS):
+            if self._competes(other, published, budget):
                 return other
         return next(waiting, None)
 
-    def _published(self, device: DeviceId) -> Iterator[_Published]:
-        driver, pool, name = device
-        pool_id = (driver, pool)
-        names = self._ledger.slices.nodes_of(pool_id)
-        nodes = [node for node in self._ledger.nodes.values() if names is None or node.name in names]
-        for item in self._ledger.slices.of_pool(pool_id):
-            for position, each in enumerate(item.devices):
-                if each.name == name:
-                    where = each if item.per_device_node_selection else item
-                    try:
-                        yield _Published(item, position, [node for node in nodes if reaches(where, node)])
-                    except ModelError:
-                        continue
+    def _published(self, devices: Collection[DeviceId]) -> Iterator[_Published]:
+        slices = self._ledger.slices
+        reached: dict[int, Sequence[Node]] = {}
+        for driver, pool, name in sorted(devices):
+            for item in slices.of_pool((driver, pool)):
+                for position, device in enumerate(item.devices):
+                    if device.name == name:
+                        where = device if item.per_device_node_selection else item
+                        if id(where) not in reached:
+                            reached[id(where)] = self._reached(where, slices.nodes_of((driver, pool)))
+                        yield _Published(item, position, reached[id(where)])
 
-    def _competes(self, pod: Pod, published: Sequence[_Published]) -> bool:
+    def _reached(self, where: Device | ResourceSlice, readers: Collection[str] | None) -> Sequence[Node]:
+        """Return which of the readers (None: of all nodes) the device or slice reaches; none if its node selector is malformed."""
+        nodes = self._ledger.nodes
+        known = nodes.values() if readers is None else [nodes[name] for name in readers if name in nodes]
+        try:
+            return [node for node in known if reaches(where, node)]
+        except ModelError:
+            return ()
+
+    def _competes(self, pod: Pod, published: Sequence[_Published], budget: CallBudget) -> bool:
+        budget.spend(POD_COST * max(1, len(pod.claims)))
+        if budget.left <= 0:
+            return True
         ledger = self._ledger
-        if pod.gates or ledger.member_fit.refusal(pod.uid):
+        if pod.gates:
             return False
         found = find_claims(pod, ledger)
         refusal = found if isinstance(found, Rejection) else fully_reserved(found, ledger)
@@ -96,12 +124,22 @@ class Competitors:
         claims = sort_claims(found, ledger)
         need = None if existing_claim(pod, ledger) is not None else extended_need(pod, ledger)
         undecided = (*claims.held, *claims.open)
-        return any(
-            ledger.member_fit.admits(pod.uid, node.name)
-            and not any(self._is_elsewhere(node, each) for each in claims.allocated)
-            and self._asks_on(node, undecided, need, each)
+        if need is None:
+            published = [each for each in published if self._asks(undecided, each, budget)]
+        return not (published and ledger.member_fit.refusal(pod.uid)) and any(
+            self._admits(pod, node, claims.allocated, budget)
+            and (need is None or self._asks_on(node, undecided, need, each, budget))
             for each in published
             for node in each.nodes
+        )
+
+    def _admits(self, pod: Pod, node: Node, allocated: Sequence[FoundClaim], budget: CallBudget) -> bool:
+        """Return whether the pod may run on the node, or that is not known because the budget is spent."""
+        budget.spend(NODE_COST)
+        if budget.left <= 0:
+            return True
+        return self._ledger.member_fit.admits(pod.uid, node.name) and not any(
+            self._is_elsewhere(node, each) for each in allocated
         )
 
     def _is_elsewhere(self, node: Node, found: FoundClaim) -> bool:
@@ -109,30 +147,42 @@ class Competitors:
         return refusal is not None and refusal.code is Code.CLAIM_ON_OTHER_NODE
 
     def _asks_on(
-        self, node: Node, undecided: tuple[FoundClaim, ...], need: ExtendedNeed | None, published: _Published
+        self,
+        node: Node,
+        undecided: tuple[FoundClaim, ...],
+        need: ExtendedNeed,
+        published: _Published,
+        budget: CallBudget,
     ) -> bool:
-        """Whether the pod, on this node, has an open claim that the device may serve."""
-        special = None if need is None else need.on(node)
+        """Return whether the device may serve an open claim, or on this node that for the pod's extended resources."""
+        special = need.on(node)
         if isinstance(special, Rejection):
             return False
-        claims = undecided if special is None else (*undecided, special.found)
+        return self._asks(undecided if special is None else (*undecided, special.found), published, budget)
+
+    def _asks(self, claims: tuple[FoundClaim, ...], published: _Published, budget: CallBudget) -> bool:
+        """Return whether the device may serve one of these open claims, or that is not known."""
         if not claims:
             return False
         try:
-            demand = self._allocator.demand(claims)
-        except SpecNotKeptError:
+            demand = self._allocator.demand(claims, budget)
+            if isinstance(demand, Rejection):
+                return demand.code not in _NOT_NOW
+            options = (option for claim in demand.claims for request in claim.requests for option in request.options)
+            return any(not option.admin and _selects(option, published, budget) for option in options)
+        except (SpecNotKeptError, SelectionTimeoutError):
             return True
-        if isinstance(demand, Rejection):
-            return demand.code not in _NOT_NOW
-        options = (option for claim in demand.claims for request in claim.requests for option in request.options)
-        return any(not option.admin and _selects(option, published) for option in options)
 
 
-def _selects(option: SearchableRequest, published: _Published) -> bool:
-    """Return whether the request selects the device; one whose selector fails on it cannot be given it."""
+def _selects(option: SearchableRequest, published: _Published, budget: CallBudget) -> bool:
+    """Return whether the request selects the device; one whose selector fails on it cannot be given it.
+
+    Raises:
+        SelectionTimeoutError: the budget is spent.
+    """
     if option.selectors.is_empty:
         return True
     try:
-        return option.selectors.row(published.item).matches(published.item, published.position, None)
+        return option.selectors.row(published.item).matches(published.item, published.position, budget)
     except SelectorError:
         return False

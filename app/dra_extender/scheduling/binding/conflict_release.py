@@ -1,11 +1,13 @@
 """The release of claims whose devices were allocated to another claim first, before the Binding."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from dra_extender.allocator.rules.verdict import DEVICE
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.index.guards import whole_devices
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
@@ -19,6 +21,7 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import YieldPolicy
+from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _LOOK_SECONDS: Final = 0.25
 MOST_WAIT_SECONDS: Final = 10.0
@@ -97,6 +100,7 @@ class ConflictRelease:
         self._metrics = context.metrics
         self._clock = context.clock
         self._policy = context.options.yield_policy
+        self._slice_seconds = context.options.search_slice_seconds
         self._decision = decision
         self._releaser = releaser
         self._backoff = backoff
@@ -113,9 +117,10 @@ class ConflictRelease:
         """
         bind.check()
         text = ""
-        until = min(bind.deadline, self._clock.monotonic() + MOST_WAIT_SECONDS)
+        now = self._clock.monotonic()
+        budget = CallBudget(self._clock, min(bind.deadline - now, MOST_WAIT_SECONDS))
         for each in bind.claims:
-            loss = await self._wait_while_unsafe(each, bind, until)
+            loss = await self._wait_while_unsafe(each, bind, budget)
             if loss is None:
                 continue
             conflict = loss.conflict
@@ -130,9 +135,10 @@ class ConflictRelease:
             self._backoff.nodes.undone(bind.pod.uid, bind.node)
             raise ClaimReleasedError(text)
 
-    async def _wait_while_unsafe(self, claim: FoundClaim, bind: WaitingBind, until: float) -> _Loss | None:
-        """Return None if there is no conflict (any more), otherwise the loss when a release harms no other pod, or at `until`.
+    async def _wait_while_unsafe(self, claim: FoundClaim, bind: WaitingBind, budget: CallBudget) -> _Loss | None:
+        """Return None if there is no conflict (any more), otherwise the loss when a release harms no other pod.
 
+        The end of the budget ends the wait for other pods, and all looks at them are charged to it.
         Guard claims are prepared before the wait, so that the release is followed by one write only.
         """
         conflict, prepared, competitor = self._conflict(claim, bind), False, None
@@ -148,10 +154,15 @@ class ConflictRelease:
                     )
                 await wait_for_any((bind.recheck,), _LOOK_SECONDS)
             else:
-                competitor = self._competitor(conflict, claim, bind.pod, competitor)
-                if competitor is None or self._clock.monotonic() >= until:
-                    return _Loss(conflict, competitor)
-                await wait_for_any((bind.recheck,), _LOOK_SECONDS)
+                budget.open_slice(self._slice_seconds)
+                try:
+                    competitor = self._competitor(conflict, claim, bind.pod, competitor, budget)
+                except SearchPaused:
+                    await asyncio.sleep(0)
+                else:
+                    if competitor is None or budget.seconds_left <= 0:
+                        return _Loss(conflict, competitor)
+                    await wait_for_any((bind.recheck,), _LOOK_SECONDS)
             bind.check()
             conflict = self._conflict(claim, bind)
         return None
@@ -163,12 +174,18 @@ class ConflictRelease:
         )
         return None if found is None or self._releaser.runs_elsewhere(claim, bind.pod) else found
 
-    def _competitor(self, conflict: AllocationConflict, claim: FoundClaim, pod: Pod, known: Pod | None) -> Pod | None:
-        """Return a pod to which another scheduler could give a device twice if this claim were released now."""
+    def _competitor(
+        self, conflict: AllocationConflict, claim: FoundClaim, pod: Pod, known: Pod | None, budget: CallBudget
+    ) -> Pod | None:
+        """Return a pod to which another scheduler could give a device twice if this claim were released now.
+
+        Raises:
+            SearchPaused: the slice of the budget is over.
+        """
         if not _is_foreign_device(conflict):
             return None
         lost = [device for device in whole_devices(claim.record.holdings) if self._guards.is_needed(device)]
-        return self._competitors.find(lost, pod, known)
+        return self._competitors.find(lost, pod, budget, known)
 
 
 def _is_foreign_device(conflict: AllocationConflict) -> bool:
