@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from dra_extender.allocator.state.features import Features
 from dra_extender.config.service_settings import MetricsSettings
 from dra_extender.runtime.clock import PAUSE_SECONDS, TURN_SECONDS
-from dra_extender.service.device_count import DeviceCountTask
+from dra_extender.service.device_count import STATES, DeviceCountTask, DeviceStates
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.controlplane.objects import device, request
@@ -27,9 +26,9 @@ def made() -> MadeCluster:
 
 def counting(clock: SteppedClock, **settings: float) -> tuple[DeviceCountTask, Metrics]:
     metrics = Metrics()
+    view = made().view()
     count = DeviceCountTask(
-        made().view().ledger,
-        Features(),
+        DeviceStates(view.ledger, view.extender, view.features),
         metrics,
         MetricsSettings.model_validate(settings),
         sleep=clock.sleep,
@@ -46,9 +45,9 @@ def gauge(metrics: Metrics, driver: str, state: str) -> float | None:
 async def test_each_device_counts_in_one_state_and_a_state_without_devices_is_shown() -> None:
     count, metrics = counting(SteppedClock())
     await count.count()
-    found = {state: gauge(metrics, "gpu.example.com", state) for state in ("allocated", "held", "stranded", "free")}
-    assert found == {"allocated": 1, "held": 0, "stranded": 0, "free": 3}
-    assert gauge(metrics, "nic.example.com", "free") == 1
+    found = {state: gauge(metrics, "gpu.example.com", state) for state in STATES}
+    assert found == {**dict.fromkeys(STATES, 0), "allocated": 1, "usable": 3}
+    assert gauge(metrics, "nic.example.com", "usable") == 1
     assert metrics.registry.get_sample_value("dra_extender_devices_counted_timestamp_seconds") == 1234.5
 
 

@@ -1,46 +1,73 @@
-"""In which state each published device is, and why nobody can have one that nobody has."""
+"""How many devices are in which state, in the words of `devices` and the page, and how much is looked at for that."""
 
-from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
+from dra_extender.allocator.explain.accounts import DeviceAccount
 from dra_extender.allocator.state.features import Features
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.devices import devices_report
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from dra_extender.service.device_states import DeviceInState, device_states
-from dra_extender.telemetry.devices import DeviceState, Stranding
+from dra_extender.model.device import DeviceId
+from dra_extender.page.map_view import device_totals
+from dra_extender.scheduling.extender import Extender
+from dra_extender.service.device_count import MOST_REPEATED, STATES, DeviceStates
+from msgspec import json
 
-from tests.controlplane.objects import DRIVER, consumption, counter_set, device, request, resource_slice
+from tests.controlplane.objects import DRIVER, consumption, counter_set, device, device_class, request, resource_slice
 from tests.support.inspection.made_cluster import MadeCluster
 
 
-def states(ledger: Ledger, features: Features | None = None) -> dict[str, tuple[DeviceState, Stranding | None]]:
-    found = [each for each in device_states(ledger, features or Features()) if each is not None]
-    assert len({each.device for each in found}) == len(found)
-    return {each.device: (each.state, each.reason) for each in found}
+def counted(states: DeviceStates) -> dict[str, int]:
+    """Count once; the devices of DRIVER by state, without states of none."""
+    for _ in states.count_steps():
+        pass
+    numbers = states.by_driver().get(DRIVER, {})
+    assert set(numbers) in ({*STATES}, set())
+    return {state: number for state, number in numbers.items() if number}
 
 
-def hold(ledger: Ledger, *devices: str, pool: str = "n1") -> None:
+def count(view: ClusterView) -> dict[str, int]:
+    return counted(DeviceStates(view.ledger, view.extender, view.features))
+
+
+class CountedAccounts:
+    """Notes each device that the allocator is asked about."""
+
+    def __init__(self, extender: Extender, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[DeviceId] = []
+        accounts = extender.accounts
+
+        def noted(*arguments: Any, **options: Any) -> Iterator[DeviceAccount]:
+            for account in accounts(*arguments, **options):
+                self.asked.append(account.device_id)
+                yield account
+
+        monkeypatch.setattr(extender, "accounts", noted)
+
+
+def hold(ledger: Ledger, *devices: str, pool: str = "n1", node: str = "n1") -> None:
     """Keep these devices for a claim."""
     holdings = tuple(DeviceHolding(driver=DRIVER, pool=pool, device=each) for each in devices)
     placement = ClaimPlacement(allocation=AllocationResult(), holdings=holdings)
     ledger.hold_book.place(
-        Hold(claim_uid="c", placements={"n1": placement}, versions={"n1": 0}, expires=9e9, namespace="ml")
+        Hold(claim_uid="c", placements={node: placement}, versions={node: 0}, expires=9e9, namespace="ml")
     )
 
 
-def test_a_device_is_allocated_held_or_free() -> None:
+def test_a_device_is_allocated_held_or_usable() -> None:
     made = MadeCluster()
     made.nodes("n1")
     made.gpus("n1", *(device(f"gpu-{index}") for index in range(3)))
     made.running("a", "n1", "gpu-0", request("r", "gpu"))
-    ledger = made.view().ledger
-    hold(ledger, "gpu-1")
+    view = made.view()
+    hold(view.ledger, "gpu-1")
 
-    assert states(ledger) == {
-        "gpu-0": (DeviceState.ALLOCATED, None),
-        "gpu-1": (DeviceState.HELD, None),
-        "gpu-2": (DeviceState.FREE, None),
-    }
+    assert count(view) == {"allocated": 1, "held": 1, "usable": 1}
 
 
 def partitioned(**groups: tuple[str, ...]) -> MadeCluster:
@@ -56,77 +83,126 @@ def partitioned(**groups: tuple[str, ...]) -> MadeCluster:
     return made
 
 
-def test_a_partition_is_stranded_while_too_little_is_left_of_a_counter() -> None:
-    made = partitioned()
-    made.running("a", "n1", "half-0", request("r", "gpu"))
+def test_what_is_held_blocks_others_as_what_is_allocated_does() -> None:
+    view = partitioned().view()
+    hold(view.ledger, "half-0", "half-1")
 
-    found = states(made.view().ledger)
-
-    assert found["whole"] == (DeviceState.STRANDED, Stranding.COUNTERS)
-    assert found["half-1"] == found["small"] == (DeviceState.FREE, None)
+    assert count(view) == {"held": 2, "blocked by counters": 2}
 
 
-def test_what_is_held_strands_others_as_what_is_allocated_does() -> None:
-    ledger = partitioned().view().ledger
-    hold(ledger, "half-0", "half-1")
-
-    found = states(ledger)
-
-    assert [found[name] for name in ("whole", "small")] == [(DeviceState.STRANDED, Stranding.COUNTERS)] * 2
-
-
-def test_a_partition_is_stranded_beside_one_without_a_group_in_common() -> None:
+def test_a_partition_is_blocked_by_groups_beside_one_without_a_group_in_common() -> None:
     made = partitioned(half_0=("mig",), half_1=("mig", "x"), small=("vgpu",), whole=("mig",))
     made.running("a", "n1", "half-0", request("r", "gpu"))
-    ledger = made.view().ledger
 
-    found = states(ledger)
-
-    assert found["small"] == (DeviceState.STRANDED, Stranding.GROUPS)
-    assert found["half-1"] == (DeviceState.FREE, None)
+    assert count(made.view()) == {"allocated": 1, "usable": 1, "blocked by counters": 1, "blocked by groups": 1}
 
 
-def test_a_device_with_groups_is_stranded_where_groups_are_switched_off() -> None:
-    ledger = partitioned(small=("vgpu",)).view().ledger
+def test_a_device_with_groups_is_blocked_where_groups_are_switched_off() -> None:
+    view = ClusterView(partitioned(small=("vgpu",)).cluster(), Features(compatibility_groups=False))
 
-    found = states(ledger, Features(compatibility_groups=False))
-
-    assert found["small"] == (DeviceState.STRANDED, Stranding.GROUPS)
-    assert found["half-0"] == (DeviceState.FREE, None)
+    assert count(view) == {"usable": 3, "blocked by groups": 1}
 
 
-def test_all_devices_of_an_incomplete_pool_are_stranded() -> None:
-    made = MadeCluster()
-    made.nodes("n1")
-    made.add(resource_slice("one-of-two", node="n1", devices=[device("gpu-0")], slice_count=2))
-
-    assert states(made.view().ledger) == {"gpu-0": (DeviceState.STRANDED, Stranding.POOL)}
-
-
-def test_a_device_of_an_older_generation_does_not_count() -> None:
-    made = MadeCluster()
-    made.nodes("n1")
-    made.add(
-        resource_slice("old", node="n1", devices=[device("gone")], generation=1),
-        resource_slice("new", node="n1", devices=[device("here")], generation=2),
-    )
-
-    assert list(states(made.view().ledger)) == ["here"]
-
-
-def test_what_a_pool_draws_on_without_declaring_it_strands_its_devices() -> None:
-    made = MadeCluster()
-    made.nodes("n1")
-    drawing = device("odd", consumes=[consumption("nowhere", memory="1")])
-    made.partitions("n1", [counter_set("gpu-0", memory="10")], [drawing])
-
-    assert states(made.view().ledger) == {"odd": (DeviceState.STRANDED, Stranding.POOL)}
-
-
-def test_other_work_may_run_after_each_pool_and_device() -> None:
+def test_all_devices_of_an_incomplete_pool_are_unusable_and_those_of_an_older_generation_do_not_count() -> None:
     made = MadeCluster()
     made.nodes("n1", "n2")
-    for node in ("n1", "n2"):
-        made.gpus(node, device("gpu-0"), device("gpu-1"))
-    steps = list(device_states(made.view().ledger, Features()))
-    assert Counter(type(each) for each in steps) == {DeviceInState: 4, type(None): 4}
+    made.add(
+        resource_slice("one-of-two", node="n1", devices=[device("gpu-0")], slice_count=2),
+        resource_slice("old", node="n2", devices=[device("gone")], generation=1),
+        resource_slice("new", node="n2", devices=[device("here")], generation=2),
+    )
+
+    assert count(made.view()) == {"usable": 1, "unusable": 1}
+
+
+def test_metric_devices_and_page_say_the_same_of_every_kind_of_device() -> None:
+    made = partitioned(half_0=("mig",), half_1=("mig",), small=("vgpu",), whole=("mig",))
+    made.running("a", "n1", "half-0", request("r", "gpu"))
+    made.nodes("n2", "n3")
+    made.gpus("n2", device("gpu-0"), device("gpu-1", taints=[{"key": "k", "effect": "NoExecute"}]))
+    made.gpus("n3", device("gpu-0"))
+    made.objects["nodes"][-1]["spec"] = {"unschedulable": True}
+    made.add(resource_slice("shared", pool="shared", allNodes=True, devices=[device("nic")]))
+    view = made.view()
+    (total,) = device_totals(devices_report(view))
+    shown = {state.text: number for state, number in total.by_state.items() if number}
+    expected = {"allocated": 1, "usable": 3, "blocked by counters": 1, "blocked by groups": 1, "unusable": 2}
+    assert count(view) == shown == expected
+
+
+def fleet(nodes: int) -> MadeCluster:
+    """Nodes with four devices each, one of them allocated."""
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    made.nodes(*(f"n{index}" for index in range(nodes)))
+    for index in range(nodes):
+        made.gpus(f"n{index}", *(device(f"gpu-{number}") for number in range(4)))
+        made.running(f"pod-{index}", f"n{index}", "gpu-0", request("r", "gpu"))
+    return made
+
+
+def test_a_count_asks_about_each_free_device_once_and_then_about_those_of_changed_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = fleet(20).view()
+    noted = CountedAccounts(view.extender, monkeypatch)
+    states = DeviceStates(view.ledger, view.extender, view.features)
+    assert counted(states) == {"allocated": 20, "usable": 60}
+    assert len(noted.asked) == len(set(noted.asked)) == 60
+    noted.asked.clear()
+    assert counted(states) == {"allocated": 20, "usable": 60}
+    assert noted.asked == []
+    hold(view.ledger, "gpu-1", pool="n7", node="n7")
+    assert counted(states) == {"allocated": 20, "held": 1, "usable": 59}
+    assert noted.asked == [(DRIVER, "n7", "gpu-2"), (DRIVER, "n7", "gpu-3")]
+
+
+def test_closed_node_and_vanished_pool_change_the_count() -> None:
+    made = fleet(2)
+    view = made.view()
+    states = DeviceStates(view.ledger, view.extender, view.features)
+    assert counted(states) == {"allocated": 2, "usable": 6}
+    sinks = sinks_of(view.ledger)
+    sinks["nodes"].changed(json.encode({**made.objects["nodes"][0], "spec": {"unschedulable": True}}))
+    assert counted(states) == {"allocated": 2, "usable": 3, "unusable": 3}
+    sinks["resourceslices"].deleted("", made.objects["resourceslices"][1]["metadata"]["name"], "")
+    assert counted(states) == {"allocated": 1, "unusable": 3}
+
+
+def test_device_that_every_node_reaches_is_asked_about_on_the_first_open_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fleet(20)
+    made.add(
+        resource_slice("shared", pool="shared", allNodes=True, devices=[device(f"nic-{index}") for index in range(50)])
+    )
+    view = made.view()
+    noted = CountedAccounts(view.extender, monkeypatch)
+    assert count(view) == {"allocated": 20, "usable": 110}
+    assert len(noted.asked) == 110
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [
+        pytest.param(MOST_REPEATED, {"usable": 40}, id="within"),
+        pytest.param(400, {"usable": 11, "not judged": 29}, id="beyond"),
+    ],
+)
+def test_devices_of_one_node_each_in_a_pool_of_all_are_looked_for_within_a_bound(
+    monkeypatch: pytest.MonkeyPatch, bound: int, expected: dict[str, int]
+) -> None:
+    """Each of 40 nodes reaches another of the pool's 40 devices."""
+    made = MadeCluster()
+    names = [f"n{index:02}" for index in range(40)]
+    made.nodes(*names)
+    devices = [device(f"on-{name}", nodeName=name) for name in names]
+    made.add(resource_slice("fabric", pool="fabric", perDeviceNodeSelection=True, devices=devices))
+    view = made.view()
+    noted = CountedAccounts(view.extender, monkeypatch)
+    assert counted(DeviceStates(view.ledger, view.extender, view.features, bound)) == expected
+    assert len(noted.asked) <= 40 + bound
+
+
+def test_other_work_may_run_after_each_device() -> None:
+    view = fleet(5).view()
+    steps = list(DeviceStates(view.ledger, view.extender, view.features).count_steps())
+    assert len(steps) >= 15

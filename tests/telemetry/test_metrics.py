@@ -28,7 +28,7 @@ def call_everything(metrics: Metrics) -> None:
     metrics.waiting(4)
     metrics.waiting_longest(90.5)
     metrics.search_stopped("team-a")
-    metrics.devices({"gpu.example.com": {"free": 3}}, {"gpu.example.com": {"pool": 1}})
+    metrics.devices({"gpu.example.com": {"usable": 3}})
     metrics.devices_counted(0.25, 1.5e9)
     metrics.orphaned(3)
     metrics.claim_deleted_in_use()
@@ -66,8 +66,7 @@ def test_what_is_told_is_what_is_counted() -> None:
         ("waiting_pods_longest_seconds", {}, 90.5),
         ("searches_stopped_total", {}, 1),
         ("search_refusals_total", {"pod_namespace": "team-a"}, 1),
-        ("devices", {"driver": "gpu.example.com", "state": "free"}, 3),
-        ("stranded_devices", {"driver": "gpu.example.com", "reason": "pool"}, 1),
+        ("devices", {"driver": "gpu.example.com", "state": "usable"}, 3),
         ("device_counts_total", {}, 1),
         ("device_count_seconds_total", {}, 0.25),
         ("devices_counted_timestamp_seconds", {}, 1.5e9),

@@ -22,7 +22,6 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
-from dra_extender.nodefit.node_facts import read_fit_node
 from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
@@ -173,17 +172,6 @@ class ClusterView:
             return None
         served = self.ledger.backing if self.ledger.serves_extended_resources else ()
         return read_node_fit(objects.of("nodes"), objects.of("pods"), served)
-
-    @cached_property
-    def closed_nodes(self) -> Mapping[str, str]:
-        """Why each node that is cordoned, not ready or being deleted takes no ordinary pod."""
-        found: dict[str, str] = {}
-        for data in self._objects.of("nodes"):
-            with suppress(ModelError):
-                node = read_fit_node(data)
-                if node.closed:
-                    found[node.name] = node.closed
-        return found
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as decisions read it."""

@@ -3,8 +3,8 @@
 The allocator itself judges each device, for a request of one device without selectors and tolerations.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -12,15 +12,18 @@ from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.explain.accounts import DeviceAccount
 from dra_extender.allocator.rules.verdict import published_pool
+from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.audit.inventory import slice_finding
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.model.device_class import DeviceClass
-from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ClaimSpec, DeviceClaim, DeviceRequest, DeviceRequestBody, ResourceClaim
+from dra_extender.scheduling.extender import Extender
 
 _ANY: Final = "any"
 
@@ -62,10 +65,33 @@ _ON_THIS_NODE: Final = frozenset({Code.OTHER_NODE, Code.NODE_OPERATIONS, Code.NE
 """Codes against a device that another node may not have."""
 
 
+class FreeDeviceRule:
+    """Judges each device that neither a claim nor a hold has, by what the allocator says of it on the nodes that are open."""
+
+    def __init__(self, ledger: Ledger, extender: Extender, features: Features) -> None:
+        self._ledger = ledger
+        self._extender = extender
+        self._demand = _demand(features)
+
+    def steps(
+        self, pools: Iterable[PoolId], most_repeated: int | None = None
+    ) -> Iterator[tuple[DeviceId, FreeDevice | None] | None]:
+        """Yield the published devices of these pools with their verdicts, and None after each part of the work.
+
+        A device that one node may have and another may not is judged on several nodes.  `most_repeated` bounds the devices that
+        are looked at again for this; a device that is undecided then has no verdict.  The ledger may change between two steps.
+        """
+        search = _Search(self._ledger, self._extender, self._demand, most_repeated)
+        yield from search.steps(tuple(dict.fromkeys(pools)))
+        for device in search.free:
+            yield device, search.verdict(device)
+
+
 def free_devices(view: ClusterView, pools: Iterable[PoolId]) -> Mapping[DeviceId, FreeDevice]:
     """Return the verdict about each published device of these pools that neither a claim nor a hold has."""
-    search = _Search(view, dict.fromkeys(pools))
-    return {device: search.verdict(device) for device in search.free}
+    rule = FreeDeviceRule(view.ledger, view.extender, view.features)
+    steps = (step for step in rule.steps(pools) if step is not None)
+    return {device: verdict for device, verdict in steps if verdict is not None}
 
 
 def counted(devices: Iterable[FreeDevice]) -> FreeDevices:
@@ -87,46 +113,88 @@ def free_parts(free: FreeDevices) -> list[str]:
     return [f"{number} {word}" for number, word in zip(numbers, Availability, strict=True) if number]
 
 
+def published_names(ledger: Ledger, pool_id: PoolId) -> Collection[str]:
+    """Return the devices of the newest generation of a pool, each once."""
+    published = published_pool(pool_id, ledger.slices.of_pool(pool_id)).published
+    return dict.fromkeys(device.name for part in published for device in part.devices)
+
+
+def taken_names(usage: PoolUsage) -> Collection[str]:
+    """Return the devices that have a share with a claim or hold; administrative access takes nothing."""
+    return {name for name, holdings in usage.items() if any(not each.admin for each in holdings)}
+
+
 class _Search:
     """Asks the allocator on each open node about the devices whose verdict another node may change."""
 
-    def __init__(self, view: ClusterView, pools: Collection[PoolId]) -> None:
-        self._view = view
+    def __init__(self, ledger: Ledger, extender: Extender, demand: Demand, most_repeated: int | None) -> None:
+        self._ledger = ledger
+        self._extender = extender
+        self._demand = demand
+        self._left = most_repeated
         self._found: dict[DeviceId, FreeDevice] = {}
-        self._open: dict[PoolId, set[DeviceId]] = defaultdict(set)
-        self.free = tuple(device for pool_id in pools for device in _untaken(view, pool_id))
-        for device in self.free:
-            self._open[device[:2]].add(device)
+        self._open: dict[PoolId, set[DeviceId]] = {}
+        self._visited: set[PoolId] = set()
+        self._undecided: set[DeviceId] = set()
         self._problems: dict[PoolId, str] = {}
-        demand = _demand(view)
-        for node in self._nodes():
-            self._visit(demand, node)
+        self.free: list[DeviceId] = []
 
-    def verdict(self, device: DeviceId) -> FreeDevice:
-        """Return whether the device is usable; where no open node offers it, why none does."""
+    def steps(self, pools: Sequence[PoolId]) -> Iterator[None]:
+        """Judge the devices of these pools."""
+        for pool_id in pools:
+            names, taken = published_names(self._ledger, pool_id), taken_names(self._ledger.usage().pool(pool_id))
+            free = [(*pool_id, name) for name in names if name not in taken]
+            self.free += free
+            self._open[pool_id] = set(free)
+            yield None
+        for name in self._nodes():
+            yield from self._visit(name)
+
+    def verdict(self, device: DeviceId) -> FreeDevice | None:
+        """Return whether the device is usable; where no open node offers it, why none does; None if the bound came first."""
+        if device in self._undecided:
+            return None
         found = self._found.get(device)
         if found is not None:
             return found
         return FreeDevice(Availability.UNUSABLE, self._problem(device[:2]))
 
-    def _nodes(self) -> Sequence[Node]:
-        """The nodes that are open and may reach one of the devices."""
-        ledger, names = self._view.ledger, set[str]()
+    def _nodes(self) -> Sequence[str]:
+        """The nodes that may reach one of the devices."""
+        ledger, names = self._ledger, set[str]()
         for pool_id in self._open:
             reaching = ledger.slices.nodes_of(pool_id)
             if reaching is None:
-                names = set(ledger.nodes)
-                break
+                return sorted(ledger.nodes)
             names.update(reaching)
-        return [ledger.nodes[name] for name in sorted(names & set(ledger.nodes) - set(self._view.closed_nodes))]
+        return sorted(names)
 
-    def _visit(self, demand: Demand, node: Node) -> None:
-        slices = self._view.ledger.slices
-        if not any(self._open.get(each.pool_id) for each in (*slices.local(node.name), *slices.near(node))):
+    def _visit(self, name: str) -> Iterator[None]:
+        node, slices = self._ledger.nodes.get(name), self._ledger.slices
+        if node is None or self._ledger.member_fit.closed(name):
             return
-        accounts = self._view.extender.accounts(demand, node, (_ANY, _ANY), explains_selectors=False)
-        for account in accounts:
-            self._note(account)
+        sizes = Counter[PoolId]()
+        for published in (*slices.local(name), *slices.near(node)):
+            if self._open.get(published.pool_id):
+                sizes[published.pool_id] += len(published.devices)
+        visited = [pool_id for pool_id, size in sizes.items() if self._may_visit(pool_id, size)]
+        if visited:
+            for account in self._extender.accounts(
+                self._demand, node, (_ANY, _ANY), explains_selectors=False, among=self._open
+            ):
+                self._note(account)
+                yield None
+        yield None
+
+    def _may_visit(self, pool_id: PoolId, devices: int) -> bool:
+        """Count the devices of a pool that are looked at on a further node; beyond the bound the open ones stay undecided."""
+        if self._left is not None and pool_id in self._visited:
+            self._left -= devices
+            if self._left < 0:
+                self._undecided |= self._open.pop(pool_id)
+                return False
+        self._visited.add(pool_id)
+        return True
 
     def _note(self, account: DeviceAccount) -> None:
         device, code = account.device_id, account.code
@@ -140,33 +208,25 @@ class _Search:
 
     def _problem(self, pool_id: PoolId) -> str:
         if pool_id not in self._problems:
-            finding = slice_finding(pool_id, self._view.ledger.slices.of_pool(pool_id))
+            finding = slice_finding(pool_id, self._ledger.slices.of_pool(pool_id))
             self._problems[pool_id] = self._closed(pool_id) if finding is None else finding.detail
         return self._problems[pool_id]
 
     def _closed(self, pool_id: PoolId) -> str:
-        reaching = self._view.ledger.slices.nodes_of(pool_id) or ()
+        reaching = self._ledger.slices.nodes_of(pool_id) or ()
         if len(reaching) != 1:
             return "no node that reaches it is open"
         (name,) = reaching
-        state = self._view.closed_nodes.get(name)
+        state = self._ledger.member_fit.closed(name)
         return f"node {name} is {state}" if state else f"node {name} does not offer it"
 
 
-def _untaken(view: ClusterView, pool_id: PoolId) -> Iterable[DeviceId]:
-    usage = view.ledger.usage().pool(pool_id)
-    taken = {name for name, holdings in usage.items() if any(not each.admin for each in holdings)}
-    published = published_pool(pool_id, view.ledger.slices.of_pool(pool_id)).published
-    names = dict.fromkeys(device.name for part in published for device in part.devices)
-    return ((*pool_id, name) for name in names if name not in taken)
-
-
-def _demand(view: ClusterView) -> Demand:
+def _demand(features: Features) -> Demand:
     """Return the demand of a claim for one device, whichever it is."""
     asked = DeviceRequestBody(device_class_name=_ANY, allocation_mode="ExactCount", count=1)
     devices = DeviceClaim(requests=(DeviceRequest(name=_ANY, exactly=asked),))
     claim = NamedClaim(_ANY, ResourceClaim(spec=ClaimSpec(devices=devices)))
-    demand = prepare((claim,), {_ANY: DeviceClass()}, ProgramCache(), view.features)
+    demand = prepare((claim,), {_ANY: DeviceClass()}, ProgramCache(), features)
     if isinstance(demand, Rejection):
         raise TypeError(demand.text)
     return demand

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.explain.accounts import DeviceAccount
+from dra_extender.allocator.explain.accounts import Among, DeviceAccount
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.result import SearchPaused
@@ -306,10 +306,13 @@ class Extender:
         budget: Budget | None = None,
         *,
         explains_selectors: bool = True,
+        among: Among | None = None,
     ) -> Iterator[DeviceAccount]:
         """See NodeAllocator.accounts."""
         usage = self._context.ledger.usage()
-        return self._allocator.accounts(demand, node, usage, request, budget, explains_selectors=explains_selectors)
+        return self._allocator.accounts(
+            demand, node, usage, request, budget, explains_selectors=explains_selectors, among=among
+        )
 
     def pools_of(self, node: Node) -> NodePools | None:
         """See NodeAllocator.pools_of."""

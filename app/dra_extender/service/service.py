@@ -42,7 +42,7 @@ from dra_extender.scheduling.ports.errors import STOPPING
 from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions
 from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.certificates import Certificates
-from dra_extender.service.device_count import DeviceCountTask
+from dra_extender.service.device_count import DeviceCountTask, DeviceStates
 from dra_extender.service.http_server import TlsSide, connections_of, serving
 from dra_extender.service.leadership import Leadership
 from dra_extender.service.noted_verbs import NotedVerbs
@@ -118,7 +118,8 @@ class Service:
             metrics,
             settings.audit,
         )
-        self.device_count = DeviceCountTask(self.ledger, features.features(), metrics, settings.metrics)
+        states = DeviceStates(self.ledger, self.extender, features.features())
+        self.device_count = DeviceCountTask(states, metrics, settings.metrics)
         self._supervisor = Supervisor(metrics.background_failed)
         self._phase: str | None = LOADING
         self._settings = settings.server

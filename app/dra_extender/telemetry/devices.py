@@ -1,34 +1,18 @@
-"""Metrics of the devices of each driver."""
+"""Metrics of devices: how many of each driver are in which state, and the waits for their binding conditions (KEP-5007)."""
 
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from typing import Final
 
-from dra_extender.telemetry.declaration import OTHER, MetricGroup, gauge, plain_counter, plain_gauge
+from dra_extender.telemetry.declaration import OTHER, MetricGroup, counter, gauge, histogram, plain_counter, plain_gauge
 
 _MOST_DRIVERS: Final = 40
-
-
-class DeviceState(StrEnum):
-    """What may become of a published device."""
-
-    ALLOCATED = "allocated"
-    HELD = "held"
-    STRANDED = "stranded"
-    FREE = "free"
-
-
-class Stranding(StrEnum):
-    """Why nobody can have a device that nobody has."""
-
-    COUNTERS = "counters"
-    GROUPS = "groups"
-    POOL = "pool"
-
+_MOST_STATES: Final = 10
+_CONDITION_SECONDS: Final = tuple(0.1 * 2**power for power in range(14))
+_PREBIND_SECONDS: Final = (0.005, 0.01, *_CONDITION_SECONDS)
 
 ByDriver = Mapping[str, Mapping[str, int]]
-"""Driver -> state or reason -> number of devices."""
+"""Driver -> state -> number of devices."""
 
 
 class DeviceMetrics(MetricGroup):
@@ -36,38 +20,89 @@ class DeviceMetrics(MetricGroup):
 
     _devices = gauge(
         "devices",
-        "Published devices by driver and state (docs/metrics.md): allocated, held, stranded, free; each counts once",
+        "Published devices by driver and state (docs/metrics.md): allocated, held, usable, blocked by counters, blocked by groups, "
+        "unusable, not judged; each counts once",
         "driver",
         "state",
-        limit=(_MOST_DRIVERS + 1) * len(DeviceState),
-    )
-    _stranded = gauge(
-        "stranded_devices",
-        "Devices in the state stranded by driver and reason: counters (too little is left of one), groups (those of an allocated "
-        "device), pool (it is incomplete or contradicts itself)",
-        "driver",
-        "reason",
-        limit=(_MOST_DRIVERS + 1) * len(Stranding),
+        limit=(_MOST_DRIVERS + 1) * _MOST_STATES,
     )
     _device_counts = plain_counter("device_counts", "Times that the devices were counted")
     _count_seconds = plain_counter("device_count_seconds", "Seconds of work of counting the devices, without pauses")
     _counted = plain_gauge("devices_counted_timestamp_seconds", "When the devices were counted last, since the epoch")
 
-    def devices(self, by_state: ByDriver, by_reason: ByDriver) -> None:
-        """All devices by state, and the stranded ones by reason; drivers with fewest devices share a value."""
+    def devices(self, by_state: ByDriver) -> None:
+        """All devices by state; drivers with fewest devices share a value."""
         most = nlargest(_MOST_DRIVERS, by_state, key=lambda driver: (sum(by_state[driver].values()), driver))
-        for metric, counts in ((self._devices, by_state), (self._stranded, by_reason)):
-            shown: dict[tuple[str, str], int] = {}
-            for driver, numbers in counts.items():
-                for value, number in numbers.items():
-                    key = (driver if driver in most else OTHER, value)
-                    shown[key] = shown.get(key, 0) + number
-            metric.keep(shown)
-            for key, number in shown.items():
-                metric.of(*key).set(number)
+        shown: dict[tuple[str, str], int] = {}
+        for driver, numbers in by_state.items():
+            for state, number in numbers.items():
+                key = (driver if driver in most else OTHER, state)
+                shown[key] = shown.get(key, 0) + number
+        self._devices.keep(shown)
+        for key, number in shown.items():
+            self._devices.of(*key).set(number)
 
     def devices_counted(self, work: float, now: float) -> None:
         """The devices have been counted, with so many seconds of work, at this time (seconds since the epoch)."""
         self._device_counts.inc()
         self._count_seconds.inc(work)
         self._counted.set(now)
+
+
+class BindingMetrics(MetricGroup):
+    """See `metrics.Metrics`."""
+
+    _devices = counter(
+        "bindingconditions_allocations",
+        "Devices with binding conditions that a bind waited for, by scheduler (`profile`), driver and status: success, failed, "
+        "timeout, error (ended otherwise); as upstream's `scheduler_dra_bindingconditions_allocations_total`",
+        "profile",
+        "driver",
+        "status",
+        limit=120,
+        upstream="scheduler_dra_bindingconditions_allocations",
+    )
+    _waits = histogram(
+        "bindingconditions_wait_duration_seconds",
+        "Duration of waits for binding conditions, one count per driver of the pod's devices; as upstream's "
+        "`scheduler_dra_bindingconditions_wait_duration_seconds`",
+        "profile",
+        "driver",
+        "status",
+        buckets=_CONDITION_SECONDS,
+        limit=120,
+        upstream="scheduler_dra_bindingconditions_wait_duration_seconds",
+    )
+    _attempts = counter(
+        "bindingconditions_attempts",
+        "Binds of pods whose devices have binding conditions, by status: success, timeout, failure (also one that ended for "
+        "another reason); each bind counts once, as KEP-5007 describes `scheduler_dra_bindingconditions_allocations_total`",
+        "status",
+    )
+    _prebind = histogram(
+        "bindingconditions_prebind_duration_seconds",
+        "Time from the decision to the Binding for all pods with claims, waiting for a gang left out, by status and by whether a "
+        "device has binding conditions; as KEP-5007 describes `scheduler_dra_bindingconditions_prebind_duration_seconds`",
+        "status",
+        "requires_bindingconditions",
+        buckets=_PREBIND_SECONDS,
+        upstream="scheduler_dra_bindingconditions_prebind_duration_seconds",
+    )
+    _waiting = plain_gauge("bindingconditions_waiting_pods", "Pods whose bind waits for binding conditions now")
+
+    def waited(self, profile: str, drivers: Sequence[str], status: str, seconds: float) -> None:
+        """A wait ended; `drivers` names the driver of each device with conditions."""
+        for driver in drivers:
+            self._devices.of(profile, driver, status).inc()
+        for driver in sorted(set(drivers)):
+            self._waits.of(profile, driver, status).observe(seconds)
+
+    def waiting(self, pods: int) -> None:
+        """How many binds wait now."""
+        self._waiting.set(pods)
+
+    def prebind(self, status: str, seconds: float, *, requires_conditions: bool) -> None:
+        """A bind of a pod with claims has come to its Binding, or ended before."""
+        self._prebind.of(status, "true" if requires_conditions else "false").observe(seconds)
+        if requires_conditions:
+            self._attempts.of(status).inc()

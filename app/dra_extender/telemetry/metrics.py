@@ -11,7 +11,6 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from dra_extender.telemetry.api_server import ApiServerMetrics
-from dra_extender.telemetry.binding_conditions import BindingMetrics
 from dra_extender.telemetry.calls import CallMetrics
 from dra_extender.telemetry.claims import ClaimMetrics
 from dra_extender.telemetry.decisions import DecisionMetrics
@@ -24,7 +23,7 @@ from dra_extender.telemetry.declaration import (
     plain_counter,
     plain_gauge,
 )
-from dra_extender.telemetry.devices import DeviceMetrics
+from dra_extender.telemetry.devices import BindingMetrics, DeviceMetrics
 from dra_extender.telemetry.upstream import UpstreamMetrics
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4

@@ -15,6 +15,7 @@ SELECTOR: Final = 'namespace=~"$namespace"'
 _WIDTH: Final = 24
 _HEIGHT: Final = 8
 _SMALL: Final = 4
+_KEPT: Final = 'state=~"blocked by .*|unusable"'
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 
@@ -55,9 +56,10 @@ def _quantile(part: float, metric: str, by: str = "", matchers: str = "") -> str
     return f"histogram_quantile({part}, {inner})"
 
 
-def _of_leader(metric: str, by: str) -> str:
+def _of_leader(metric: str, by: str, matchers: str = "") -> str:
     """A gauge as the acting replica has it."""
-    return f"max by ({by}) (dra_extender_{metric}{{SERIES}} and on (instance) (dra_extender_leader{{SERIES}} == 1))"
+    series = f"SERIES,{matchers}" if matchers else "SERIES"
+    return f"max by ({by}) (dra_extender_{metric}{{{series}}} and on (instance) (dra_extender_leader{{SERIES}} == 1))"
 
 
 def _stat(title: str, text: str, unit: str = "short", red: float | None = None) -> Panel:
@@ -69,7 +71,7 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
         "Now",
         (
             _stat("Replicas that act", "sum(max by (instance) (dra_extender_leader{SERIES}))"),
-            _stat("Free devices", 'sum(max by (driver) (dra_extender_devices{SERIES,state="free"}))'),
+            _stat("Usable devices", 'sum(max by (driver) (dra_extender_devices{SERIES,state="usable"}))'),
             _stat("Pods that wait", "max(dra_extender_waiting_pods{SERIES})"),
             _stat("Longest wait", _of_leader("waiting_pods_longest_seconds", "instance"), "s", 3600),
             _stat("Audit errors", 'sum(max by (check) (dra_extender_audit_findings{SERIES,severity="error"}))', red=1),
@@ -83,12 +85,12 @@ ROWS: Final[Sequence[tuple[str, tuple[Panel, ...]]]] = (
                 "Devices by driver and state",
                 (Query(_of_leader("devices", "driver, state"), "{{driver}} {{state}}"),),
                 stacked=True,
-                about="allocated, held, stranded, free: docs/metrics.md",
+                about="allocated, held, usable, blocked by counters, blocked by groups, unusable, not judged: docs/metrics.md",
             ),
             Panel(
-                "Stranded devices by reason",
-                (Query(_of_leader("stranded_devices", "driver, reason"), "{{driver}} {{reason}}"),),
-                about="Nobody has them and no claim can get them",
+                "Devices that no claim can get",
+                (Query(_of_leader("devices", "driver, state", _KEPT), "{{driver}} {{state}}"),),
+                about="Neither allocated nor held, and kept by counters, groups, their pool, a taint or their node",
             ),
             Panel(
                 "Claims with holds",

@@ -1,13 +1,13 @@
 """What keeps each device of a node from a request, one device at a time, before anything is picked for the pod."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.explain.device_reasons import EXCLUSION_CODES, DeviceReasons, DeviceSlot
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
-from dra_extender.allocator.pools.pools import NodePools
+from dra_extender.allocator.pools.pools import NodePools, SliceView
 from dra_extender.allocator.rules.compatibility import GroupState
 from dra_extender.allocator.rules.counters import Shortage
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
@@ -17,8 +17,11 @@ from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.model.device import CounterConsumption, DeviceId
+from dra_extender.model.device import CounterConsumption, DeviceId, PoolId
 from dra_extender.model.node import Node
+
+Among = Mapping[PoolId, Collection[DeviceId]]
+"""The devices that are asked about, by pool."""
 
 
 class GroupConflict(NamedTuple):
@@ -59,8 +62,11 @@ def device_accounts(
     deadline: Deadline | None = None,
     *,
     explains_selectors: bool = True,
+    among: Among | None = None,
 ) -> Iterator[DeviceAccount]:
     """Every device of the node for one request, (claim, request or `request/alternative`), in the order of the search.
+
+    `among`: these devices alone, as far as they are in there when their turn comes.
 
     A `Budget` as deadline is charged for what is evaluated and explained.  Without `explains_selectors`, devices that no selector
     means have neither detail nor distance.
@@ -72,7 +78,7 @@ def device_accounts(
             for wanted in request.options:
                 if (claim.label, wanted.name) == only:
                     slot = DeviceSlot(index, position, 0, wanted)
-                    yield from _Accounts(view, state, slot, claim.label, explains_selectors=explains_selectors)
+                    yield from _Accounts(view, state, slot, claim.label, among, explains_selectors=explains_selectors)
 
 
 class RequestCheck:
@@ -111,18 +117,36 @@ class RequestCheck:
 
 class _Accounts:
     def __init__(
-        self, view: NodeView, state: SearchState, slot: DeviceSlot, label: str, *, explains_selectors: bool
+        self,
+        view: NodeView,
+        state: SearchState,
+        slot: DeviceSlot,
+        label: str,
+        among: Among | None,
+        *,
+        explains_selectors: bool,
     ) -> None:
         self._view = view
         self._state = state
         self._slot = slot
+        self._among = among
         self._check = RequestCheck(view, state, slot, label)
         self._unmet = UnmetSelectors(slot.wanted.selectors, view.deadline) if explains_selectors else None
 
     def __iter__(self) -> Iterator[DeviceAccount]:
-        pools = self._view.pools
-        for location, device in enumerate(pools.devices):
-            yield self._of(location, (*pools.views[location].pool.pool_id, device.name))
+        pools, location = self._view.pools, 0
+        while location < len(pools.devices):
+            view = pools.views[location]
+            if self._among is None or self._among.get(view.pool.pool_id):
+                yield from self._of_slice(view)
+            location = view.base + len(view.published.devices)
+
+    def _of_slice(self, view: SliceView) -> Iterator[DeviceAccount]:
+        pool_id, among = view.pool.pool_id, self._among
+        for location, device in enumerate(view.published.devices, view.base):
+            device_id = (*pool_id, device.name)
+            if among is None or device_id in among.get(pool_id, ()):
+                yield self._of(location, device_id)
 
     def _of(self, location: int, device_id: DeviceId) -> DeviceAccount:
         view = self._view.pools.views[location]

@@ -52,6 +52,11 @@ class MemberFit:
         if self._nodes.pop(name, None) is not None:
             self._answers.clear()
 
+    def closed(self, name: str) -> str:
+        """Return why the node takes no ordinary pod because of its state (see FitNode); empty if it does or is not known."""
+        node = self._nodes.get(name)
+        return "" if node is None else node.closed
+
     def put_pod(self, pod: Pod, data: bytes) -> bool:
         """Add, replace or remove the pod in `data` (API JSON); returns whether a member needs something else than before.
 

@@ -8,7 +8,7 @@ from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
-from dra_extender.allocator.explain.accounts import DeviceAccount, device_accounts
+from dra_extender.allocator.explain.accounts import Among, DeviceAccount, device_accounts
 from dra_extender.allocator.explain.survey import RequestSurvey, survey
 from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, IsTrue
@@ -237,15 +237,18 @@ class NodeAllocator:
         budget: Budget | None = None,
         *,
         explains_selectors: bool = True,
+        among: Among | None = None,
     ) -> Iterator[DeviceAccount]:
         """What keeps each device of the node from a request (claim, request); nothing if its pools cannot be read.
 
-        The work is charged to `budget`.
+        The work is charged to `budget`.  `explains_selectors` and `among`: as for `device_accounts`.
         """
         pools = self.pools_of(node)
         if pools is None:
             return iter(())
-        return device_accounts(demand, node, pools, usage, request, budget, explains_selectors=explains_selectors)
+        return device_accounts(
+            demand, node, pools, usage, request, budget, explains_selectors=explains_selectors, among=among
+        )
 
     @property
     def compatibility_check(self) -> IsTrue | None:
