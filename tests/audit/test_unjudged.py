@@ -47,7 +47,7 @@ def test_claims_are_named_that_the_budget_does_not_suffice_for(mode: str) -> Non
     assert unjudged(view, new_budget=lambda: Budget(0)) == (
         UnjudgedCheck(
             checks=COMPARING,
-            reason="evaluating their selectors takes longer than an audit may: claims ml/claim-p0, ml/claim-p1",
+            reason="claims ml/claim-p0, ml/claim-p1: evaluating their selectors takes longer than an audit may",
         ),
     )
     assert unjudged(view) == ()
@@ -60,7 +60,7 @@ def test_claims_are_named_whose_spec_is_not_kept() -> None:
         record.raw, record.specs = b"", None
     assert unjudged(view) == (
         UnjudgedCheck(
-            checks=COMPARING, reason="what they ask for is not kept in memory: claims ml/claim-p0, ml/claim-p1"
+            checks=COMPARING, reason="claims ml/claim-p0, ml/claim-p1: what they ask for is not kept in memory"
         ),
     )
 
@@ -77,7 +77,7 @@ def test_claims_are_named_whose_class_is_gone() -> None:
     (entry,) = report.unjudged
     assert report.verdict is Soundness.UNKNOWN
     assert entry.checks == COMPARING
-    assert entry.reason == "device class does not exist: device class gpu: claims ml/claim-p0, ml/claim-p1"
+    assert entry.reason == "claims ml/claim-p0, ml/claim-p1: device class gpu does not exist"
     assert "not judged: request not met, device mismatch, device drift" in audit_tree(report)
 
 

@@ -1,11 +1,14 @@
 """The audit of the running service: when it pauses, what it counts, and what it says."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 from dra_extender.audit.cluster_audit import AuditedCluster
 from dra_extender.audit.findings import Check
 from dra_extender.config.service_settings import AuditSettings
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.resource_claim import DeviceRequest
 from dra_extender.runtime.clock import PAUSE_SECONDS, TURN_SECONDS
 from dra_extender.service.audit_task import AuditTask
 from dra_extender.telemetry.metrics import Metrics
@@ -18,6 +21,8 @@ from tests.support.service.stepped_clock import SteppedClock
 
 TIMEOUT: Final = 600.0
 FOUND: Final = 'dra_extender_audit_findings{check="double_allocation",severity="error"} '
+
+UNJUDGED: Final = "dra_extender_audit_unjudged_claims "
 
 
 def task(cluster: SoundCluster, clock: SteppedClock, *, enabled: bool = True) -> tuple[AuditTask, Metrics]:
@@ -127,3 +132,36 @@ async def test_log_of_one_audit_is_bounded() -> None:
         assert len(await audit.look()) == 30
     assert len(logs) == 21
     assert logs[-1]["number"] == 10
+
+
+def requests(ledger: Ledger) -> Iterator[DeviceRequest]:
+    for record in ledger.claims.records():
+        yield from record.whole.spec.devices.requests or ()
+
+
+async def test_claims_that_cannot_be_compared_are_counted_and_each_reason_is_logged_once() -> None:
+    cluster = SoundCluster(3)
+    view = cluster.made.view()
+    metrics = Metrics()
+    audit = AuditTask(AuditedCluster(view.ledger, lambda: NOW, TIMEOUT), metrics, AuditSettings())
+    claims = sum(1 for record in view.ledger.claims.records() if record.claim.status.allocation is not None)
+    classes = dict(view.ledger.classes)
+    used = {request.exactly.device_class_name for request in requests(view.ledger) if request.exactly is not None}
+
+    await audit.look()
+    assert UNJUDGED + "0.0" in (await metrics.render()).decode()
+    view.ledger.classes.clear()
+    with capture_logs() as logs:
+        await audit.look()
+        await audit.look()
+    assert claims > 1
+    assert UNJUDGED + f"{claims}.0" in (await metrics.render()).decode()
+    assert audit.notes()["audit, claims not judged"] == str(claims)
+    warned = [each for each in logs if "cannot compare" in each["event"]]
+    assert sum(each["claims"] for each in warned) == claims
+    assert {each["reason"] for each in warned} == {f"device class {name} does not exist" for name in used}
+
+    view.ledger.classes.update(classes)
+    await audit.look()
+    assert UNJUDGED + "0.0" in (await metrics.render()).decode()
+    assert "audit, claims not judged" not in audit.notes()

@@ -69,7 +69,7 @@ class RequestAudit:
         for detail in _deviations(asked, allocation.devices.results):
             yield finding(Check.REQUEST_NOT_MET, about, detail)
         if isinstance(asked.demand, Rejection):
-            self._unjudged.without_selection(_name(record), _reason(asked.demand))
+            self._unjudged.without_selection(_name(record), self._reason(asked, asked.demand))
             return
         for result in allocation.devices.results:
             option = asked.demand.option("", result.request)
@@ -106,6 +106,16 @@ class RequestAudit:
                 self._asked.clear()
             self._asked[key] = known
         return known
+
+    def _reason(self, asked: AskedDevices, rejection: Rejection) -> str:
+        """Return why no demand can be prepared; claims with one reason have one text."""
+        if rejection.code is Code.SEARCH_LIMIT:
+            return SELECTORS_TOO_LONG
+        classes = (option.device_class_name for option in asked.options.values())
+        gone = next((name for name in classes if name not in self._ledger.classes), "")
+        if rejection.code is Code.CLASS_MISSING and gone:
+            return f"device class {gone} does not exist"
+        return f"{rejection.code}: {rejection.detail}" if rejection.detail else str(rejection.code)
 
     def _device(
         self, record: ClaimRecord, option: SearchableRequest, result: DeviceResult, about: str
@@ -169,13 +179,6 @@ class RequestAudit:
 
 def _name(record: ClaimRecord) -> str:
     return "/".join(record.claim.metadata.key)
-
-
-def _reason(rejection: Rejection) -> str:
-    """Return why no demand can be prepared; claims with one reason have one text."""
-    if rejection.code is Code.SEARCH_LIMIT:
-        return SELECTORS_TOO_LONG
-    return f"{rejection.code}: {rejection.detail}" if rejection.detail else str(rejection.code)
 
 
 def _options(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequestBody]]:

@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
 from typing import Final
 
 import structlog
 
 from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps, in_order
 from dra_extender.audit.findings import AuditFinding, Check
+from dra_extender.audit.unjudged import UnjudgedClaims
 from dra_extender.config.service_settings import AuditSettings
 from dra_extender.runtime.clock import Turns
 from dra_extender.telemetry.metrics import Metrics
@@ -22,7 +24,8 @@ class AuditTask:
     """Audits the caches again and again; `notes` for the readiness page.
 
     What happens while objects of several kinds change one after the other is no fault.  So a finding counts once two audits in a
-    row have it.  Each is logged once, up to a limit for each audit; all are counted in the metric.
+    row have it.  Each is logged once, up to a limit for each audit; all are counted in the metric.  So are claims that could not be
+    compared with their devices, and each reason for that is logged once as long as it lasts.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class AuditTask:
         self._monotonic = monotonic
         self._seen: frozenset[AuditFinding] = frozenset()
         self._counted: frozenset[AuditFinding] = frozenset()
+        self._unjudged = UnjudgedClaims()
 
     async def run(self) -> None:
         """Audit until cancelled; returns at once if the setting says so."""
@@ -60,18 +64,31 @@ class AuditTask:
         """How many findings there are, by check."""
         counts = Counter(each.check.value for each in self._counted)
         text = ", ".join(f"{check} {number}" for check, number in sorted(counts.items()))
-        return {"audit": text} if text else {}
+        unjudged = len(self._unjudged.claims)
+        notes = {"audit": text, "audit, claims not judged": str(unjudged) if unjudged else ""}
+        return {name: note for name, note in notes.items() if note}
 
     async def _find(self) -> frozenset[AuditFinding]:
         found: set[AuditFinding] = set()
         turns = Turns(self._sleep, self._monotonic)
-        for each in audit_steps(self._cluster):
+        unjudged = UnjudgedClaims()
+        for each in audit_steps(self._cluster, unjudged):
             if each is not None:
                 found.add(each)
             if turns.over:
                 await turns.pause()
         self._metrics.audited(turns.worked)
+        self._report_unjudged(unjudged)
         return frozenset(found)
+
+    def _report_unjudged(self, unjudged: UnjudgedClaims) -> None:
+        self._metrics.audit_unjudged(len(unjudged.claims))
+        new = {reason: claims for reason, claims in unjudged.reasons.items() if reason not in self._unjudged.reasons}
+        for reason, claims in islice(new.items(), _MOST_LOGGED):
+            _LOG.warning("the audit cannot compare claims with their devices", claims=claims, reason=reason)
+        if len(new) > _MOST_LOGGED:
+            _LOG.warning("the audit has further reasons", number=len(new) - _MOST_LOGGED)
+        self._unjudged = unjudged
 
     def _report(self, lasting: frozenset[AuditFinding]) -> None:
         counts = Counter(each.check for each in lasting)

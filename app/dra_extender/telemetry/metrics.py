@@ -79,6 +79,10 @@ class ReplicaMetrics(MetricGroup):
         "check",
         "severity",
     )
+    _audit_unjudged = plain_gauge(
+        "audit_unjudged_claims",
+        "Allocated claims that the last audit could not compare with their devices (docs/audit.md)",
+    )
     _build_info = gauge("build_info", "Always 1; the labels are what is running", "version", "python")
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -114,6 +118,10 @@ class ReplicaMetrics(MetricGroup):
     def audit_findings(self, check: str, severity: str, number: int) -> None:
         """How many findings of a check there are."""
         self._audit_findings.of(check, severity).set(number)
+
+    def audit_unjudged(self, claims: int) -> None:
+        """How many allocated claims the audit could not compare with their devices."""
+        self._audit_unjudged.set(claims)
 
     def background_failed(self, task: str) -> None:
         """Something failed in the background."""
