@@ -32,10 +32,10 @@ from dra_extender.recording.records import (
     TimerFired,
     working_for,
 )
+from dra_extender.recording.replay_loop import ReplayLoop
 from dra_extender.recording.replay_report import CUT_OFF, AnswerComparison, AnsweredCall, ReplayReport
 from dra_extender.recording.replayed_cluster import ReplayedCluster
 from dra_extender.recording.tape import Cause, Stretch, Tape
-from dra_extender.recording.virtual_time import VirtualTimeLoop
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -77,7 +77,7 @@ class _Replay:
     def __init__(self, recording: ReadRecording) -> None:
         self._path, self._header, records = recording
         readings = ReadingsPlayed()
-        self.loop = VirtualTimeLoop(self)
+        self.loop = ReplayLoop(self)
         self._tape = Tape(records, readings)
         self._clock = ReplayedTime(readings, lambda: self.loop.now, self._departs)
         self._cluster = ReplayedCluster(self._clock, self._departs)

@@ -17,18 +17,6 @@ PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 
 
-@pytest.fixture
-def made() -> MadeCluster:
-    """Two nodes with a GPU each, one of which a pod has."""
-    made = MadeCluster()
-    made.nodes("n1", "n2")
-    made.add(device_class("gpu"))
-    for node in ("n1", "n2"):
-        made.gpus(node, device("gpu-0"))
-    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
-    return made
-
-
 def outcome(report: WhatIfReport, name: str = "train") -> PodOutcome:
     return next(each.after for each in report.pods if each.pod == f"{NAMESPACE}/{name}")
 

@@ -21,17 +21,6 @@ from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 LANDS, WAITS, RUNS, ENDED = OutcomeKind.LANDS, OutcomeKind.WAITS, OutcomeKind.RUNS, OutcomeKind.ENDED
 
 
-@pytest.fixture
-def made() -> MadeCluster:
-    made = MadeCluster()
-    made.nodes("n1", "n2")
-    made.add(device_class("gpu"))
-    for node in ("n1", "n2"):
-        made.gpus(node, device("gpu-0"))
-    made.running("old", "n1", "gpu-0", request("gpu", "gpu"))
-    return made
-
-
 def after(report: WhatIfReport) -> dict[str, PodOutcome]:
     return {each.pod.removeprefix(f"{NAMESPACE}/"): each.after for each in report.pods}
 

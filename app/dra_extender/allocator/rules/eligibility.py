@@ -223,7 +223,7 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 
 
 def untolerated(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> DeviceTaint | None:
-    """The first taint that keeps the device away; effects other than NoSchedule and NoExecute never do."""
+    """The first taint that keeps the device away; effects other than NoSchedule and NoExecute, such as None, never do."""
     for taint in taints:
         if taint.effect in _REPELLING and not any(tolerates(each, taint) for each in tolerations):
             return taint

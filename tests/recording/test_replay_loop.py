@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 from dra_extender.recording.observed_loop import TimerId
 from dra_extender.recording.records import CURRENT_CALL
-from dra_extender.recording.virtual_time import VirtualTimeLoop
+from dra_extender.recording.replay_loop import ReplayLoop
 
 
 class Scripted:
     """Has so many steps run before each of these calls; and then all."""
 
     def __init__(self, *calls: tuple[int, Callable[[], object]]) -> None:
-        self.loop = VirtualTimeLoop(self)
+        self.loop = ReplayLoop(self)
         self.steps = 0
         self.calls = list(calls)
 

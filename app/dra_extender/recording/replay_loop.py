@@ -39,7 +39,7 @@ class _Timer(NamedTuple):
     run: _Callback
 
 
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
+class ReplayLoop(asyncio.SelectorEventLoop):
     """Callbacks of the use cases wait for `run_step`, in their order, and their timers for `fire`; all others run at once.
 
     A step is a callback that the use cases have put into the loop.
