@@ -1,6 +1,7 @@
 """Virtual time skips idle time alone, and never what callbacks, threads or sockets have to do."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
@@ -51,6 +52,47 @@ def test_no_time_passes_while_bytes_are_under_way_or_a_thread_works() -> None:
 
     with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
         assert runner.run(ask()) == 0.0
+
+
+def test_bytes_that_arrive_during_the_question_are_read_before_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are under way when the loop looks for events, and have arrived when it asks how many are."""
+    sender, receiver = socket.socketpair()
+    receiver.setblocking(False)
+
+    class Deliveries:
+        """Delivers the bytes of the sender when a socket is asked for bytes under way, of which none are left then."""
+
+        def ioctl(self, _fd: int, _request: int, _number: object) -> None:
+            sender.send(b"x")
+
+    async def receive() -> float:
+        loop = running_virtual_loop()
+        async with asyncio.timeout(0.001):
+            await loop.sock_recv(receiver, 1)
+        return loop.time()
+
+    monkeypatch.setattr("dra_extender.simulator.virtual_time._FCNTL", Deliveries())
+    with sender, receiver, asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        assert runner.run(receive()) == 0.0
+
+
+def test_bytes_that_nobody_reads_delay_time_and_do_not_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_extender.simulator.virtual_time._MOST_STEPS", 3)
+    sender, receiver = socket.socketpair()
+
+    async def wait() -> float:
+        loop = running_virtual_loop()
+        sender.setblocking(False)
+        await loop.sock_sendall(sender, b"unread")
+        loop.add_reader(sender, sender.recv, 1)
+        due = asyncio.Event()
+        loop.call_later(60, due.set)
+        await due.wait()
+        loop.remove_reader(sender)
+        return loop.time()
+
+    with sender, receiver, asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        assert runner.run(wait()) == 60.0
 
 
 def test_a_search_that_reads_the_clock_until_its_time_is_up_ends() -> None:
