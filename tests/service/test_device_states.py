@@ -1,6 +1,6 @@
 """How many devices are in which state, in the words of `devices` and the page, and how much is looked at for that."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -10,12 +10,14 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.sinks import sinks_of
+from dra_extender.ledger.sinks import EventSink, sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.page.map_view import device_totals
 from dra_extender.scheduling.extender import Extender
 from dra_extender.service.device_count import MOST_REPEATED, STATES, DeviceStates
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import json
 
 from tests.controlplane.objects import DRIVER, consumption, counter_set, device, device_class, request, resource_slice
@@ -206,3 +208,85 @@ def test_other_work_may_run_after_each_device() -> None:
     view = fleet(5).view()
     steps = list(DeviceStates(view.ledger, view.extender, view.features).count_steps())
     assert len(steps) >= 15
+
+
+def changeable() -> MadeCluster:
+    """Three nodes with two partitions each, and a device for all nodes whose rule is about the other devices of its node."""
+    made = MadeCluster()
+    made.add(device_class("gpu"))
+    alone = {"expression": 'device.driver != "gpu.example.com" || device.attributes["gpu.example.com"].alone'}
+    made.add(
+        resource_slice(
+            "shared",
+            pool="shared",
+            allNodes=True,
+            devices=[device("nic", compatibleOnlyWith={**alone, "within": "node"}, attributes={"alone": True})],
+        )
+    )
+    for node in ("n0", "n1", "n2"):
+        made.nodes(node)
+        parts = [
+            device(name, attributes={"alone": False}, consumes=[consumption("set", sm="6")])
+            for name in ("left", "right")
+        ]
+        made.partitions(node, [counter_set("set", sm="10")], parts)
+        made.running(f"pod-{node}", node, "left", request("r", "gpu"))
+    made.running("sharing", "shared", "nic", request("r", "gpu"))
+    return made
+
+
+CHANGES = st.tuples(
+    st.sampled_from(["nodes", "resourceslices", "resourceclaims", "devicetaintrules", "hold"]),
+    st.integers(0, 6),
+    st.sampled_from(["gone", "plain", "other"]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(changes=st.lists(CHANGES, min_size=1, max_size=12))
+def test_numbers_that_are_kept_are_those_of_a_new_count(changes: list[tuple[str, int, str]]) -> None:
+    made = changeable()
+    view = made.view()
+    sinks = sinks_of(view.ledger)
+    states = DeviceStates(view.ledger, view.extender, view.features)
+    for version, (kind, index, variant) in enumerate(changes, 2):
+        change(made, view.ledger, sinks, kind, index, variant, version)
+        assert counted(states) == count(view)
+
+
+def change(
+    made: MadeCluster,
+    ledger: Ledger,
+    sinks: Mapping[str, EventSink],
+    kind: str,
+    index: int,
+    variant: str,
+    version: int,
+) -> None:
+    """Delete an object, store it as it was made, or with another content."""
+    if kind == "hold":
+        ledger.hold_book.end("c")
+        if variant != "gone":
+            hold(ledger, "right", pool=f"n{index % 3}", node=f"n{index % 3}")
+        return
+    if kind == "devicetaintrules":
+        taint = {"key": "k", "effect": "NoSchedule"}
+        rule = {"metadata": {"name": "rule"}, "spec": {"deviceSelector": {"pool": f"n{index % 3}"}, "taint": taint}}
+        if variant == "gone":
+            sinks[kind].deleted("", "rule", "")
+        else:
+            sinks[kind].changed(json.encode(rule))
+        return
+    item = made.objects[kind][index % len(made.objects[kind])]
+    metadata = {**item["metadata"], "resourceVersion": str(version)}
+    if variant == "gone":
+        sinks[kind].deleted(metadata.get("namespace", ""), metadata["name"], metadata["uid"])
+        return
+    item = {**item, "metadata": metadata}
+    if variant == "other" and kind == "nodes":
+        item["spec"] = {"unschedulable": True}
+    elif variant == "other" and kind == "resourceslices":
+        item["spec"] = {**item["spec"], "pool": {**item["spec"]["pool"], "generation": 2}}
+    elif variant == "other":
+        item["status"] = {}
+    sinks[kind].changed(json.encode(item))
