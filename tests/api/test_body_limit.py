@@ -28,7 +28,9 @@ async def test_an_endless_body_is_cut_off(site: Site, serve: Serve) -> None:
     """Without Content-Length the size is counted while reading, and the connection ends with the answer."""
     async with serve(site.app) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(
+            b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         chunk = b"2000\r\n" + b" " * 0x2000 + b"\r\n"
         async with asyncio.timeout(120):
             for _ in range(BODY_LIMIT // 0x2000 + 1):

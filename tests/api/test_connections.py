@@ -17,7 +17,11 @@ async def test_answers_carry_content_length_and_keep_the_connection(site: Site, 
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         async with asyncio.timeout(120):
             for _ in range(3):
-                writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                writer.write(
+                    b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                    % len(body)
+                    + body
+                )
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 assert b"transfer-encoding" not in head
                 assert b"connection: close" not in head

@@ -52,6 +52,8 @@ async def test_peer_on_the_loopback_address_is_answered(app: FastAPI) -> None:
         ("testclient", {}, "loopback address of the pod alone"),
         ("127.0.0.1", {"host": "evil.example.com"}, "expected localhost as host"),
         ("127.0.0.1", {"host": "127.0.0.1.evil.example.com:8080"}, "expected localhost as host"),
+        ("127.0.0.1", {"host": "10.0.0.7:8080"}, "expected localhost as host"),
+        ("127.0.0.1", {"origin": "http://attacker.example"}, "expected no request of a web page"),
         ("127.0.0.1", {"x_forwarded_for": "10.0.0.7"}, "not answered through a proxy"),
         ("127.0.0.1", {"forwarded": "for=10.0.0.7"}, "not answered through a proxy"),
     ],

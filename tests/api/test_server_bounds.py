@@ -58,7 +58,11 @@ async def test_waiting_for_an_answer_is_not_limited() -> None:
     async with serve(receive_seconds=1) as server:
         server.site.verbs.park = True
         peer = await server.peer()
-        await peer.send(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(BIND) + BIND)
+        await peer.send(
+            b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(BIND)
+            + BIND
+        )
         await server.site.verbs.entered.wait()
         server.sweep_after(1000)
         assert server.site.verbs.hung_up is not None
@@ -182,8 +186,16 @@ async def test_requests_sent_ahead_are_limited() -> None:
         (b"GET /livez HTTP/1.1\r\nX: " + b"x" * MiB, 431),
         (b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 100_000, 431),
         (b"GET /" + b"x" * MiB, 431),
-        (b"POST /filter HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 200_000, 413),
-        (b"POST /filter HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1;x=" + b"x" * 2 * MiB, 413),
+        (
+            b"POST /filter HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"1\r\n \r\n" * 200_000,
+            413,
+        ),
+        (
+            b"POST /filter HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"1;x=" + b"x" * 2 * MiB,
+            413,
+        ),
     ],
     ids=["header", "headers", "path", "chunks", "extension"],
 )

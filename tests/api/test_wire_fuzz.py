@@ -19,7 +19,7 @@ SEEDS: Final = range(int(os.environ.get("WIRE_FUZZ_SEEDS", "3")))
 AT_ONCE: Final = 50
 IN_FLIGHT: Final = 2_000_000
 BODY: Final = 200_000
-ALLOWED: Final = {200, 400, 404, 405, 408, 413, 431, 503}
+ALLOWED: Final = {200, 400, 404, 405, 408, 413, 415, 431, 503}
 ECHO: Final = json.dumps({"Pod": {}, "NodeNames": ["a"]}).encode()
 STATUS: Final = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 PATHS: Final = (
@@ -73,7 +73,14 @@ def mutated(random: Random) -> list[Part]:
 
 def odd_line(random: Random) -> list[Part]:
     version = random.choice((b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/9", b""))
-    head = random.choice(METHODS) + b" " + random.choice(PATHS) + b" " + version + b"\r\nHost: x\r\n"
+    head = (
+        random.choice(METHODS)
+        + b" "
+        + random.choice(PATHS)
+        + b" "
+        + version
+        + b"\r\nHost: x\r\nContent-Type: application/json\r\n"
+    )
     extra = random.choice(
         (
             b"",
@@ -104,7 +111,9 @@ def large_head(random: Random) -> list[Part]:
 
 
 def chunked(random: Random) -> list[Part]:
-    parts: list[Part] = [b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"]
+    parts: list[Part] = [
+        b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ]
     rest = ECHO + b" " * random.choice((0, 100, 20_000, 300_000))
     while rest:
         size = random.choice((1, 1, 7, 1000, 65_536))
@@ -128,7 +137,9 @@ def lying(random: Random) -> list[Part]:
     length = random.choice((0, 1, len(ECHO) - 1, len(ECHO) + 1, BODY, BODY + 1, 10**9, 2**63, 2**64, -1))
     more = random.choice((b"", b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n"))
     return [
-        b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%b\r\n" % (length, more) + ECHO,
+        b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%b\r\n"
+        % (length, more)
+        + ECHO,
         b" " * random.choice((0, 1, 100_000, 500_000)),
     ]
 
@@ -173,7 +184,10 @@ def strange_body(random: Random) -> list[Part]:
         {"Pod": value(4), random.choice(("NodeNames", "Nodes", "NodeNameToMetaVictims", "PodUID")): value(4)}
     ).encode()
     return [
-        b"POST " + random.choice(PATHS[:4]) + b" HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        b"POST "
+        + random.choice(PATHS[:4])
+        + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        + body
     ]
 
 

@@ -21,7 +21,8 @@ AREA: Final = "tls"
 GOAL_MS: Final = 1.0
 _BODY: Final = json.dumps({"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n"}).encode()
 _CALL: Final = (
-    b"POST /bind HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(_BODY)
+    b"POST /bind HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    % len(_BODY)
 ) + _BODY
 _AT_ONCE: Final = 16
 

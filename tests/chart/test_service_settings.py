@@ -54,14 +54,16 @@ def seconds(stanza: Object) -> int:
 
 
 def test_values_reach_the_service_as_they_were_written(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole numbers of any size, fractions, booleans and words."""
+    """Whole numbers of any size, fractions, booleans, words and lists."""
     given = {
         "scheduling": {"remembered_answers": 3000000, "hold_seconds": 12.5},
         "features": {"derived_attributes": False},
         "log": {"level": "debug"},
+        "server": {"allowed_hosts": ["extender.example.com", "dra-extender.dra"]},
     }
     settings = settings_in(helm.template(values={"extender": {"settings": given}}), monkeypatch)
     assert settings.scheduling.remembered_answers == 3_000_000
     assert settings.scheduling.hold_seconds == 12.5
     assert settings.features.derived_attributes is False
     assert settings.log.level.value == "debug"
+    assert settings.server.allowed_hosts == ("extender.example.com", "dra-extender.dra")

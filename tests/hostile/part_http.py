@@ -118,7 +118,10 @@ def _send(port: int, job: Job) -> None:
 
 def _post(port: int, path: str, body: bytes) -> None:
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_SECONDS) as connection:
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
         connection.sendall(head.encode() + body)
         while connection.recv(1 << 20):
             pass
@@ -131,10 +134,13 @@ def _hold(port: int, job: Job) -> None:
         for _ in range(int(job["count"])):
             connection = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=2.0))
             if job["form"] == 1:
-                connection.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nA: ")
+                connection.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nA: ")
             elif job["form"] == 2:
                 with suppress(OSError):
-                    connection.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 32000000\r\n\r\n" + filler)
+                    connection.sendall(
+                        b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 32000000\r\n\r\n"
+                        + filler
+                    )
         Event().wait(4 * _PROBE_PATIENCE_SECONDS if int(job["count"]) > 200 else 1.0)
 
 

@@ -36,6 +36,7 @@ PATHS: Final = {
     "devicetaintrules": "/apis/resource.k8s.io/v1beta2/devicetaintrules",
     **{plural: kind.path() for plural, kind in WATCHED.items()},
 }
+_JSON: Final = {"Content-Type": "application/json"}
 _TICK_SECONDS: Final = 0.005
 _READY_SECONDS: Final = 60.0
 _PATIENCE_SECONDS: Final = 5.0
@@ -191,7 +192,7 @@ class ServiceHost:
         """What the service answers, or a sentence about why it does not."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         scheme = "https" if self._tls else "http"
-        request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}{path}", data)  # noqa: S310
+        request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}{path}", data, _JSON)  # noqa: S310
         try:
             with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS, context=self._caller) as answer:  # noqa: S310
                 return json.loads(answer.read())

@@ -60,3 +60,19 @@ async def test_page_is_read_only(open_page: Open, made: MadeCluster, method: str
 async def test_two_hosts_are_refused(open_page: Open, made: MadeCluster) -> None:
     headers = httpx.Headers([("host", "127.0.0.1"), ("host", "attacker.example")])
     assert (await open_page(made).get("map", headers=headers)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://attacker.example"}, 403),
+        ({"origin": "http://127.0.0.1:3000"}, 403),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"}, 403),
+        ({"origin": "http://127.0.0.1:8000", "sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}, 200),
+    ],
+)
+async def test_page_is_shown_to_who_opens_it_and_not_to_pages_of_other_origins(
+    open_page: Open, made: MadeCluster, headers: dict[str, str], status: int
+) -> None:
+    assert (await open_page(made).get("map", headers=headers)).status_code == status

@@ -13,6 +13,7 @@ from dra_extender.page.sources import FixedState, FollowedState
 from dra_extender.page.views import CommandLines
 from dra_extender.runtime.supervision import cancel
 
+from tests.support.api.serving import answer_to
 from tests.support.inspection.made_cluster import MadeCluster
 from tests.support.inspection.served_cluster import put
 from tests.support.inspection.served_cluster import serve as serve_objects
@@ -98,6 +99,27 @@ async def test_stream_has_the_generation_of_each_new_state(
         first = int(await anext(data))
         put(server, "pods", {**made.objects["pods"][-1], "spec": {"nodeName": "n1"}})
         assert int(await anext(data)) > first
+    await serving.end()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (400, ["Host: attacker.example"]),
+        (400, ["Host: 127.0.0.1", "Host: 127.0.0.1"]),
+        (400, []),
+        (403, ["Host: 127.0.0.1", "Origin: http://attacker.example"]),
+        (403, ["Host: 127.0.0.1", "Sec-Fetch-Site: same-site"]),
+        (200, ["Host: 127.0.0.1"]),
+    ],
+)
+async def test_page_refuses_what_another_page_makes_a_browser_send(
+    made: MadeCluster, status: int, headers: list[str]
+) -> None:
+    serving = Serving(FixedState(made.cluster()))
+    host, _, path = (await serving.address()).removeprefix("http://").partition("/")
+    port = int(host.partition(":")[2])
+    assert (await answer_to(port, "GET", f"/{path}map", headers))[0] == status
     await serving.end()
 
 

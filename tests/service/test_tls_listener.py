@@ -268,7 +268,11 @@ async def test_a_stop_lets_a_call_end_and_leaves_no_handshake(ours: Issuer) -> N
         server.site.verbs.park = True
         peer = await server.tls_peer(caller(ours.bundle(), ours.client()))
         body = json.dumps({"PodName": "p", "PodNamespace": "ns", "PodUID": "u1", "Node": "n1"}).encode()
-        await peer.send(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await peer.send(
+            b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
         await server.site.verbs.entered.wait()
         assert server.site.verbs.hung_up is not None
         server.site.verbs.hung_up.set()

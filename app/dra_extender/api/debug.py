@@ -1,7 +1,7 @@
 """What the service has in memory alone, for those who can connect from inside its pod, as `kubectl port-forward` does.
 
 The listener may serve a whole network, so the route looks at the connection: the peer's address must be a loopback address, the
-host that the request names as well (a page in a browser cannot fake that), and no proxy may stand between.
+host that the request names as well (see `request_guard`), and no proxy may stand between.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from dra_extender.api.dispatch import JSON, as_response, failure
 from dra_extender.api.protocol import encode
+from dra_extender.api.request_guard import RequestGuard
 from dra_extender.config.listener_settings import is_loopback
 from dra_extender.model.api_json import Value
 from dra_extender.runtime.token_bucket import TokenBucket
@@ -25,7 +26,7 @@ DECISIONS: Final = "/debug/decisions"
 RATE: Final = 1.0
 """Answers per second that each path gives in the long run."""
 BURST: Final = 5.0
-_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_GUARD: Final = RequestGuard(loopback=True)
 _OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "via")
 
 
@@ -79,6 +80,5 @@ def _refusal(request: Request) -> str:
         return "is answered on the loopback address of the pod alone, e.g. through kubectl port-forward"
     if any(name in request.headers for name in _OF_PROXIES):
         return "is not answered through a proxy"
-    host = request.headers.get("host", "")
-    name = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return "" if name.lower() in _HOSTS else "expected localhost as host"
+    refusal = _GUARD.refusal(request.method.encode(), request.headers.raw)
+    return refusal.sentence if refusal is not None else ""

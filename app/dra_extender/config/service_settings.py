@@ -1,13 +1,14 @@
 """Settings of the process itself: its HTTP server, the API server, leader election and log lines."""
 
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import Field, IPvAnyAddress, model_validator
+from pydantic import Field, IPvAnyAddress, StringConstraints, model_validator
 
 from dra_extender.config.listener_settings import SettingsGroup
 from dra_extender.telemetry.logging import LogFormat, LogLevel
 
+HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([-_.A-Za-z0-9]*[A-Za-z0-9_])?$", max_length=253)]
 _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -23,6 +24,13 @@ class ServerSettings(SettingsGroup):
     port: int = Field(8080, ge=0, le=65535, description="Port on which the verbs are served; 0 chooses a free one")
     plain_http: bool = Field(
         False, description="Serve the verbs over plain HTTP on any address: every caller that reaches it can bind pods"
+    )
+    allowed_hosts: tuple[HostName, ...] = Field(
+        (),
+        max_length=64,
+        description="Further names that the Host header of a request may have, without port. Without client certificates"
+        " it must be an address, or a name that is not under a public domain, such as localhost, `name.namespace.svc` and"
+        " `name.namespace.svc.cluster.local` (docs/tls.md)",
     )
     body_limit_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body accepted, in bytes"

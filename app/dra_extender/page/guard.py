@@ -2,7 +2,7 @@
 
 Other users of the machine can reach a loopback port, and any web site can send a browser there.  Both lack the token, which is a
 part of the path: a cookie would go to every port of the same host.  A site that makes its own name resolve to loopback (DNS
-rebinding) is refused by the Host header.
+rebinding), or has a browser send requests here, is refused as everywhere (`request_guard`).
 """
 
 import secrets
@@ -14,10 +14,11 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dra_extender.api.request_guard import RequestGuard
+
 _TOKEN_BYTES: Final = 24
-_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_HEADERS: Final = RequestGuard(loopback=True)
 _METHODS: Final = frozenset({"GET", "HEAD"})
-_WRONG_HOST: Final = "This page is served to 127.0.0.1, localhost and [::1] alone.\n"
 _WRONG_TOKEN: Final = "Open the address that the command printed: it has a token.\n"  # noqa: S105 - a sentence
 _WRONG_METHOD: Final = "This page is read only.\n"
 
@@ -68,18 +69,14 @@ class PageGuard:
         await self._app({**scope, "root_path": f"/{self._token.decode()}"}, receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) != 1 or _name_of(hosts[0]) not in _HOSTS:
-            return PlainTextResponse(_WRONG_HOST, 400)
+        method = scope["method"]
+        # Of what the page answers nothing has content.
+        refused = _HEADERS.refusal(method.encode() if method in _METHODS else b"GET", scope["headers"])
+        if refused is not None:
+            return PlainTextResponse(f"This page is not shown: {refused.sentence}.\n", refused.status)
         first = scope["path"].split("/", 2)[1:2]
         if not first or not secrets.compare_digest(first[0].encode("utf-8", "surrogatepass"), self._token):
             return PlainTextResponse(_WRONG_TOKEN, 403)
-        if scope["method"] not in _METHODS:
+        if method not in _METHODS:
             return PlainTextResponse(_WRONG_METHOD, 405, {"allow": "GET, HEAD"})
         return None
-
-
-def _name_of(host: str) -> str:
-    """The host without its port; through a tunnel the port is another one."""
-    name, colon, port = host.rpartition(":")
-    return (name if colon and (port.isdigit() or not port) else host).lower()

@@ -2,13 +2,16 @@ from asyncio import AbstractEventLoop, BaseTransport, Transport
 from typing import Any, Final, Protocol, cast
 
 import msgspec
+import structlog
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from dra_extender.api.dispatch import ANSWER
+from dra_extender.api.request_guard import RequestGuard
 from dra_extender.service.http_connections import Connection, Connections
 
+_LOG = structlog.get_logger(__name__)
 _HEAD_BYTES: Final = 64 * 1024
 _PIPELINE: Final = 16
 _OVERHEAD: Final = 256 * 1024
@@ -38,6 +41,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self,
         *,
         connections: Connections,
+        guard: RequestGuard,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -48,6 +52,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """With TLS there is an `admission`, and the `handshake` whose place among the connections this one takes."""
         super().__init__(config, server_state, app_state, _loop)
         self._connections = connections
+        self._guard = guard
         self._admission = admission
         self._handshake = handshake
         self._generation = admission.generation if admission is not None else 0
@@ -114,6 +119,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.refuse(400, "pipeline", f"more than {_PIPELINE} requests were sent ahead")
         elif self.probes_only and self._connections.crowded and self.parser.get_method() != b"GET":
             self.refuse(503, "busy", "every connection is in use; this one is for probes")
+        elif refusal := self._guard.refusal(self.parser.get_method(), self.headers):
+            _LOG.warning("request refused", problem=refusal.sentence, caller=self.host)
+            self.refuse(refusal.status, refusal.reason, refusal.sentence)
         else:
             super().on_headers_complete()
             if self._admission is not None and self._admission.generation != self._generation:

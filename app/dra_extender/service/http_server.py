@@ -10,6 +10,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from dra_extender.api.request_guard import RequestGuard
 from dra_extender.config.listener_settings import EVERY_ADDRESS
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.runtime.installation import LIMITS
@@ -150,10 +151,12 @@ async def serving(
         ):
             yield own
         return
+    # A browser has no client certificate, so that there is no name to be rebound.
+    guard = RequestGuard(settings.allowed_hosts, any_host=tls is not None and tls.admission is not None)
     config = uvicorn.Config(
         app,
         # uvicorn only calls it.
-        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections=connections)),
+        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections=connections, guard=guard)),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -173,17 +176,22 @@ async def serving(
     try:
         async with AsyncExitStack() as stack:
             if tls is not None:
-                await stack.enter_async_context(running_task(_tls_listener(listener, server, connections, tls).run()))
+                await stack.enter_async_context(
+                    running_task(_tls_listener(listener, server, connections, guard, tls).run())
+                )
             yield connections
     finally:
         server.should_exit = True
         await task
 
 
-def _tls_listener(listener: socket.socket, server: "_Server", connections: Connections, tls: TlsSide) -> TlsListener:
+def _tls_listener(
+    listener: socket.socket, server: "_Server", connections: Connections, guard: RequestGuard, tls: TlsSide
+) -> TlsListener:
     def protocol(handshake: Handshake) -> asyncio.Protocol:
         return BoundedProtocol(
             connections=connections,
+            guard=guard,
             config=server.config,
             server_state=server.server_state,
             app_state={},

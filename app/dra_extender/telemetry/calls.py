@@ -32,9 +32,9 @@ class CallMetrics(MetricGroup):
         "Connections of callers that the service closed, by reason: replaced (there were too many, and its caller had "
         "most), busy (there were too many, all in use), idle, slow_request, slow_reader, large_head, large_body, pipeline "
         "(too many requests sent ahead), memory (unanswered requests took too much), forbidden (a client "
-        "certificate with another name)",
+        "certificate with another name), and for the headers of a request: host, origin, content_type, repeated_header",
         "reason",
-        limit=12,
+        limit=16,
     )
     _tls_handshakes = counter(
         "tls_handshakes",

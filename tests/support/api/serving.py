@@ -1,7 +1,7 @@
 """The application behind the real server of the service, and raw connections to it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from dra_extender.service.http_server import listen, serving
 from tests.support.api.sites import Site, make_site
 from tests.support.turns import until_async
 
-HEAD = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+HEAD = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 PROBE = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -92,6 +92,17 @@ class Server:
         for each in self.peers:
             each.close()
         await asyncio.sleep(0)
+
+
+async def answer_to(port: int, method: str, path: str, headers: Sequence[str], body: bytes = b"") -> tuple[int, bytes]:
+    """Status and body of the answer to these bytes, on a connection of its own."""
+    peer = Peer(*await asyncio.open_connection("127.0.0.1", port))
+    try:
+        lines = [f"{method} {path} HTTP/1.1", *headers, f"Content-Length: {len(body)}", "", ""]
+        await peer.send("\r\n".join(lines).encode() + body)
+        return await peer.answer()
+    finally:
+        peer.close()
 
 
 @asynccontextmanager
