@@ -160,16 +160,23 @@ async def guard_world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GuardWor
         await world.stop()
 
 
+@asynccontextmanager
+async def contested_device(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GuardWorld]:
+    """A guard world in which a claim of ours and one of another scheduler have the device."""
+    async with guard_world(monkeypatch) as world:
+        world.allocate("ours", own=True)
+        world.allocate("foreign")
+        world.world.sync()
+        yield world
+
+
 def is_allocated(guard: Json) -> bool:
     return "allocation" in guard.get("status", {})
 
 
 @pytest.mark.parametrize("answer", [_SLOW, _LATE, _LOST])
 async def test_guard_whose_reason_ends_while_it_is_created_goes(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with guard_world(monkeypatch) as world:
-        world.allocate("ours", own=True)
-        world.allocate("foreign")
-        world.world.sync()
+    async with contested_device(monkeypatch) as world:
         world.claims.answers.append(answer)
         world.prepare()
         await turns()
@@ -182,10 +189,7 @@ async def test_guard_whose_reason_ends_while_it_is_created_goes(answer: str, mon
 
 
 async def test_guard_whose_reason_ends_while_it_is_allocated_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with guard_world(monkeypatch) as world:
-        world.allocate("ours", own=True)
-        world.allocate("foreign")
-        world.world.sync()
+    async with contested_device(monkeypatch) as world:
         world.claims.answers += [_READY, _LATE]
         world.end("ours")
         world.world.sync()
@@ -198,10 +202,7 @@ async def test_guard_whose_reason_ends_while_it_is_allocated_goes(monkeypatch: p
 
 
 async def test_guard_that_a_former_leader_creates_after_the_change_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with guard_world(monkeypatch) as world:
-        world.allocate("ours", own=True)
-        world.allocate("foreign")
-        world.world.sync()
+    async with contested_device(monkeypatch) as world:
         world.end("foreign")
         world.restart()
         await turns()
@@ -214,10 +215,7 @@ async def test_guard_that_a_former_leader_creates_after_the_change_goes(monkeypa
 async def test_guard_that_was_made_before_it_is_needed_waits_for_the_release_of_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with guard_world(monkeypatch) as world:
-        world.allocate("ours", own=True)
-        world.allocate("foreign")
-        world.world.sync()
+    async with contested_device(monkeypatch) as world:
         world.prepare()
         await world.settle()
         assert [is_allocated(each) for each in world.stored_guards()] == [False]
@@ -228,10 +226,7 @@ async def test_guard_that_was_made_before_it_is_needed_waits_for_the_release_of_
 
 async def test_guards_of_an_earlier_policy_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would count as allocations of another scheduler for ever."""
-    async with guard_world(monkeypatch) as world:
-        world.allocate("ours", own=True)
-        world.allocate("foreign")
-        world.world.sync()
+    async with contested_device(monkeypatch) as world:
         world.end("ours")
         await world.settle()
         assert len(world.stored_guards()) == 1
