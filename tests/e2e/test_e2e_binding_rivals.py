@@ -1,6 +1,6 @@
 """Two writers of claims in one cluster: a second extender that acts at the same time, and a scheduler that knows nothing of us."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -25,7 +25,7 @@ RIVAL = "rival-scheduler"
 
 @pytest.fixture(scope="module")
 def setup() -> Setup:
-    return Setup(relayed=True)
+    return Setup(relayed=True, api_relayed=True)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -170,12 +170,73 @@ async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_whe
         await scene.api.wait_for(theirs, SECONDS, "the in-tree scheduler allocates the device that is free")
         await scene.delete_pod("theirs")
         await scene.api.delete(RESOURCE_CLAIMS, "next", scene.name)
-
-        async def unguarded() -> bool:
-            return await scene.api.list(RESOURCE_CLAIMS, NAMESPACE) == []
-
         # A guard that was on its way out when the device got its next owner guards that one to its end.
-        await scene.api.wait_for(unguarded, SECONDS, "no guard claim is left")
+        await wait_until_unguarded(scene)
+
+
+async def wait_until_unguarded(scene: NamespaceFixture) -> None:
+    async def unguarded() -> bool:
+        return await scene.api.list(RESOURCE_CLAIMS, NAMESPACE) == []
+
+    await scene.api.wait_for(unguarded, SECONDS, "no guard claim is left")
+
+
+async def that_no_device_serves(scene: NamespaceFixture) -> None:
+    await scene.claim("never", f'{scene.attribute("model")} == "none"')
+    await scene.pod("never", claim="never", scheduler=IN_TREE)
+
+
+async def that_no_node_admits(scene: NamespaceFixture) -> None:
+    await scene.claim("never")
+    await scene.pod("never", claim="never", scheduler=IN_TREE, nodeSelector={"zone": "none"})
+
+
+async def that_asks_for_too_many_devices(scene: NamespaceFixture) -> None:
+    await scene.claim("never", count=DEVICES)
+    await scene.pod("never", claim="never", scheduler=IN_TREE)
+
+
+@pytest.mark.parametrize(
+    ("never", "delays"),
+    [(that_no_device_serves, False), (that_no_node_admits, False), (that_asks_for_too_many_devices, True)],
+    ids=["no-device", "no-node", "too-many"],
+)
+async def test_pod_that_loses_its_device_is_bound_elsewhere_beside_an_in_tree_pod_that_never_runs(
+    scene: NamespaceFixture,
+    world: InstalledExtender,
+    never: Callable[[NamespaceFixture], Awaitable[None]],
+    delays: bool,
+) -> None:
+    """The in-tree scheduler allocates while the extender sees no claim; a pod that might be given the device delays for seconds."""
+    assert world.relay is not None
+    assert world.api_relay is not None
+    async with world.cluster.in_tree_scheduler():
+        slow = device(
+            "gpu-0", attributes={"model": "large"}, bindingConditions=[ATTACHED], bindingFailureConditions=[FAILED]
+        )
+        lost = await scene.node_with_devices("a", slow)
+        await scene.claim("one")
+        await scene.claim("theirs")
+        await never(scene)
+        await scene.wait_until_unschedulable("never")
+        async with world.relay.holding("bind") as held:
+            await scene.pod("ours", claim="one")
+            await scene.api.wait_for(held.arrived, SECONDS, "the bind has come")
+            with world.api_relay.holding(RESOURCE_CLAIMS.plural):
+                await scene.pod("theirs", claim="theirs", scheduler=IN_TREE)
+                await allocated_claim(scene, "theirs")
+                free = await scene.node_with_devices("b", device("gpu-0"))
+                held.release()
+                await allocated_claim(scene)
+                assert await scene.allocated() == [f"{lost}/gpu-0"] * 2
+        assert await scene.wait_until_bound("ours", SECONDS) == free
+        said = await wait_for_any_event(scene, "ours", f"allocated device {scene.driver}/{lost}/gpu-0 first")
+        assert (f"pod {scene.name}/never of scheduler {IN_TREE} waits for such a device" in said) == delays
+        assert await scene.allocated() == [f"{lost}/gpu-0", f"{free}/gpu-0"]
+        for name in ("never", "theirs"):
+            await scene.delete_pod(name)
+            await scene.api.delete(RESOURCE_CLAIMS, name, scene.name)
+        await wait_until_unguarded(scene)
 
 
 async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(
