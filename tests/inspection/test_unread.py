@@ -10,7 +10,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.followed_cluster import FollowedCluster
 from dra_extender.inspection.objects import WITH_EVENTS, ClusterObjects, MissingKind, read_live
-from dra_extender.inspection.unread import UnreadKindsError, require_any
+from dra_extender.inspection.unread import JUDGED, UnreadKindsError, require, require_any
 from dra_extender.inspection.usage import usage_report
 from dra_extender.inspection.why.lists import waiting_tree
 from dra_extender.inspection.why.node import why_on_node
@@ -85,6 +85,17 @@ def test_pods_of_one_namespace_are_an_answer_about_this_namespace_alone(made: Ma
     with pytest.raises(UnreadKindsError, match="pods outside namespace ml"):
         waiting(made.view(), "other")
     assert made.view().node_fit is None, "the pods that run on the nodes are not known"
+
+
+def test_what_lacks_wholly_is_told_apart_from_what_lacks_outside_the_namespace(made: MadeCluster) -> None:
+    made.pod("train", request("gpu", "gpu"))
+    made.missing = (
+        *(MissingKind(kind=kind, reason="403 Forbidden") for kind in ("nodes", "resourceslices")),
+        *(MissingKind(kind=kind, reason="403 Forbidden", namespace=NAMESPACE) for kind in ("resourceclaims", "pods")),
+    )
+    expected = f"nodes, resourceslices, nor resourceclaims and pods outside namespace {NAMESPACE} \\(ClusterRole"
+    with pytest.raises(UnreadKindsError, match=f"may not list {expected}"):
+        require(made.view().origin, JUDGED)
 
 
 def test_events_of_the_pod_are_shown_if_devices_cannot_be_judged(made: MadeCluster) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from dra_extender.inspection.followed_cluster import FollowedCluster
+from dra_extender.inspection.unread import UnreadKindsError
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.page.server import PortError, serve
 from dra_extender.page.sources import FixedState, FollowedState
@@ -15,9 +16,9 @@ from dra_extender.runtime.supervision import cancel
 
 from tests.support.api.serving import answer_to
 from tests.support.inspection.made_cluster import MadeCluster
-from tests.support.inspection.served_cluster import put
+from tests.support.inspection.served_cluster import PATHS, put
 from tests.support.inspection.served_cluster import serve as serve_objects
-from tests.support.kube.fake_api_server import FakeApiServer
+from tests.support.kube.fake_api_server import FakeApiServer, status_answer
 from tests.support.turns import turns
 
 
@@ -121,6 +122,29 @@ async def test_page_refuses_what_another_page_makes_a_browser_send(
     port = int(host.partition(":")[2])
     assert (await answer_to(port, "GET", f"/{path}map", headers))[0] == status
     await serving.end()
+
+
+class EndedCluster(FollowedCluster):
+    """Notes that its watches and connections were ended."""
+
+    ended = False
+
+    async def stop(self) -> None:
+        await super().stop()
+        self.ended = True
+
+
+async def test_cluster_of_which_nothing_may_be_read_ends_the_page_and_its_connections(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    for path in PATHS.values():
+        root, _, kind = path.rpartition("/")
+        for refused in (path, f"{root}/namespaces/default/{kind}"):
+            server.intervene("GET", refused, lambda _: status_answer(403, "Forbidden", "is forbidden"), times=10**6)
+    cluster = EndedCluster(KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig")))
+    with pytest.raises(UnreadKindsError, match="may not list nodes"):
+        await serve(FollowedState(cluster), CommandLines(), 0, lambda _: None)
+    assert cluster.ended
 
 
 async def test_address_that_is_announced_can_be_opened_and_has_a_token(made: MadeCluster) -> None:

@@ -70,12 +70,12 @@ def unknown_text(missing: Sequence[MissingKind]) -> str:
 
 
 def _scoped(missing: Sequence[MissingKind]) -> str:
-    """Return e.g. `nodes, resourceslices, pods and resourceclaims outside namespace ml`."""
+    """Return e.g. `nodes, resourceslices, nor pods and resourceclaims outside namespace ml`."""
     wholly = [each.kind for each in missing if not each.namespace]
     partly = [each for each in missing if each.namespace]
-    names = [*wholly]
-    if partly:
-        kinds = [each.kind for each in partly]
-        listed = kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"
-        names.append(f"{listed} outside namespace {partly[0].namespace}")
-    return ", ".join(names)
+    if not partly:
+        return ", ".join(wholly)
+    kinds = [each.kind for each in partly]
+    listed = kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+    outside = f"{listed} outside namespace {partly[0].namespace}"
+    return f"{', '.join(wholly)}, nor {outside}" if wholly else outside

@@ -36,13 +36,14 @@ async def serve(
         PortError: the port is taken or may not be used.
         ConfigurationError: there is no usable kubeconfig.
         ClusterError: the API server does not answer, or is too old.
+        UnreadKindsError: nothing could be read at all.
     """
     with _listening(port) as listener:
         if isinstance(state, FixedState):
             await _answer(state, commands, listener, announce)
             return
-        await state.start()
         try:
+            await state.start()
             async with running_task(state.run()):
                 await _answer(state, commands, listener, announce)
         finally:

@@ -77,6 +77,7 @@ class FollowedState:
         Raises:
             ConfigurationError: there is no usable kubeconfig.
             ClusterError: the API server does not answer, or is too old.
+            UnreadKindsError: nothing could be read at all.
         """
         await self._cluster.start()
         await self._renew(1)

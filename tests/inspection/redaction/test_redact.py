@@ -9,6 +9,7 @@ from zlib import crc32
 import msgspec
 import pytest
 from dra_extender.cel.analysis.renaming import NamesOfExpressions, renamed
+from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
 from hypothesis import given, settings
@@ -115,6 +116,25 @@ def test_example_is_answered_alike_with_and_without_its_names() -> None:
     back = NamesPutBack(done)
     assert [back.into(each) for each in answers(done.objects)] == answers(objects)
     assert done.kept == ()
+
+
+def test_what_could_not_be_read_is_the_same_of_a_redacted_cluster() -> None:
+    """Kinds of one namespace alone, and a kind for which no right is missing."""
+    objects = example()
+    namespace = min(msgspec.json.decode(each)["metadata"]["namespace"] for each in objects.of("pods"))
+    missing = (
+        MissingKind(kind="nodes", reason="403 Forbidden: of anna"),
+        MissingKind(kind="pods", reason="403 Forbidden: of anna", namespace=namespace),
+        MissingKind(kind="resourceslices", reason="500: etcd", forbidden=False),
+        MissingKind(kind="podgroups", reason="404", served=False, forbidden=False),
+    )
+    origin = msgspec.structs.replace(objects.origin, missing=missing)
+    done = redacted_with(ClusterObjects(origin, objects.by_kind))
+    assert "anna" not in str(done.objects.origin)
+    before = [msgspec.structs.replace(each, reason="redacted") for each in missing]
+    before[1] = msgspec.structs.replace(before[1], namespace=done.names.text(namespace))
+    assert list(done.objects.origin.missing) == before
+    assert before[1].namespace != namespace
 
 
 def test_no_name_of_the_example_is_left(tmp_path: Path) -> None:

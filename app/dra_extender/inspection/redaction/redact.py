@@ -43,13 +43,21 @@ def redacted(objects: ClusterObjects, random: Random) -> Redacted:
     for kind, items in decoded.items():
         for item in items:
             SCHEMAS[kind](item, names)
+    _missing(objects, names)
     names.resolve(random)
     by_kind = {
         kind: [msgspec.json.encode(_item(kind, item, names)) for item in items] for kind, items in decoded.items()
     }
-    missing = tuple(MissingKind(kind=each.kind, reason=REDACTED, served=each.served) for each in objects.origin.missing)
-    origin = msgspec.structs.replace(objects.origin, source=_SOURCE, missing=missing)
+    origin = msgspec.structs.replace(objects.origin, source=_SOURCE, missing=_missing(objects, names))
     return Redacted(ClusterObjects(origin, by_kind), names.kept, names)
+
+
+def _missing(objects: ClusterObjects, names: ClusterNames) -> tuple[MissingKind, ...]:
+    """Return what could not be read, without sentences; the namespace that could be read has another name."""
+    return tuple(
+        msgspec.structs.replace(missing, reason=REDACTED, namespace=missing.namespace and names.text(missing.namespace))
+        for missing in objects.origin.missing
+    )
 
 
 def _item(kind: str, item: Mapping[str, Any], names: ClusterNames) -> Any:
