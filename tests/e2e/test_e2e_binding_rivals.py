@@ -239,6 +239,53 @@ async def test_pod_that_loses_its_device_is_bound_elsewhere_beside_an_in_tree_po
         await wait_until_unguarded(scene)
 
 
+async def test_an_in_tree_pod_that_waits_does_not_get_the_device_of_a_pod_that_is_deleted_while_it_yields(
+    scene: NamespaceFixture, world: InstalledExtender
+) -> None:
+    """kube-controller-manager removes the reservation of the pod; that for the guard claim keeps the allocation."""
+    async with world.cluster.in_tree_scheduler():
+        await fabric(scene, "gpu-0")
+        await scene.claim("one")
+        await scene.pod("worker", claim="one")
+        taken = await allocated_claim(scene)
+        await scene.wait_for_event("worker", "waits for")
+        await scene.claim("next")
+        await scene.pod("theirs", claim="next", scheduler=IN_TREE)
+        await scene.wait_until_unschedulable("theirs", "cannot allocate all claims")
+        await foreign_claim(scene, taken)
+
+        async def reserved_for(*kinds: str) -> bool:
+            consumers = (await scene.stored_claim("one"))["status"].get("reservedFor", [])
+            return [each["resource"] for each in consumers] == [*kinds]
+
+        await scene.api.wait_for(
+            lambda: reserved_for("pods", "resourceclaims"), SECONDS, "the claim is reserved for a guard claim"
+        )
+        await scene.delete_pod("worker")
+        await scene.api.wait_for(
+            lambda: reserved_for("resourceclaims"), SECONDS, "kube-controller-manager has removed the pod's reservation"
+        )
+        assert await scene.allocated() == ["fabric/gpu-0"] * 2
+        await scene.delete_pod("theirs")
+
+        async def guarded() -> bool:
+            claims = await scene.api.list(RESOURCE_CLAIMS, NAMESPACE)
+            return await scene.allocated() == ["fabric/gpu-0"] and any(
+                "allocation" in each.get("status", {}) for each in claims
+            )
+
+        await scene.api.wait_for(guarded, SECONDS, "our claim is released, and the guard claim allocated")
+        await scene.pod("later", claim="next", scheduler=IN_TREE)
+        await scene.wait_until_unschedulable("later", "cannot allocate all claims")
+        await foreign_claim_ends(scene)
+
+        async def allocated() -> bool:
+            return bool((await scene.stored_claim("next")).get("status", {}).get("allocation"))
+
+        await scene.api.wait_for(allocated, SECONDS, "the in-tree scheduler allocates the device that is free")
+        await scene.delete_pod("later")
+
+
 async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(
     scene: NamespaceFixture, world: InstalledExtender
 ) -> None:

@@ -17,6 +17,7 @@ from dra_extender.runtime.garbage import GarbageCollector
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
 from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.binding.guard_reservations import GuardReservations
 from dra_extender.scheduling.binding.session import BindSession
 from dra_extender.scheduling.claims.group_trials import GroupTrials
 from dra_extender.scheduling.claims.reserver import ClaimReserver
@@ -44,6 +45,7 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.GROUP_TRIALS: (GroupTrials, "run"),
     BackgroundTask.FOREIGN_ALLOCATIONS: (ConflictMonitor, "run"),
     BackgroundTask.GUARD_CLAIMS: (GuardClaims, "run"),
+    BackgroundTask.GUARD_RESERVATIONS: (GuardReservations, "run"),
     BackgroundTask.POLICY: (PolicyReloader, "run"),
     BackgroundTask.CERTIFICATES: (Certificates, "run"),
     BackgroundTask.AUDIT: (AuditTask, "run"),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dra_extender.audit.findings import AuditFinding, Check, finding
+from dra_extender.ledger.index.guards import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import AllocationResult, named_nodes
@@ -19,14 +20,17 @@ _OVERDUE: Final = (Readiness.FAILED, Readiness.TIMED_OUT)
 
 
 def is_live(ledger: Ledger, namespace: str, consumer: ConsumerReference) -> bool:
-    """Whether a consumer of a claim of this namespace exists and is not over; true of one whose kind is not known."""
+    """Whether a consumer of a claim of this namespace exists and is not over; true of one whose kind is not known.
+
+    A guard claim uses nothing.
+    """
     if is_group(consumer):
         if not ledger.pod_groups.served:
             return True
         group = ledger.pod_groups.get(namespace, consumer.name)
         return group is not None and group.metadata.uid == consumer.uid
-    if consumer.resource != "pods" or consumer.api_group:
-        return True
+    if not consumer.is_pod:
+        return not is_guard_reservation(consumer)
     pod = ledger.pods.by_uid(consumer.uid)
     return pod is not None and not pod.finished
 

@@ -23,7 +23,7 @@ from dra_extender.audit.findings import (
     InvariantViolation,
 )
 from dra_extender.audit.kubelet import ClaimsByKey, UsedClaim, refused, uses
-from dra_extender.ledger.index.guards import is_guard
+from dra_extender.ledger.index.guards import is_guard, is_guard_reservation
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding
@@ -92,6 +92,8 @@ def claim_violations(claim: ClaimHead, is_live: IsLive) -> Iterator[InvariantVio
     if not claim.status.reserved_for:
         yield InvariantViolation(rule=NO_CONSUMER, about=name, detail="reservedFor is empty")
     for consumer in claim.status.reserved_for:
+        if is_guard_reservation(consumer):
+            continue
         if (consumer.api_group, consumer.resource) not in _CONSUMERS:
             detail = f"{consumer.resource}.{consumer.api_group or 'core'} {consumer.name}"
             yield InvariantViolation(rule=FOREIGN_CONSUMER, about=name, detail=detail)

@@ -9,6 +9,7 @@ import msgspec
 
 from dra_extender.inspection.lines import age_text, clock_text
 from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.index.guards import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
@@ -99,6 +100,8 @@ def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False
 
 def consumer_text(consumer: ConsumerReference, namespace: str) -> str:
     """`namespace/name` of a pod; anything else has its kind before it."""
+    if is_guard_reservation(consumer):
+        return f"guard claim {consumer.name}"
     name = f"{namespace}/{consumer.name}"
     return name if consumer.resource == "pods" else f"{consumer.resource} {name}"
 

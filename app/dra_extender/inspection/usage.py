@@ -13,7 +13,6 @@ from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device import Device, DeviceId
-from dra_extender.model.pod_group import is_group
 
 FORMAT: Final = "dra-extender.io/usage/v1"
 UNKNOWN_CLASS: Final = ""
@@ -153,7 +152,7 @@ def _classes(record: ClaimRecord) -> Iterator[str]:
 
 def _add(sums: _Sums, record: ClaimRecord, holding: DeviceHolding, device: Device | None, *, draws: bool) -> None:
     sums.claims.add(record.claim.metadata.uid)
-    sums.pods.update(each.uid for each in record.claim.status.reserved_for if not is_group(each))
+    sums.pods.update(each.uid for each in record.claim.status.reserved_for if each.is_pod)
     if holding.admin:
         sums.observed += 1
         return

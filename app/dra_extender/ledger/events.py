@@ -28,6 +28,12 @@ class GuardObserved(NamedTuple):
     guard: Guard
 
 
+class GuardReservationObserved(NamedTuple):
+    """The watch delivered a claim that is reserved for the guard claim of a device of its own."""
+
+    record: ClaimRecord
+
+
 class ClaimOrphaned(NamedTuple):
     """A claim was deleted while pods use its devices."""
 
@@ -70,6 +76,7 @@ LedgerEvent = (
     AllocationObserved
     | AllocationEnded
     | GuardObserved
+    | GuardReservationObserved
     | ClaimOrphaned
     | ClaimSpecsDropped
     | HoldEnded

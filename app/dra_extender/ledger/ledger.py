@@ -11,6 +11,7 @@ from dra_extender.ledger.events import (
     ClaimOrphaned,
     ClaimSpecsDropped,
     GuardObserved,
+    GuardReservationObserved,
     HoldEnded,
     LedgerEvents,
     PodGroupChanged,
@@ -19,7 +20,7 @@ from dra_extender.ledger.events import (
 from dra_extender.ledger.holds import HeldNodes, Hold, HoldBook, HoldView
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.index.group_starts import GroupStarts
-from dra_extender.ledger.index.guards import GUARD_MARK, Guard, GuardIndex, whole_devices
+from dra_extender.ledger.index.guards import GUARD_MARK, Guard, GuardIndex, guard_reservations, whole_devices
 from dra_extender.ledger.index.member_fit import MemberFit
 from dra_extender.ledger.index.orphans import users_of
 from dra_extender.ledger.index.pod_groups import PodGroupIndex
@@ -190,6 +191,8 @@ class Ledger:
         is_new = change.created or any(each not in change.removed for each in change.added)
         if record.holdings and is_new:
             self.events.publish(AllocationObserved(record))
+        if GUARD_MARK in data and guard_reservations(record.claim):
+            self.events.publish(GuardReservationObserved(record))
         if record.unreadable:
             raise ModelError(record.unreadable)
 

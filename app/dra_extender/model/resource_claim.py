@@ -112,6 +112,11 @@ class ConsumerReference(Value, frozen=True):
     name: str = ""
     uid: str = ""
 
+    @property
+    def is_pod(self) -> bool:
+        """Whether the consumer is a pod."""
+        return self.resource == "pods" and not self.api_group
+
 
 class Condition(Value, frozen=True):
     """A condition a driver reports for an allocated device; only status "True" means true."""

@@ -42,6 +42,7 @@ class BackgroundTask(StrEnum):
     GROUP_TRIALS = "group-trials"
     FOREIGN_ALLOCATIONS = "foreign-allocations"
     GUARD_CLAIMS = "guard-claims"
+    GUARD_RESERVATIONS = "guard-reservations"
     POLICY = "policy"
     CERTIFICATES = "certificates"
     RECORDING = "recording"

@@ -237,10 +237,12 @@ class Extender:
             BackgroundTask.GROUP_TRIALS: self.group_trials.run,
             BackgroundTask.FOREIGN_ALLOCATIONS: self.conflict_monitor.run,
             BackgroundTask.GUARD_CLAIMS: self.binder.guards.run,
+            BackgroundTask.GUARD_RESERVATIONS: self.binder.guard_reservations.run,
         }
         self.conflict_monitor.start()
         self._claim_reports.start()
         self.binder.guards.start()
+        self.binder.guard_reservations.start()
         keep = self.supervisor.keep
         self._background = tuple(keep(task, partial(self._unless_stopping, run)) for task, run in work.items())
 
@@ -253,6 +255,7 @@ class Extender:
         self.conflict_monitor.stop()
         self._claim_reports.stop()
         self.binder.guards.stop()
+        self.binder.guard_reservations.stop()
         self.binder.recheck()
         try:
             await self.group_claims.stop()

@@ -12,7 +12,7 @@ from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import COST_LIMIT
 from dra_extender.scheduling.binding.competitors import NODE_COST, POD_COST, Competitors
-from dra_extender.scheduling.binding.conflict_release import MOST_WAIT_SECONDS
+from dra_extender.scheduling.binding.guard_reservations import MOST_WAIT_SECONDS
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -275,7 +275,7 @@ def test_look_ends_with_its_slice_and_the_next_ones_come_to_the_end() -> None:
         allocator.asked = 0
         budget.open_slice(SLICE_SECONDS)
         try:
-            assert finder.find([GPU], pod_from(world.pod("p1")), budget) is None
+            assert finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget) is None
             break
         except SearchPaused:
             paused += 1
@@ -291,12 +291,12 @@ def test_work_for_hostile_selectors_is_bounded_and_a_pod_that_is_not_judged_pass
     budget = CallBudget(world.clock, 60.0)
     budget.left = PODS // 2 * POD_COST
     budget.open_slice(SLICE_SECONDS)
-    unjudged = finder.find([GPU], pod_from(world.pod("p1")), budget)
+    unjudged = finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget)
     assert unjudged is not None
     assert 0 < allocator.asked < PODS
     assert -COST_LIMIT < budget.left <= 0
     asked = allocator.asked
-    assert finder.find([GPU], pod_from(world.pod("p1")), budget, unjudged) == unjudged
+    assert finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget, unjudged) == unjudged
     assert allocator.asked == asked
 
 
@@ -305,10 +305,10 @@ def test_pods_alone_use_the_budget_up() -> None:
     many_pods(world, lambda _: never(0))
     finder, allocator = competitors(world)
     budget = CallBudget(world.clock, 60.0)
-    assert finder.find([GPU], pod_from(world.pod("p1")), budget) is None
+    assert finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget) is None
     budget.left = 10 * POD_COST
     allocator.asked = 0
-    assert finder.find([GPU], pod_from(world.pod("p1")), budget) is not None
+    assert finder.find([GPU], pod_from(world.pod("p1")).scheduler_name, budget) is not None
     assert allocator.asked == 9
 
 
@@ -328,9 +328,9 @@ def test_nodes_alone_use_the_budget_up() -> None:
     on_other_node(world)
     finder, _ = competitors(world)
     budget, far = CallBudget(world.clock, 60.0), (DRIVER, "fabric", "far")
-    assert finder.find([far], pod_from(world.pod("p1")), budget) is None
+    assert finder.find([far], pod_from(world.pod("p1")).scheduler_name, budget) is None
     budget.left = POD_COST + PODS // 2 * NODE_COST
-    assert finder.find([far], pod_from(world.pod("p1")), budget) is not None
+    assert finder.find([far], pod_from(world.pod("p1")).scheduler_name, budget) is not None
 
 
 def ticking() -> tuple[InMemoryExtender, Ticking]:

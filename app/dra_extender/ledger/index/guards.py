@@ -3,6 +3,9 @@
 kube-scheduler's DynamicResources plugin keeps a set of allocated devices that counts no references: when one of two claims with the
 same device loses its allocation, the device leaves the set although the other claim still has it, and the next pod gets it, too.
 A guard claim, allocated after that loss, puts the device back.  Guard claims take nothing here: the claim they stand for does.
+
+A claim of ours may be reserved for a guard claim: kube-controller-manager removes reservations of pods and PodGroups only, and
+keeps the allocation as long as another one is left.
 """
 
 import hashlib
@@ -13,13 +16,14 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import ObjectMeta, version_number
-from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_claim import ClaimHead, ConsumerReference, ResourceClaim
 
 GUARD_PREFIX: Final = "dra-extender-guard-"
 GUARD_MARK: Final = GUARD_PREFIX.encode()
 """The JSON of an object without these bytes is no guard claim."""
 
 DEVICE_ANNOTATION: Final = "dra-extender.io/device"
+_CLAIMS: Final = ("resource.k8s.io", "resourceclaims")
 
 
 class Guard(Value, frozen=True, rename=None):
@@ -112,6 +116,26 @@ def is_guard(key: tuple[str, str], guard_namespace: str) -> bool:
 def name_of_guard(device: DeviceId) -> str:
     """The name of the guard claim of this device."""
     return GUARD_PREFIX + hashlib.blake2b(annotation_text(device).encode(), digest_size=16).hexdigest()
+
+
+def reservation_for(guard: Guard) -> ConsumerReference:
+    """Return the entry of `reservedFor` that keeps a claim allocated for this guard claim."""
+    return ConsumerReference(api_group=_CLAIMS[0], resource=_CLAIMS[1], name=guard.name, uid=guard.uid)
+
+
+def is_guard_reservation(consumer: ConsumerReference) -> bool:
+    """Return whether this entry of `reservedFor` is a guard claim."""
+    return (consumer.api_group, consumer.resource) == _CLAIMS and consumer.name.startswith(GUARD_PREFIX)
+
+
+def guard_reservations(claim: ClaimHead) -> frozenset[str]:
+    """Return the UIDs of the guard claims of the claim's own devices for which it is reserved."""
+    consumers = [consumer for consumer in claim.status.reserved_for if is_guard_reservation(consumer)]
+    if not consumers or claim.status.allocation is None:
+        return frozenset()
+    results = claim.status.allocation.devices.results
+    names = {name_of_guard((result.driver, result.pool, result.device)) for result in results}
+    return frozenset(consumer.uid for consumer in consumers if consumer.name in names)
 
 
 def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[DeviceId]:

@@ -10,6 +10,7 @@ from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.binding.conflict_release import ConflictRelease
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.binding.guard_reservations import GuardReservations
 from dra_extender.scheduling.binding.pending_claims import PendingClaims
 from dra_extender.scheduling.binding.session import BindDependencies, BindSession, post_binding
 from dra_extender.scheduling.claims.releaser import ClaimReleaser
@@ -31,7 +32,8 @@ class Bind:
     """Writes the allocations of a pod's claims and binds the pod; one `BindSession` per pod at a time.
 
     Idempotent by pod UID and resumable from API objects alone, so that it may be repeated after any failure, a restart included.
-    At its `permit` the members of a gang wait for each other.  `guards` keeps the guard claims.
+    At its `permit` the members of a gang wait for each other.  `guards` keeps the guard claims, `guard_reservations` the
+    allocations that wait for them.
     """
 
     def __init__(
@@ -50,8 +52,9 @@ class Bind:
             ledger, cluster.claims, options.own_namespace, makes_guards=options.yield_policy is YieldPolicy.GUARD
         )
         writer = ClaimWriter(ledger, cluster.claims, context.metrics)
+        self.guard_reservations = GuardReservations(context, writer, self.guards, competitors)
         releaser = ClaimReleaser(ledger, writer)
-        conflicts = ConflictRelease(context, decision, releaser, backoff, self.guards, competitors)
+        conflicts = ConflictRelease(context, decision, releaser, backoff, self.guards, self.guard_reservations)
         self._deps = BindDependencies(
             ledger=ledger,
             cluster=cluster,

@@ -56,13 +56,15 @@ class Competitors:
     """
 
     def __init__(self, ledger: Ledger, allocator: NodeAllocator, scheduler_names: Collection[str]) -> None:
-        """`scheduler_names`: schedulers that this service serves, besides that of the pod in question."""
+        """`scheduler_names`: schedulers that this service serves, besides the one named in `find`."""
         self._ledger = ledger
         self._allocator = allocator
         self._own = frozenset(scheduler_names)
 
-    def find(self, devices: Collection[DeviceId], pod: Pod, budget: CallBudget, known: Pod | None = None) -> Pod | None:
-        """Return a pod that competes for one of these devices, which a claim of `pod` has; `known` is looked at first.
+    def find(
+        self, devices: Collection[DeviceId], scheduler: str, budget: CallBudget, known: Pod | None = None
+    ) -> Pod | None:
+        """Return a pod that competes for one of these devices and is not of this scheduler; `known` is looked at first.
 
         The work is charged to `budget`.  A pod that is not judged when the budget is spent passes for a competitor.
 
@@ -70,7 +72,7 @@ class Competitors:
             SearchPaused: the slice of the budget is over.  What was compiled and evaluated is known in the next slice.
         """
         pods = self._ledger.pods
-        waiting = pods.waiting_for_devices(self._own | {pod.scheduler_name})
+        waiting = pods.waiting_for_devices(self._own | {scheduler})
         first = next(waiting, None)
         if first is None:
             return None

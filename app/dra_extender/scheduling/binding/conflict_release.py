@@ -2,19 +2,20 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from dra_extender.allocator.rules.verdict import DEVICE
 from dra_extender.allocator.state.result import SearchPaused
-from dra_extender.ledger.index.guards import whole_devices
+from dra_extender.ledger.index.guards import guard_reservations, whole_devices
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.binding.conflicts import FOREIGN, AllocationConflict, find_conflict
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.binding.guard_reservations import LOOK_SECONDS, MOST_WAIT_SECONDS, GuardReservations
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.releaser import ClaimReleasedError, ClaimReleaser
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
@@ -23,13 +24,6 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import YieldPolicy
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
-_LOOK_SECONDS: Final = 0.25
-MOST_WAIT_SECONDS: Final = 10.0
-"""How long a release waits for competitors: kube-scheduler's longest backoff (`podMaxBackoffSeconds`, 10 by default).
-
-In that time it tries each pod again that can be placed, while it counts the device as taken.  A pod that waits for longer finds no
-device, and may do so for hours.
-"""
 _LOG = structlog.get_logger(__name__)
 
 
@@ -94,7 +88,7 @@ class ConflictRelease:
         releaser: ClaimReleaser,
         backoff: DeviceBackoff,
         guards: GuardClaims,
-        competitors: Competitors,
+        reservations: GuardReservations,
     ) -> None:
         self._ledger = context.ledger
         self._metrics = context.metrics
@@ -105,7 +99,7 @@ class ConflictRelease:
         self._releaser = releaser
         self._backoff = backoff
         self._guards = guards
-        self._competitors = competitors
+        self._reservations = reservations
 
     async def release_conflicting(self, bind: WaitingBind) -> None:
         """Return if the bind may go on: no claim is in conflict, or another pod runs with it already.
@@ -130,16 +124,36 @@ class ConflictRelease:
             _LOG.warning(
                 "an allocation overlaps another one and is released", claim=name, node=bind.node, **conflict._asdict()
             )
-            await self._releaser.release(each, bind.pod)
+            await self._releaser.release(each, bind.pod, guard_reservations(each.record.claim))
         if text:
             self._backoff.nodes.undone(bind.pod.uid, bind.node)
             raise ClaimReleasedError(text)
+
+    async def wait_for_guards(self, record: ClaimRecord, bind: WaitingBind) -> None:
+        """Return when no guard claim that is due to be deleted has a device of this pending allocation.
+
+        Its deletion would remove the device from the other scheduler's set again, if it came after our write.
+
+        Raises:
+            RetryableError: the bind should end.
+        """
+        if record.pending is None or not len(self._ledger.guards):
+            return
+        devices = whole_devices(record.pending.holdings)
+        until = min(bind.deadline, self._clock.monotonic() + MOST_WAIT_SECONDS)
+        while leaving := [device for device in devices if self._guards.is_leaving(device)]:
+            if self._clock.monotonic() >= until:
+                _LOG.warning("a guard claim is not deleted; its device is allocated all the same", devices=leaving)
+                return
+            await wait_for_any((bind.recheck,), LOOK_SECONDS)
+            bind.check()
 
     async def _wait_while_unsafe(self, claim: FoundClaim, bind: WaitingBind, budget: CallBudget) -> _Loss | None:
         """Return None if there is no conflict (any more), otherwise the loss when a release harms no other pod.
 
         The end of the budget ends the wait for other pods, and all looks at them are charged to it.
-        Guard claims are prepared before the wait, so that the release is followed by one write only.
+        Guard claims are prepared before the wait, so that the release is followed by one write only.  While a
+        competitor waits, the claim is reserved for a guard claim, too, so that a deletion of the pod does not release it.
         """
         conflict, prepared, competitor = self._conflict(claim, bind), False, None
         while conflict is not None:
@@ -152,7 +166,7 @@ class ConflictRelease:
                     raise RetryableError(
                         f"claim {name}: {conflict.text}; pod {bind.pod.key} waits for the end of that allocation"
                     )
-                await wait_for_any((bind.recheck,), _LOOK_SECONDS)
+                await wait_for_any((bind.recheck,), LOOK_SECONDS)
             else:
                 budget.open_slice(self._slice_seconds)
                 try:
@@ -162,7 +176,8 @@ class ConflictRelease:
                 else:
                     if competitor is None or budget.seconds_left <= 0:
                         return _Loss(conflict, competitor)
-                    await wait_for_any((bind.recheck,), _LOOK_SECONDS)
+                    await self._reservations.add(claim.record, bind.pod)
+                    await wait_for_any((bind.recheck,), LOOK_SECONDS)
             bind.check()
             conflict = self._conflict(claim, bind)
         return None
@@ -177,15 +192,9 @@ class ConflictRelease:
     def _competitor(
         self, conflict: AllocationConflict, claim: FoundClaim, pod: Pod, known: Pod | None, budget: CallBudget
     ) -> Pod | None:
-        """Return a pod to which another scheduler could give a device twice if this claim were released now.
-
-        Raises:
-            SearchPaused: the slice of the budget is over.
-        """
         if not _is_foreign_device(conflict):
             return None
-        lost = [device for device in whole_devices(claim.record.holdings) if self._guards.is_needed(device)]
-        return self._competitors.find(lost, pod, budget, known)
+        return self._reservations.competitor(claim.record, pod.scheduler_name, budget, known)
 
 
 def _is_foreign_device(conflict: AllocationConflict) -> bool:

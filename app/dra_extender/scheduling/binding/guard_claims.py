@@ -61,7 +61,7 @@ class GuardClaims:
         subscribe = self._ledger.events.subscribe
         self._subscriptions = (
             subscribe(AllocationEnded, lambda event: self.ended(event.devices)),
-            subscribe(GuardObserved, lambda event: self._add_due(event.guard, is_lost=False)),
+            subscribe(GuardObserved, lambda event: self._add_due(event.guard)),
         )
 
     def stop(self) -> None:
@@ -87,9 +87,12 @@ class GuardClaims:
                     self._take_over(await self._claims.create(self._namespace, _body(self._namespace, device)))
 
     async def run(self) -> None:
-        """Keep guard claims as needed until cancelled."""
+        """Keep guard claims as needed until cancelled.
+
+        Those that are allocated stay as they are: a new allocation would begin with a release.
+        """
         for guard in self._ledger.guards.all():
-            self._add_due(guard, is_lost=True)
+            self._add_due(guard)
         while True:
             await self._some_due.wait()
             self._some_due.clear()
@@ -98,8 +101,8 @@ class GuardClaims:
             if not all(done):
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    def _add_due(self, guard: Guard, *, is_lost: bool) -> None:
-        self._note(guard.name, _Due(guard.made_for, is_lost))
+    def _add_due(self, guard: Guard) -> None:
+        self._note(guard.name, _Due(guard.made_for, is_lost=False))
 
     def _note(self, name: str, due: _Due) -> None:
         known = self._due.get(name)
@@ -128,6 +131,10 @@ class GuardClaims:
     def is_needed(self, device: DeviceId) -> bool:
         """Whether guard claims are made, and a claim of another scheduler has the device to itself."""
         return self._makes_guards and any(not is_snapshotted(record.claim) for record in self._records_with(device))
+
+    def is_leaving(self, device: DeviceId) -> bool:
+        """Return whether the device has a guard claim that is not needed any more, and whose deletion is not delivered yet."""
+        return self._ledger.guards.of(device) is not None and not self.is_needed(device)
 
     def _lacks_device(self, guard: Guard | None, device: DeviceId) -> bool:
         """Whether the guard claim is not allocated, though no claim of ours has the device any more.

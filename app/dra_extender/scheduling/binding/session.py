@@ -251,6 +251,7 @@ class BindSession:
         deps, record = self._deps, claim.record
         if record.pending is not None:
             try:
+                await deps.conflicts.wait_for_guards(record, self)
                 live = self._live.pop(record.claim.metadata.uid, b"") if self._live else b""
                 await deps.writer.allocate(record, record.pending, claim.consumer, live)
             except OutcomeUnknownError:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from dra_extender.allocator.explain.messages import node_allocatable_message
 from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.ledger.index.guards import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
@@ -61,7 +62,8 @@ def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: floa
         claim = each.record.claim
         if claim.status.allocation is None:
             continue
-        if all(other.uid == each.consumer.uid for other in claim.status.reserved_for) and not (
+        others = (other for other in claim.status.reserved_for if not is_guard_reservation(other))
+        if all(other.uid == each.consumer.uid for other in others) and not (
             is_group(each.consumer)
             and ledger.pods.has_running_member(pod.namespace, each.consumer.name, besides=pod.uid)
         ):

@@ -27,8 +27,10 @@ class ClaimReleaser:
         self._writing = writing
         self._releasing: set[tuple[str, str]] = set()
 
-    async def release(self, found: FoundClaim, pod: Pod) -> None:
+    async def release(self, found: FoundClaim, pod: Pod, guards: frozenset[str] = frozenset()) -> None:
         """Release what the pod has of the claim; does nothing while another member of its gang releases the same.
+
+        `guards`: guard claims (UIDs) whose reservations go, too; one that stays keeps the allocation.
 
         Raises:
             RetryableError: the server could not be written to.
@@ -38,7 +40,7 @@ class ClaimReleaser:
             return
         self._releasing.add(key)
         try:
-            await self._writing.release(found.record, (found.consumer.uid,))
+            await self._writing.release(found.record, guards | {found.consumer.uid})
         finally:
             self._releasing.discard(key)
 

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.ledger.index.guards import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
@@ -146,7 +147,11 @@ class ExtendedClaims:
         except ModelError:
             return False
         usable = useless_on(node, FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), self._ledger) is None
-        return ours and usable and all(each.uid == pod.uid for each in claim.status.reserved_for)
+        return (
+            ours
+            and usable
+            and all(each.uid == pod.uid or is_guard_reservation(each) for each in claim.status.reserved_for)
+        )
 
     async def _read(self, record: ClaimRecord) -> bytes:
         """The claim as it is stored; the ledger keeps a part of it only."""

@@ -106,7 +106,7 @@ def consumer_state(
         allocation: The allocation of the claim.
         busy: Whether this process is binding the pod, or holds devices for it.
     """
-    if consumer.resource != "pods" or consumer.api_group or busy:
+    if busy or not consumer.is_pod:
         return ConsumerState.IN_USE
     if pod is None:
         return ConsumerState.GONE
