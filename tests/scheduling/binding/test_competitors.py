@@ -11,6 +11,8 @@ from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import COST_LIMIT
+from dra_extender.ledger.index.guards import guard_reservations
+from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.competitors import NODE_COST, POD_COST, Competitors
 from dra_extender.scheduling.binding.guard_reservations import MOST_WAIT_SECONDS
 from dra_extender.scheduling.claims.lookup import FoundClaim
@@ -347,10 +349,12 @@ async def test_bind_lets_the_event_loop_go_on_while_it_looks_at_many_pods() -> N
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
-        begun, beats = clock.seconds, 0
+        begun, beats, is_reserved = clock.seconds, 0, False
         while not bind.done():
             await asyncio.sleep(0)
             beats += 1
+            is_reserved = is_reserved or bool(guard_reservations(claim_from(world.claim("c1"))))
+        assert is_reserved, "a deletion of the pod in the midst must not release the claim"
         assert beats > PODS * TICK_SECONDS / SLICE_SECONDS
         assert clock.seconds - begun < MOST_WAIT_SECONDS
         with pytest.raises(RetryableError, match=r"allocated device gpu\.example\.com/n1/gpu-0 first$"):

@@ -153,7 +153,8 @@ class ConflictRelease:
 
         The end of the budget ends the wait for other pods, and all looks at them are charged to it.
         Guard claims are prepared before the wait, so that the release is followed by one write only.  While a
-        competitor waits, the claim is reserved for a guard claim, too, so that a deletion of the pod does not release it.
+        competitor waits, or a pod is not judged yet, the claim is reserved for a guard claim, too, so that a deletion
+        of the pod does not release it.
         """
         conflict, prepared, competitor = self._conflict(claim, bind), False, None
         while conflict is not None:
@@ -172,6 +173,7 @@ class ConflictRelease:
                 try:
                     competitor = self._competitor(conflict, claim, bind.pod, competitor, budget)
                 except SearchPaused:
+                    await self._reservations.add(claim.record, bind.pod)
                     await asyncio.sleep(0)
                 else:
                     if competitor is None or budget.seconds_left <= 0:

@@ -130,7 +130,19 @@ class GuardClaims:
 
     def is_needed(self, device: DeviceId) -> bool:
         """Whether guard claims are made, and a claim of another scheduler has the device to itself."""
-        return self._makes_guards and any(not is_snapshotted(record.claim) for record in self._records_with(device))
+        return bool(self.needed((device,)))
+
+    def needed(self, devices: Iterable[DeviceId]) -> frozenset[DeviceId]:
+        """Return the devices for which `is_needed`, after one look at each claim however many devices are asked for."""
+        usage = self._ledger.claims.usage
+        used = {device for device in devices if usage.pool(device[:2]).get(device[2])} if self._makes_guards else ()
+        records = self._ledger.claims.records() if used else ()
+        return frozenset(
+            device
+            for record in records
+            if not is_snapshotted(record.claim)
+            for device in whole_devices(record.holdings).intersection(used)
+        )
 
     def is_leaving(self, device: DeviceId) -> bool:
         """Return whether the device has a guard claim that is not needed any more, and whose deletion is not delivered yet."""

@@ -125,7 +125,7 @@ class GuardReservations:
         return _Reserved(CallBudget(self._clock, MOST_WAIT_SECONDS))
 
     def _lost(self, record: ClaimRecord) -> Collection[DeviceId]:
-        return [device for device in whole_devices(record.holdings) if self._guards.is_needed(device)]
+        return self._guards.needed(whole_devices(record.holdings))
 
     async def _attempt(self, uid: str) -> bool:
         """End the reservation of this claim if it may end; return whether the API server took every write."""
