@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.machine_checks import CHECKS, ROOT, Check, Outcome, close, run_all
 
-LATER = time.time() + 1000
 GOOD = '<testsuite><testcase name="a"/></testsuite>'
 BAD = '<testsuite><testcase name="a"><failure/></testcase></testsuite>'
 
@@ -22,8 +21,8 @@ def python(text: str) -> tuple[str, ...]:
 DONE = python("")
 
 
-def outcome(check: Check, ends: float = LATER) -> Outcome:
-    (found,) = run_all([check], ends)
+def outcome(check: Check, seconds_left: float = 1000.0) -> Outcome:
+    (found,) = run_all([check], time.time() + seconds_left)
     return found
 
 
@@ -80,7 +79,7 @@ def test_a_program_that_the_set_up_installs_is_installed(tmp_path: Path, monkeyp
 
 
 def test_no_check_is_started_that_may_not_end_in_time() -> None:
-    assert outcome(Check("one", DONE, 60.0), time.time() + 30).problem.startswith("NOT RUN: it may take 60 s, and")
+    assert outcome(Check("one", DONE, 60.0), seconds_left=30.0).problem.startswith("NOT RUN: it may take 60 s, and")
 
 
 def test_the_closing_line_adds_up_what_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

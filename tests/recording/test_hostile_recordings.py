@@ -76,9 +76,10 @@ def test_recording_that_is_cut_off_is_played_as_far_as_it_goes_and_says_so(
 def test_recording_that_is_cut_off_anywhere_replays_equal_up_to_there(
     recorded: tuple[bytes, ...], tmp_path: Path
 ) -> None:
-    """The last step is left out where what clocks showed in it was not written any more."""
+    """The last step is left out where what clocks showed in it was not written any more, as after an answer."""
     cut_off = 0
-    for length in range(1, len(recorded), 3):
+    after_answers = [number for number, line in enumerate(recorded, 1) if b'"answered"' in line]
+    for length in sorted({*after_answers, *range(1, len(recorded), 13)}):
         report = replay(read_recording(packed(recorded[:length], tmp_path / "r.gz")))
         assert (report.different, report.other_requests, report.departure) == ((), (), ""), length
         assert report.ended is None

@@ -13,7 +13,7 @@ from dra_extender.recording.replay_report import ReplayReport
 from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
 from typer.testing import CliRunner
 
-from tests.support.recording.recorded_story import SHORTEST_SLICE, record_story
+from tests.support.recording.recorded_story import SHORT_SLICE, record_story
 
 STORIES = ("01", "04", "06", "07", "10", "12", "13", "15", "16", "17")
 
@@ -54,7 +54,7 @@ def test_search_pauses_in_a_replay_where_it_did_in_the_recording(
         return await goes_on(slices, pod, budget)
 
     monkeypatch.setattr(TimeSlices, "next", counted)
-    asyncio.run(record_story("12", tmp_path / "story.gz", SHORTEST_SLICE))
+    asyncio.run(record_story("12", tmp_path / "story.gz", SHORT_SLICE))
     recorded_pauses, pauses = pauses, []
     report = replay(read_recording(tmp_path / "story.gz"))
     assert len(recorded_pauses) > 3

@@ -9,8 +9,8 @@ from dra_extender.config.settings import load_settings
 from dra_extender.simulator.demo.results import StoryResult
 from dra_extender.simulator.virtual_time import VirtualClockLoop
 
-SHORTEST_SLICE: Final = 1e-9
-"""A slice of a search in which it does one step."""
+SHORT_SLICE: Final = 0.0003
+"""Seconds of a slice in which a search does a few steps: virtual time passes by 0.0001 s whenever the clock is read."""
 
 
 async def record_story(name: str, file: Path, slice_seconds: float | None = None) -> None:
