@@ -167,7 +167,7 @@ def test_an_expectation_that_fails_is_status_1() -> None:
         (("-f", "-"), "kind: Pot\n", "standard input:1:1: kind: unknown kind 'Pot'; expected one of Node, "),
         (("-f", "-", "-f", "x.yaml"), "", "standard input (-f -) cannot be combined with other files\n"),
         (("--policy", "nowhere.yaml"), "", "policy file nowhere.yaml: it does not exist\n"),
-        (("--policy", str(FIRST)), "", f"policy file {FIRST}: expected YAML: "),
+        (("--policy", str(FIRST)), "", f"policy file {FIRST}: expected at most 8 documents (line "),
         (("-f", "-"), "", "standard input:1:1: expected a manifest, the file has none\n"),
         (("nothing-like-it",), "", "there is no story 'nothing-like-it'; "),
         (("0",), "", "several stories are called '0': 01-mig-against-vgpu, "),
