@@ -32,18 +32,28 @@ def test_a_right_about_one_object_is_not_used_by_a_request_about_another() -> No
     assert unused([right], [other]) == [right]
 
 
-def test_a_denied_request_is_told_from_one_that_an_admission_policy_refused(tmp_path: Path) -> None:
-    def event(name: str, decision: str) -> str:
-        reference = {"resource": "resourceclaims", "subresource": "status", "apiGroup": "resource.k8s.io", "name": name}
-        annotations = {"authorization.k8s.io/decision": decision}
-        status = {"code": 403}
-        return json.dumps(
-            {"verb": "update", "objectRef": reference, "responseStatus": status, "annotations": annotations}
-        )
+def refused(name: str, decision: str) -> str:
+    """Return the event of a request with status 403: the authorizer denied it, or let it pass and admission refused it."""
+    reference = {"resource": "resourceclaims", "subresource": "status", "apiGroup": "resource.k8s.io", "name": name}
+    annotations = {"authorization.k8s.io/decision": decision}
+    return json.dumps(
+        {"verb": "update", "objectRef": reference, "responseStatus": {"code": 403}, "annotations": annotations}
+    )
 
+
+def test_a_denied_request_is_told_from_one_that_an_admission_policy_refused(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
-    log.write_text("\n".join([event("a", "forbid"), event("b", "allow"), ""]))
-    assert {(each.name, each.denied) for each in asked_in(log)} == {("a", True), ("b", False)}
+    log.write_text("\n".join([refused("a", "forbid"), refused("b", "allow"), ""]))
+    assert {(asked.name, asked.denied) for asked in asked_in(log)} == {("a", True), ("b", False)}
+
+
+def test_what_an_api_server_denies_before_it_is_ready_does_not_count(tmp_path: Path) -> None:
+    lines = [refused(name, decision) + "\n" for name, decision in (("a", "forbid"), ("b", "forbid"), ("c", "allow"))]
+    log = tmp_path / "audit.log"
+    log.write_text("".join([*lines, refused("d", "forbid") + "\n"]))
+    start = range(len(lines[0]), len("".join(lines)))
+    assert {asked.name for asked in asked_in(log, 0, [start])} == {"a", "c", "d"}
+    assert {asked.name for asked in asked_in(log, len(lines[0]), [start])} == {"c", "d"}
 
 
 @pytest.mark.parametrize(

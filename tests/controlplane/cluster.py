@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tests.controlplane import build, commands
 from tests.controlplane.apiclient import ApiClient
-from tests.controlplane.audit import write_audit_policy
+from tests.controlplane.audit import Asked, asked_in, write_audit_policy
 from tests.controlplane.credentials import write_signing_key, write_tokens
 from tests.controlplane.kubeconfig import Access, write_kubeconfig
 from tests.controlplane.options import ControlPlaneOptions
@@ -47,7 +47,8 @@ class ControlPlane:
         self.server = layout.server
         self._components: dict[str, Component] = {}
         self._schedulers: dict[str, commands.Scheduler] = {}
-        self.audit_begin = 0
+        self._audit_begin = 0
+        self._api_server_starts: list[range] = []
         self._tokens: dict[str, str] = {}
         self._teardown = AsyncExitStack()
 
@@ -83,8 +84,8 @@ class ControlPlane:
         await self._teardown.aclose()
 
     def connect(self) -> None:
-        """Makes the administrator's client for this event loop; what others have asked before lies before `audit_begin`."""
-        self.audit_begin = self.audit_log.stat().st_size if self.audit_log.exists() else 0
+        """Makes the administrator's client for this event loop; what others have asked before is not `asked`."""
+        self._audit_begin = self._audited_bytes
         self.api = ApiClient(self._access(self._tokens[ADMIN]))
 
     async def disconnect(self) -> None:
@@ -199,7 +200,9 @@ class ControlPlane:
 
     async def start_apiserver(self) -> None:
         """Starts the API server again, on its port and with its data."""
+        begin = self._audited_bytes
         await self._run("kube-apiserver", commands.apiserver(self.layout, self.options), f"{self.server}/readyz", ADMIN)
+        self._api_server_starts.append(range(begin, self._audited_bytes))
 
     async def restart_apiserver(self, feature_gates: Mapping[str, bool] | None = None) -> None:
         """Stops the API server and starts it on the same port with the same data, with other gates if given."""
@@ -219,6 +222,15 @@ class ControlPlane:
     def audit_log(self) -> Path:
         """What the account of the service has asked the API server; it goes when the control plane stops."""
         return self.layout.audit_log
+
+    @property
+    def asked(self) -> frozenset[Asked]:
+        """What the account of the service has asked, without what an API server denied before it was ready."""
+        return asked_in(self.audit_log, self._audit_begin, self._api_server_starts)
+
+    @property
+    def _audited_bytes(self) -> int:
+        return self.audit_log.stat().st_size if self.audit_log.exists() else 0
 
     def logs(self, name: str) -> Path:
         """Log of a component: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, or a scheduler's own name."""

@@ -21,7 +21,6 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.apierror import ApiError
-from tests.controlplane.audit import asked_in
 from tests.controlplane.build import CONTROL_PLANE, BuildError, ensure
 from tests.controlplane.cluster import DEFAULT_OPTIONS, ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
@@ -148,7 +147,7 @@ async def control_plane(
         factory = ControlPlaneFactory(tmp_path_factory.mktemp("e2e"), stack, request.config.stash[USED])
         yield factory
         for cluster in factory.started:
-            keep(request.config.rootpath, request.module.__name__, asked_in(cluster.audit_log, cluster.audit_begin))
+            keep(request.config.rootpath, request.module.__name__, cluster.asked)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
