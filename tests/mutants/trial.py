@@ -1,0 +1,107 @@
+"""One mutant: the tests that run the changed line, against the changed module, in a process of their own."""
+
+import os
+import random
+import subprocess
+import sys
+from enum import Enum
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from types import ModuleType
+from typing import Final
+
+from tests.mutants.mutations import ROOT, Mutation
+from tests.mutants.who_runs import LineMap
+
+MOST_TESTS: Final = 300
+"""A line that more tests run is judged by a sample of them, chosen by the mutation."""
+SECONDS: Final = 240.0
+_PASSED, _NO_TESTS = 0, 5
+
+
+class Fate(Enum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    TIMED_OUT = "timed out"
+    SURVIVED = "survived"
+    NOT_RUN = "not run"
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether a test noticed; a program that hangs is noticed, too."""
+        return self in {Fate.KILLED, Fate.TIMED_OUT}
+
+
+class Trials:
+    """Runs mutants."""
+
+    def __init__(self, lines: LineMap) -> None:
+        self._lines = lines
+
+    def run(self, mutation: Mutation) -> Fate:
+        """Return what became of the mutant."""
+        tests = sorted(self._lines.tests(mutation.path, mutation.line))
+        if not tests:
+            return Fate.NOT_RUN
+        chosen = random.Random(str(mutation)).sample(tests, min(len(tests), MOST_TESTS))
+        command = (sys.executable, "-m", "tests.mutants.trial", mutation.path)
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                env={**os.environ, "HYPOTHESIS_DATABASE_FILE": os.devnull},
+                input=b"\0".join((mutation.source(), *(test.encode() for test in chosen))),
+                capture_output=True,
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Fate.TIMED_OUT
+        return Fate.SURVIVED if done.returncode in {_PASSED, _NO_TESTS} else Fate.KILLED
+
+
+class _MutantFinder(MetaPathFinder):
+    """Finds one module with another source."""
+
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        self._name = name
+        self._loader = _MutantLoader(name, path, source)
+
+    def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec of the changed module; None for any other."""
+        if fullname != self._name:
+            return None
+        return spec_from_file_location(fullname, self._loader.path, loader=self._loader)
+
+
+class _MutantLoader(SourceFileLoader):
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_data(self, path: str) -> bytes:
+        return self._source if path == self.path else super().get_data(path)
+
+    def path_stats(self, path: str) -> dict[str, float]:
+        """Refuse to say when the file was written, so that no compiled module is read or kept."""
+        raise OSError(path)
+
+
+def main() -> int:
+    """Read source and tests from standard input, and return pytest's exit status."""
+    path = ROOT / sys.argv[1]
+    source, *tests = sys.stdin.buffer.read().split(b"\0")
+    module = ".".join(path.relative_to(ROOT / "app").with_suffix("").parts).removesuffix(".__init__")
+    sys.meta_path.insert(0, _MutantFinder(module, str(path), source))
+    sys.path[:0] = [str(ROOT / "app")]
+    import pytest  # noqa: PLC0415 - it must not be imported before the finder is there
+
+    return int(
+        pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *(test.decode() for test in tests)])
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
