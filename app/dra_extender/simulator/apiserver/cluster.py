@@ -8,7 +8,7 @@ from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.scheduling.ports.cluster import Clock, ConflictError, RequestRejectedError
+from dra_extender.scheduling.ports.cluster import Clock, RequestRejectedError
 from dra_extender.simulator.apiserver.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.apiserver.served_fields import Served
@@ -89,30 +89,9 @@ class MemoryPods:
         return read_pod(self._store.read(Key(StoredKind.POD, namespace, name)))
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """The binding subresource: sets the node once, clears the nomination, and says that the pod is scheduled.
-
-        Raises:
-            NotFoundError: no such pod.
-            ConflictError: the pod is bound already, is being deleted, or has another UID.
-            RequestRejectedError: no node is named, or the pod still has scheduling gates.
-        """
+        """Create the binding.  Raises as `Store.bind`."""
         await asyncio.sleep(0)
-        key = Key(StoredKind.POD, namespace, name)
-        pod = self._store.get(key)
-        refusal = f'Operation cannot be fulfilled on pods/binding "{name}": '
-        if uid and pod["metadata"]["uid"] != uid:
-            raise ConflictError(
-                f"{refusal}the UID in the precondition ({uid}) is not the stored one ({pod['metadata']['uid']})"
-            )
-        if "deletionTimestamp" in pod["metadata"]:
-            raise ConflictError(f"{refusal}pod {name} is being deleted, cannot be assigned to a host")
-        if pod["spec"].get("nodeName"):
-            raise ConflictError(f'{refusal}pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"')
-        if pod["spec"].get("schedulingGates"):
-            raise RequestRejectedError(f"{refusal}pod {name} has non-empty .spec.schedulingGates")
-        if not node:
-            raise RequestRejectedError(f"{refusal}target.name: Required value")
-        self._store.replace(key, lambda thing: _assign(thing, node))
+        self._store.bind(Key(StoredKind.POD, namespace, name), uid, node)
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Set or take away `status.nominatedNodeName`.  Raises NotFoundError, and RequestRejectedError for another UID."""
@@ -321,11 +300,3 @@ def _nominate(pod: Json, node: str) -> None:
     status.pop("nominatedNodeName", None)
     if node:
         status["nominatedNodeName"] = node
-
-
-def _assign(pod: Json, node: str) -> None:
-    pod["spec"]["nodeName"] = node
-    status = pod.setdefault("status", {})
-    status.pop("nominatedNodeName", None)
-    others = [each for each in status.get("conditions") or [] if each.get("type") != "PodScheduled"]
-    status["conditions"] = [*others, {"type": "PodScheduled", "status": "True"}]

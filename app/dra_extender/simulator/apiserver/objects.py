@@ -20,6 +20,11 @@ class StoredKind(StrEnum):
     CLAIM = "resourceclaims"
     POD_GROUP = "podgroups"
     POD = "pods"
+    NAMESPACE = "namespaces"
+    LEASE = "leases"
+    ENDPOINT_SLICE = "endpointslices"
+    EVENT = "events"
+    SECRET = "secrets"  # noqa: S105 - the plural of a kind
 
     @property
     def singular(self) -> str:
@@ -34,12 +39,12 @@ class StoredKind(StrEnum):
     @property
     def namespaced(self) -> bool:
         """Whether objects live in a namespace."""
-        return self in (StoredKind.TEMPLATE, StoredKind.CLAIM, StoredKind.POD_GROUP, StoredKind.POD)
+        return self not in _CLUSTER_SCOPED
 
     @property
     def has_status(self) -> bool:
         """Whether a status subresource exists, so that ordinary writes leave the status alone."""
-        return self in (StoredKind.NODE, StoredKind.CLAIM, StoredKind.POD_GROUP, StoredKind.POD)
+        return self in (StoredKind.NODE, StoredKind.CLAIM, StoredKind.POD_GROUP, StoredKind.POD, StoredKind.NAMESPACE)
 
 
 _SINGULAR = {
@@ -51,11 +56,39 @@ _SINGULAR = {
     StoredKind.CLAIM: "ResourceClaim",
     StoredKind.POD_GROUP: "PodGroup",
     StoredKind.POD: "Pod",
+    StoredKind.NAMESPACE: "Namespace",
+    StoredKind.LEASE: "Lease",
+    StoredKind.ENDPOINT_SLICE: "EndpointSlice",
+    StoredKind.EVENT: "Event",
+    StoredKind.SECRET: "Secret",
 }
-_API_VERSION = {StoredKind.NODE: "v1", StoredKind.POD: "v1", StoredKind.POD_GROUP: "scheduling.k8s.io/v1beta1"}
+_API_VERSION = {
+    StoredKind.NODE: "v1",
+    StoredKind.POD: "v1",
+    StoredKind.POD_GROUP: "scheduling.k8s.io/v1beta1",
+    StoredKind.NAMESPACE: "v1",
+    StoredKind.LEASE: "coordination.k8s.io/v1",
+    StoredKind.ENDPOINT_SLICE: "discovery.k8s.io/v1",
+    StoredKind.EVENT: "events.k8s.io/v1",
+    StoredKind.SECRET: "v1",
+}
+_CLUSTER_SCOPED = (
+    StoredKind.NODE,
+    StoredKind.SLICE,
+    StoredKind.CLASS,
+    StoredKind.TAINT_RULE,
+    StoredKind.NAMESPACE,
+)
+_OF_COMPONENTS = (
+    StoredKind.NAMESPACE,
+    StoredKind.LEASE,
+    StoredKind.ENDPOINT_SLICE,
+    StoredKind.EVENT,
+    StoredKind.SECRET,
+)
 
-KIND_OF = {kind.singular: kind for kind in StoredKind}
-"""`kind` as objects spell it -> Kind."""
+KIND_OF = {kind.singular: kind for kind in StoredKind if kind not in _OF_COMPONENTS}
+"""`kind` as objects spell it -> the kinds that scheduling is about."""
 
 
 class Key(NamedTuple):

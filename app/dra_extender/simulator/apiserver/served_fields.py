@@ -3,8 +3,8 @@
 import msgspec
 
 from dra_extender.manifests.api_defaults import bodies
-from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
+from dra_extender.simulator.apiserver.validation import InvalidError
 
 OLDEST, NEWEST = 34, 37
 
@@ -31,14 +31,14 @@ class Served(msgspec.Struct, frozen=True):
         """Refuse what the server refuses.
 
         Raises:
-            RequestRejectedError: with the server's message.
+            InvalidError: with the server's message.
         """
         spec = part(thing, "spec") if kind is StoredKind.SLICE else {}
         if spec.get("sharedCounters") and spec.get("devices") and not self.devices_beside_counters:
             name = thing["metadata"]["name"]
-            raise RequestRejectedError(
-                f'{kind.singular}.resource.k8s.io "{name}" is invalid: spec: Invalid value: "": '
-                "only one of `sharedCounters` or `devices` is allowed"
+            raise InvalidError(
+                f'{kind.singular}.resource.k8s.io "{name}"',
+                'spec: Invalid value: "": only one of `sharedCounters` or `devices` is allowed',
             )
 
     def strip(self, kind: StoredKind, thing: Json) -> None:

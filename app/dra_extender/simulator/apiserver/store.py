@@ -9,11 +9,16 @@ import msgspec
 
 from dra_extender.model.metadata import time_text
 from dra_extender.model.pod_group import PROTECTION_FINALIZER
-from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError, RequestRejectedError
+from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError
 from dra_extender.simulator.apiserver.managed_fields import note_writer
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, fill_in, key_of, part
 from dra_extender.simulator.apiserver.served_fields import NEWEST, Served, served_by
-from dra_extender.simulator.apiserver.validation import check_claim_status, check_unchanged, prune_device_statuses
+from dra_extender.simulator.apiserver.validation import (
+    InvalidError,
+    check_claim_status,
+    check_unchanged,
+    prune_device_statuses,
+)
 
 _SEED: Final = uuid.UUID("6f6f1a52-8d9b-4d0e-9a3a-52a0f4b3c7d1")
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -40,13 +45,17 @@ class WatchEventType(StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One stored change: the object after it (the last state for a deletion) as JSON, and its place in the order of writes."""
+    """One stored change: the object after it (the last state for a deletion) as JSON, and its place in the order of writes.
+
+    `before` is the object that was stored until then, None if there was none.
+    """
 
     verb: WatchEventType
     key: Key
     uid: str
     version: int
     data: bytes
+    before: bytes | None = None
 
 
 class Store:
@@ -58,7 +67,7 @@ class Store:
     def __init__(self, clock: Clock, served: Served | None = None) -> None:
         self._clock = clock
         self._served = served or served_by(NEWEST)
-        self._objects: dict[Key, bytes] = {}
+        self._objects: dict[StoredKind, dict[Key, bytes]] = {kind: {} for kind in StoredKind}
         self._listeners: list[Callable[[Change], None]] = []
         self._version = 0
 
@@ -73,7 +82,7 @@ class Store:
 
     def read(self, key: Key) -> bytes:
         """The stored JSON.  Raises NotFoundError."""
-        data = self._objects.get(key)
+        data = self._objects[key.kind].get(key)
         if data is None:
             raise NotFoundError(f'{key.kind} "{key.name}" not found')
         return data
@@ -85,15 +94,19 @@ class Store:
 
     def find(self, key: Key) -> Json | None:
         """A copy of the object, or None."""
-        return self.get(key) if key in self._objects else None
+        return self.get(key) if key in self._objects[key.kind] else None
 
     def all(self, kind: StoredKind) -> list[Json]:
         """Copies of all objects of a kind, in the order in which they were created."""
-        return [msgspec.json.decode(data) for key, data in self._objects.items() if key.kind is kind]
+        return [msgspec.json.decode(data) for data in self._objects[kind].values()]
 
     def data(self, kind: StoredKind) -> list[bytes]:
         """As `all`, as JSON."""
-        return [data for key, data in self._objects.items() if key.kind is kind]
+        return list(self._objects[kind].values())
+
+    def keyed(self, kind: StoredKind) -> dict[Key, bytes]:
+        """As `data`, by key."""
+        return dict(self._objects[kind])
 
     def create(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
         """Store a new object.  A claim starts without status, a pod as Pending; `metadata.uid` is kept if it is given.
@@ -105,14 +118,12 @@ class Store:
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + self._suffix()
         if not metadata.get("name"):
-            raise RequestRejectedError(
-                f"{kind.singular} is invalid: metadata.name: Required value: name or generateName is required"
-            )
+            raise InvalidError(kind.singular, "metadata.name: Required value: name or generateName is required")
         if kind is not StoredKind.NODE:
             thing.pop("status", None)
         fill_in(kind, thing)
         key = key_of(kind, thing)
-        if key in self._objects:
+        if key in self._objects[kind]:
             raise ConflictError(f'{kind} "{key.name}" already exists')
         for field in _KEPT[1:]:
             metadata.pop(field, None)
@@ -144,13 +155,14 @@ class Store:
             _keep(thing, old, "status")
         added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())
         if "deletionTimestamp" in before and added:
-            raise RequestRejectedError(
-                f"{key} is invalid: metadata.finalizers: no new finalizers can be added if the object is being deleted"
+            raise InvalidError(
+                str(key),
+                "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted",
             )
         check_unchanged(key, old, thing)
         if kind in _COUNTED and thing.get("spec") != old.get("spec"):
             metadata["generation"] = before.get("generation", 1) + 1
-        if "deletionTimestamp" in before and not metadata.get("finalizers"):
+        if "deletionTimestamp" in before and not metadata.get("finalizers") and not _has_grace(before):
             return self._remove(key, thing)
         return self._write_changed(key, old, thing, manager)
 
@@ -177,8 +189,33 @@ class Store:
         edit(thing)
         return self._write_changed(key, old, thing)
 
-    def delete(self, key: Key, uid: str | None = None, version: str | None = None) -> Json:
-        """Delete, or only mark as deleted while finalizers are left.
+    def bind(self, key: Key, uid: str, node: str) -> Json:
+        """Assign a pod to a node once: clear the nomination, and say that the pod is scheduled.
+
+        Raises:
+            NotFoundError: no such pod.
+            ConflictError: the pod is bound already, is being deleted, has scheduling gates, or has another UID.
+            InvalidError: no node is named.
+        """
+        pod = self.get(key)
+        metadata, spec = pod["metadata"], pod["spec"]
+        if not node:
+            raise InvalidError(f'Binding "{key.name}"', "target.name: Required value")
+        refusal = None
+        if uid and metadata["uid"] != uid:
+            refusal = f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']})"
+        elif "deletionTimestamp" in metadata:
+            refusal = f"pod {key.name} is being deleted, cannot be assigned to a host"
+        elif spec.get("nodeName"):
+            refusal = f'pod {key.name} is already assigned to node "{spec["nodeName"]}"'
+        elif spec.get("schedulingGates"):
+            refusal = f"pod {key.name} has non-empty .spec.schedulingGates"
+        if refusal:
+            raise ConflictError(f'Operation cannot be fulfilled on pods/binding "{key.name}": {refusal}')
+        return self.replace(key, lambda stored: _assign(stored, node, self._now()))
+
+    def delete(self, key: Key, uid: str | None = None, version: str | None = None, grace: int = 0) -> Json:
+        """Delete, or only mark as deleted while finalizers are left or `grace` seconds are granted.
 
         Raises:
             NotFoundError: no such object.
@@ -187,17 +224,23 @@ class Store:
         old = self.get(key)
         if uid is not None and uid != old["metadata"]["uid"]:
             raise ConflictError(
-                f'cannot delete {key.kind} "{key.name}": the UID in the precondition ({uid}) is another one'
+                f'Operation cannot be fulfilled on {key.kind} "{key.name}": the UID in the precondition ({uid}) does not '
+                f"match the UID in record ({old['metadata']['uid']}). The object might have been deleted and then recreated"
             )
         if version is not None and version != old["metadata"]["resourceVersion"]:
             raise ConflictError(
-                f'cannot delete {key.kind} "{key.name}": it is not in the version of the precondition any more'
+                f'Operation cannot be fulfilled on {key.kind} "{key.name}": the ResourceVersion in the precondition '
+                f"({version}) does not match the ResourceVersion in record ({old['metadata']['resourceVersion']}). "
+                "The object might have been modified"
             )
-        if not old["metadata"].get("finalizers"):
+        if not old["metadata"].get("finalizers") and not grace:
             return self._remove(key, old)
         thing = _copy(old)
-        if "deletionTimestamp" not in old["metadata"]:
-            thing["metadata"].update(deletionTimestamp=self._now(), deletionGracePeriodSeconds=0)
+        metadata = thing["metadata"]
+        # A later deletion may only shorten the grace of an earlier one.
+        if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
+            ends = time_text(self._clock.now() + grace)
+            metadata.update(deletionTimestamp=ends, deletionGracePeriodSeconds=grace)
         return self._write_changed(key, old, thing)
 
     def _current(self, kind: StoredKind, thing: Json) -> tuple[Key, Json]:
@@ -232,11 +275,12 @@ class Store:
         self._version += 1
         thing["metadata"]["resourceVersion"] = str(self._version)
         data = msgspec.json.encode(thing)
+        objects = self._objects[key.kind]
+        change = Change(verb, key, thing["metadata"]["uid"], self._version, data, objects.get(key))
         if verb is WatchEventType.DELETED:
-            del self._objects[key]
+            del objects[key]
         else:
-            self._objects[key] = data
-        change = Change(verb, key, thing["metadata"]["uid"], self._version, data)
+            objects[key] = data
         for listener in self._listeners:
             listener(change)
         return _copy(thing)
@@ -258,6 +302,19 @@ def _protect(metadata: Json) -> None:
     finalizers = metadata.setdefault("finalizers", [])
     if PROTECTION_FINALIZER not in finalizers:
         finalizers.append(PROTECTION_FINALIZER)
+
+
+def _has_grace(metadata: Json) -> bool:
+    """Whether a deleted object stays until a deletion without grace, as pods stay until their kubelet has ended them."""
+    return bool(metadata.get("deletionGracePeriodSeconds"))
+
+
+def _assign(pod: Json, node: str, now: str) -> None:
+    pod["spec"]["nodeName"] = node
+    status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    others = [each for each in status.get("conditions") or [] if each.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]
 
 
 def _copy(thing: Json) -> Json:

@@ -16,6 +16,15 @@ from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.validation.names import is_label, is_pool_name, is_subdomain
 
+
+class InvalidError(RequestRejectedError):
+    """An object is invalid; each problem begins with the path of a field and a colon."""
+
+    def __init__(self, subject: str, *problems: str) -> None:
+        super().__init__(f"{subject} is invalid: {'; '.join(problems)}")
+        self.problems = problems
+
+
 MAX_RESULTS: Final = 32
 MAX_CONFIGURATIONS: Final = 64
 MAX_CONDITIONS: Final = 4
@@ -41,11 +50,11 @@ def check_claim_status(key: Key, old: Json, new: Json) -> None:
     """Refuse a status that the API server would refuse.
 
     Raises:
-        RequestRejectedError: names each error as the server does: field path, kind of error, why.
+        InvalidError: names each error as the server does: field path, kind of error, why.
     """
     found = list(_offences(old, new))
     if found:
-        raise RequestRejectedError(f'{key.kind.singular}.resource.k8s.io "{key.name}" is invalid: ' + "; ".join(found))
+        raise InvalidError(f'{key.kind.singular}.resource.k8s.io "{key.name}"', *found)
 
 
 def prune_device_statuses(before: Json, after: Json) -> None:
@@ -176,7 +185,7 @@ def check_unchanged(key: Key, old: Json, new: Json) -> None:
     """Refuse an ordinary update that changes what the API server never lets change.
 
     Raises:
-        RequestRejectedError: the spec of a claim, template or pod (except images, tolerations and gates), a slice's driver, pool
+        InvalidError: the spec of a claim, template or pod (except images, tolerations and gates), a slice's driver, pool
             or node, or what is fixed of a PodGroup, such as its claims.
     """
     before, after = part(old, "spec"), part(new, "spec")
@@ -198,9 +207,7 @@ def check_unchanged(key: Key, old: Json, new: Json) -> None:
 
 def _same(key: Key, field: str, before: Any, after: Any) -> None:
     if before != after:
-        raise RequestRejectedError(
-            f'{key.kind.singular} "{key.name}" is invalid: {field}: Invalid value: field is immutable'
-        )
+        raise InvalidError(f'{key.kind.singular} "{key.name}"', f"{field}: Invalid value: field is immutable")
 
 
 def _fixed(spec: Json) -> Json:
