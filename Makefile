@@ -71,7 +71,7 @@ chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, valida
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(BIN)/python tests/controlplane/build.py
 	$(BIN)/python -m tests.support.granted_rights --forget
-	$(PYTEST) $$(grep --recursive --files-with-matches --include 'test_*.py' $(foreach each,bench observe ui image archive node,--exclude-dir $(each)) 'mark\.e2e' tests) -m e2e \
+	$(PYTEST) $$(grep --recursive --files-with-matches --include 'test_*.py' $(foreach each,bench observe ui image archive node,--exclude-dir $(each)) 'mark\.e2e' tests) tests/contract -m e2e \
 	  -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 	$(if $(K),,$(BIN)/python -m tests.support.granted_rights)
 

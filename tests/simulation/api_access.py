@@ -9,7 +9,7 @@ from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 from tests.simulation.api_requests import ApiRequest, StatusError, forbidden
 
 ALLOCATION_FIELDS: Final = ("allocation", "reservedFor")
-"""Fields of a claim's status that need the right to update `resourceclaims/binding` beside that to the status."""
+"""Fields of a claim's status that need the right to write `resourceclaims/binding` beside that to the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,17 @@ class Access:
     def __init__(self, users: Mapping[str, User]) -> None:
         self.users = dict(users)
 
-    def user(self, authorization: str) -> User:
-        """The user whose token a request carries.
+    def user(self, headers: Mapping[str, str]) -> User:
+        """The user whose token a request carries, or in whose name it is sent.
 
         Raises:
             StatusError: 401.
         """
-        found = self.users.get(authorization.partition(" ")[2].strip())
+        found = self.users.get(headers.get("authorization", "").partition(" ")[2].strip())
         if found is None:
             raise StatusError(401, "Unauthorized", "Unauthorized")
-        return found
+        named = headers.get("impersonate-user")
+        return self._named(named) if named else found
 
     def check(self, request: ApiRequest, user: User) -> None:
         """Raise StatusError (403) unless the user has the right."""
@@ -73,23 +74,37 @@ class Access:
         resource = f"{request.plural}/{request.subresource}" if request.subresource else request.plural
         self._need(request, user, request.verb, resource)
 
-    def check_claim_status(self, request: ApiRequest, user: User, before: Json, after: Json) -> None:
-        """Raise StatusError (403) if a write of a claim's status needs rights of its own that the user lacks."""
+    @staticmethod
+    def claim_status_problems(request: ApiRequest, user: User, before: Json, after: Json) -> list[str]:
+        """The fields of a claim's status whose change needs rights of its own that the user lacks."""
         was, now = part(before, "status"), part(after, "status")
-        if any((was.get(field) or None) != (now.get(field) or None) for field in ALLOCATION_FIELDS):
-            self._need(request, user, request.verb, f"{StoredKind.CLAIM}/binding")
+        found = []
+        for path, fields, resource, verb in (
+            ("status.allocation", ALLOCATION_FIELDS, "binding", request.verb),
+            ("status.devices", ("devices",), "driver", f"arbitrary-node:{request.verb}"),
+        ):
+            changed = any((was.get(field) or None) != (now.get(field) or None) for field in fields)
+            if changed and not user.may(verb, request.group, f"{StoredKind.CLAIM}/{resource}", ""):
+                found.append(
+                    f"{path}: Forbidden: changing {' or '.join(f'status.{field}' for field in fields)} requires "
+                    f'resource="resourceclaims/{resource}", verb="{verb}" permission: User "{user.name}" lacks it'
+                )
+        return found
 
     def review(self, kind: str, spec: Json) -> Json:
         """The status of a TokenReview or SubjectAccessReview."""
         if kind == "TokenReview":
             found = self.users.get(spec.get("token") or "")
             return {"authenticated": True, "user": {"username": found.name}} if found else {"user": {}}
-        known = next((user for user in self.users.values() if user.name == spec.get("user")), User("", ()))
+        known = self._named(spec.get("user") or "")
         if "nonResourceAttributes" in spec:
             return {"allowed": known.may_get(spec["nonResourceAttributes"]["path"])}
         asked = spec["resourceAttributes"]
         resource = "/".join(filter(None, (asked.get("resource", ""), asked.get("subresource", ""))))
         return {"allowed": known.may(asked["verb"], asked.get("group", ""), resource, asked.get("name", ""))}
+
+    def _named(self, name: str) -> User:
+        return next((user for user in self.users.values() if user.name == name), User(name, ()))
 
     @staticmethod
     def _need(request: ApiRequest, user: User, verb: str, resource: str) -> None:

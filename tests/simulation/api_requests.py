@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.validation.known_fields import KINDS, wrong_fields
 
 from tests.simulation.http_server import HttpRequest
 
@@ -38,7 +39,7 @@ class StatusError(Exception):
             "metadata": more.pop("metadata", {}),
             "status": "Failure",
             "message": message,
-            "reason": reason,
+            **({"reason": reason} if reason else {}),
             "details": {**more, **details},
             "code": code,
         }
@@ -177,6 +178,19 @@ def decode_object(request: ApiRequest, body: bytes) -> Json:
     return found
 
 
+def drop_unknown_fields(kind: str, thing: Json) -> None:
+    """Drop in silence what the API does not have; raise StatusError (400) for a value of another shape."""
+    for wrong in list(wrong_fields(kind, thing)) if kind in KINDS else ():
+        if not wrong.sentence.startswith("unknown field"):
+            raise bad_request(
+                f"{kind} in version v1 cannot be handled: {'.'.join(map(str, wrong.path))}: {wrong.sentence}"
+            )
+        parent: Any = thing
+        for step in wrong.path[:-1]:
+            parent = parent[step]
+        del parent[wrong.path[-1]]
+
+
 def bad_request(message: str) -> StatusError:
     """The refusal of a request that makes no sense."""
     return StatusError(400, "BadRequest", message)
@@ -206,14 +220,17 @@ def forbidden(request: ApiRequest, why: str) -> StatusError:
     )
 
 
-def invalid(subject: str, problems: Sequence[str]) -> StatusError:
+def invalid(request: ApiRequest, problems: Sequence[str]) -> StatusError:
     """The refusal of an object; each problem begins with the path of a field, and goes on with the kind of the error."""
     causes = []
     for problem in problems:
         field, _, message = problem.partition(": ")
         causes.append({"reason": _reason(message), "message": message, "field": field})
     listed = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
-    return StatusError(422, "Invalid", f"{subject} is invalid: {listed}", causes)
+    singular = request.key.kind.singular
+    kind = f"{singular}.{request.group}" if request.group else singular
+    message = f'{kind} "{request.name}" is invalid: {listed}'
+    return StatusError(422, "Invalid", message, causes, name=request.name, group=request.group, kind=singular)
 
 
 def _reason(message: str) -> str:

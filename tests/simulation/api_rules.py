@@ -15,6 +15,8 @@ _IMMUTABLE: Final[dict[StoredKind, tuple[str, ...]]] = {
     StoredKind.SECRET: ("type",),
     StoredKind.EVENT: ("regarding", "reason", "note", "type", "eventTime", "action", "reportingController"),
 }
+_INTERNAL: Final = {"note": "message", "regarding": "involvedObject"}
+"""Fields that refusals of Events name otherwise than the API."""
 
 
 def problems(kind: StoredKind, before: Json | None, thing: Json) -> list[str]:
@@ -22,13 +24,13 @@ def problems(kind: StoredKind, before: Json | None, thing: Json) -> list[str]:
     found = list(_CHECKS[kind](thing)) if kind in _CHECKS else []
     for field in _IMMUTABLE.get(kind, ()):
         if before is not None and before.get(field) != thing.get(field):
-            found.append(f"{field}: Invalid value: field is immutable")
+            found.append(f"{_INTERNAL.get(field, field)}: Invalid value: field is immutable")
     return found
 
 
 def _lease(thing: Json) -> Iterator[str]:
     spec = part(thing, "spec")
-    if (spec.get("leaseDurationSeconds") or 1) <= 0:
+    if spec.get("leaseDurationSeconds") is not None and spec["leaseDurationSeconds"] <= 0:
         yield "spec.leaseDurationSeconds: Invalid value: must be greater than 0"
     if (spec.get("leaseTransitions") or 0) < 0:
         yield "spec.leaseTransitions: Invalid value: must be greater than or equal to 0"
@@ -43,7 +45,7 @@ def _event(thing: Json) -> Iterator[str]:
     if thing.get("type") not in ("Normal", "Warning"):
         yield "type: Invalid value: has invalid value"
     if len((thing.get("note") or "").encode()) > NOTE_BYTES:
-        yield f"note: Invalid value: can have at most {NOTE_BYTES} characters"
+        yield f"message: Invalid value: can have at most {NOTE_BYTES} characters"
     if part(thing, "regarding").get("namespace", "default") != thing["metadata"].get("namespace"):
         yield "involvedObject.namespace: Invalid value: does not match event.namespace"
 

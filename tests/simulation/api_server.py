@@ -22,8 +22,8 @@ from tests.simulation.api_requests import (
     REVIEWS,
     ApiRequest,
     StatusError,
-    bad_request,
     decode_object,
+    drop_unknown_fields,
     forbidden,
     invalid,
     not_found,
@@ -70,8 +70,8 @@ class Write:
     subresource: str = ""
 
 
-Admission = Callable[[ApiRequest, Json | None, Json | None], str | None]
-"""Given the request, the stored object and the new one: why the write is denied, None if it is not."""
+Admission = Callable[[ApiRequest, Json | None, Json | None], None]
+"""Given the request, the stored object and the new one: raises StatusError to deny the write."""
 _NO_FAULT: Final = Fault()
 _REASONS: Final = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 403: "Forbidden"}
 
@@ -157,7 +157,7 @@ class ApiServer:
 
     def _receive(self, http: HttpRequest, connection: HttpConnection) -> None:
         try:
-            user = self.access.user(http.headers.get("authorization", ""))
+            user = self.access.user(http.headers)
             request = parse(http, user.name, self._served)
         except StatusError as refused:
             _refuse(connection, refused)
@@ -230,7 +230,7 @@ class ApiServer:
                 409, reason, str(problem), name=request.name, group=request.group, kind=request.plural
             ) from None
         except InvalidError as problem:
-            raise invalid(str(problem).partition(" is invalid: ")[0], problem.problems) from None
+            raise invalid(request, problem.problems) from None
         except RequestRejectedError as problem:
             raise forbidden(request, str(problem)) from None
         finally:
@@ -260,7 +260,7 @@ class ApiServer:
         kind = request.key.kind
         metadata = thing["metadata"]
         if metadata.pop("resourceVersion", None):
-            raise bad_request("resourceVersion should not be set on objects to be created")
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
         metadata.pop("uid", None)
         if kind.namespaced and self.store.find(Key(StoredKind.NAMESPACE, "", request.namespace)) is None:
             raise StatusError(
@@ -283,15 +283,24 @@ class ApiServer:
     def _update(self, request: ApiRequest, user: User, thing: Json) -> tuple[int, Json]:
         """Replace an object, or the status of one that has a status."""
         kind = request.key.kind
-        before = self.store.get(request.key)
         if kind in api_rules.CONDITIONAL and not thing["metadata"].get("resourceVersion"):
             problem = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
-            raise invalid(_subject(request), [problem])
+            raise invalid(request, [problem])
+        if kind is StoredKind.LEASE and self.store.find(request.key) is None:
+            # A Lease that is gone is made anew, unless the writer meant that one.
+            if thing["metadata"].get("uid"):
+                raise ConflictError(
+                    f"Precondition failed: UID in precondition: {thing['metadata']['uid']}, in object: none"
+                )
+            del thing["metadata"]["resourceVersion"]
+            return self._create(request, thing)
+        before = self.store.get(request.key)
         if request.subresource:
             if request.subresource != "status" or not kind.has_status:
                 raise StatusError(404, "NotFound", "the server could not find the requested resource")
-            if kind is StoredKind.CLAIM:
-                self.access.check_claim_status(request, user, before, thing)
+            lacking = self.access.claim_status_problems(request, user, before, thing)
+            if kind is StoredKind.CLAIM and lacking:
+                raise invalid(request, lacking)
         self._admit(request, before, thing)
         write = self.store.update_status if request.subresource else self.store.update
         return 200, write(kind, thing, request.manager)
@@ -322,7 +331,7 @@ class ApiServer:
         if thing["metadata"].get("resourceVersion") == before["metadata"]["resourceVersion"]:
             uid = thing["metadata"].get("uid")
             if uid != before["metadata"]["uid"]:
-                raise invalid(_subject(request), [f'metadata.uid: Invalid value: "{uid}": field is immutable'])
+                raise invalid(request, [f'metadata.uid: Invalid value: "{uid}": field is immutable'])
         else:
             thing["metadata"]["uid"] = before["metadata"]["uid"]
         answer = self._update(request, user, thing)
@@ -350,21 +359,22 @@ class ApiServer:
         return 200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
     def _admit(self, request: ApiRequest, before: Json | None, thing: Json | None) -> None:
+        if thing is not None and request.subresource != "binding":
+            drop_unknown_fields(request.key.kind.singular, thing)
         for admission in self.admission:
-            denial = admission(request, before, thing)
-            if denial is not None:
-                raise forbidden(request, denial)
+            admission(request, before, thing)
         if thing is None or request.subresource:
             return
-        kind = request.key.kind
-        found = api_rules.problems(kind, before, thing)
+        found = api_rules.problems(request.key.kind, before, thing)
         if found:
-            raise invalid(_subject(request), found)
+            raise invalid(request, found)
 
 
-def _subject(request: ApiRequest) -> str:
-    kind = request.key.kind.singular
-    return f'{kind}.{request.group} "{request.name}"' if request.group else f'{kind} "{request.name}"'
+def policy_denial(request: ApiRequest, policy: str, binding: str, message: str, reason: str = "Invalid") -> StatusError:
+    """The refusal of a write by a ValidatingAdmissionPolicy, for the reason that its validation names."""
+    why = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {message}"
+    code = {"Invalid": 422, "Forbidden": 403}[reason]
+    return StatusError(code, reason, str(forbidden(request, why)))
 
 
 def _grace(pod: Json, asked: int | None) -> int:

@@ -106,10 +106,11 @@ class _Token(NamedTuple):
 
 
 class History:
-    """What was written lately, in order.  Versions up to `compacted` are forgotten."""
+    """What was written lately, in order.  Versions up to `compacted` are forgotten; `last` is the version of each kind."""
 
     def __init__(self, store: Store) -> None:
         self.compacted = 0
+        self.last: dict[StoredKind, int] = {}
         self._store = store
         self._changes: deque[Change] = deque()
         store.subscribe(self._note)
@@ -199,6 +200,7 @@ class History:
         return current
 
     def _note(self, change: Change) -> None:
+        self.last[change.key.kind] = change.version
         self._changes.append(change)
         if len(self._changes) > HISTORY:
             self.compacted = self._changes.popleft().version
@@ -242,6 +244,7 @@ class Watch:
         self._bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         self._initial = query.get("sendInitialEvents") in ("true", "1")
         self._asked = int(query.get("resourceVersion") or 0)
+        self._begun_at = self._asked
         self._seconds = float(query.get("timeoutSeconds") or 0) or _DEFAULT_SECONDS
         self._group_version = request.group_version
         self._connection = connection
@@ -254,6 +257,7 @@ class Watch:
     def begin(self) -> bool:
         """Send the head and what is known already; return whether the watch goes on."""
         self._connection.begin_stream()
+        self._begun_at = max(self._asked, self._history.last.get(self.kind, 0))
         if self._asked and not self._initial:
             if self._asked < self._history.compacted:
                 self._send("ERROR", msgspec.json.encode(expired(self._asked, self._history.compacted).body))
@@ -334,7 +338,11 @@ class Watch:
         self._plan_bookmark(end)
 
     def _bookmark(self, annotations: dict[str, str]) -> None:
-        metadata: Json = {"resourceVersion": str(self._store.version), "creationTimestamp": None}
+        version = self._history.last.get(self.kind, 0)
+        # A kind that is quiet gets no bookmarks.
+        if version <= self._begun_at and not annotations:
+            return
+        metadata: Json = {"resourceVersion": str(max(version, self._begun_at)), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
         thing = {"kind": self.kind.singular, "apiVersion": self._group_version, "metadata": metadata}

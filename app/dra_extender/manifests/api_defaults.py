@@ -17,6 +17,8 @@ def fill_in(kind: str, thing: Json) -> None:
     match kind:
         case "resourceclaims":
             _fill_claim(_part(thing, "spec"))
+            for reported in _part(thing, "status").get("devices") or []:
+                reported.setdefault("conditions", None)
         case "resourceclaimtemplates":
             _fill_claim(_part(thing, "spec", "spec"))
         case "pods":

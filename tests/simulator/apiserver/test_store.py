@@ -264,12 +264,12 @@ def test_a_status_that_the_api_refuses_is_refused(store: Store, status: Json, of
     assert "status" not in stored(store)
 
 
-def test_results_of_alternatives_name_the_alternative() -> None:
+def test_results_of_alternatives_name_the_request_or_an_alternative_of_it() -> None:
     store = Store(Steady())
     spec = {"devices": {"requests": [{"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}]}}
     thing = store.create(StoredKind.CLAIM, {"metadata": {"name": "c"}, "spec": spec})
     with pytest.raises(RequestRejectedError, match="must be the name of a request"):
-        store.update_status(StoredKind.CLAIM, {**thing, "status": {"allocation": allocation(result("r"))}})
+        store.update_status(StoredKind.CLAIM, {**thing, "status": {"allocation": allocation(result("r/b"))}})
     stored = store.update_status(StoredKind.CLAIM, {**thing, "status": {"allocation": allocation(result("r/a"))}})
     assert stored["status"]["allocation"]["devices"]["results"][0]["request"] == "r/a"
 

@@ -100,11 +100,11 @@ def _reservation_offences(old: Json, before: list[Json], after: list[Json], allo
 def _allocation_offences(claim: Json, allocation: Json) -> Iterator[str]:
     devices, where = part(allocation, "devices"), "status.allocation.devices"
     results, configurations = devices.get("results") or [], devices.get("config") or []
-    leaves, names = _request_names(claim)
+    names = _request_names(claim)
     if len(results) > MAX_RESULTS:
         yield f"{where}.results: Too many: {len(results)}: must have at most {MAX_RESULTS} items"
     for index, result in enumerate(results):
-        yield from _result_offences(result, leaves, f"{where}.results[{index}]")
+        yield from _result_offences(result, names, f"{where}.results[{index}]")
     if len(configurations) > MAX_CONFIGURATIONS:
         yield f"{where}.config: Too many: {len(configurations)}: must have at most {MAX_CONFIGURATIONS} items"
     for index, each in enumerate(configurations):
@@ -155,14 +155,13 @@ def _selector_offences(selector: Any) -> Iterator[str]:
         yield f"status.allocation.nodeSelector: Invalid value: {problem}"
 
 
-def _request_names(claim: Json) -> tuple[set[str], set[str]]:
-    """Names that a result may carry (request, or request/alternative), and those with every request beside them."""
-    leaves, requests = set(), set()
+def _request_names(claim: Json) -> set[str]:
+    """The names that a result or a configuration may carry: of requests, and request/alternative."""
+    names = set()
     for request in part(claim, "spec", "devices").get("requests") or []:
-        alternatives = request.get("firstAvailable") or []
-        requests.add(request["name"])
-        leaves.update([f"{request['name']}/{each['name']}" for each in alternatives] or [request["name"]])
-    return leaves, leaves | requests
+        names.add(request["name"])
+        names.update(f"{request['name']}/{each['name']}" for each in request.get("firstAvailable") or [])
+    return names
 
 
 def _is_uuid(text: Any) -> bool:
