@@ -16,6 +16,8 @@ REAL_PROCESSES: Final = frozenset(
     {"bench", "chaos", "controlplane", "e2e", "hostile", "node", "parity", "support/e2e", "support/node"}
 )
 """Folders that drive real servers, for which no clock can be injected."""
+VIRTUAL_TIME: Final = frozenset({"simulation"})
+"""Folders whose tests run on a loop of their own, on which to sleep takes no time."""
 
 SLEEPS: Final[dict[str, int]] = {
     "api": 4,
@@ -34,6 +36,7 @@ PRIVATE: Final[dict[str, int]] = {
     "model": 1,
     "scheduling": 14,
     "service": 3,
+    "simulation": 3,
     "simulator": 1,
 }
 
@@ -53,7 +56,7 @@ def test_tests_read_private_state_in_no_further_place() -> None:
 def sleeps() -> Iterator[str]:
     """Calls of `asyncio.sleep` and `time.sleep` for more than one turn of the event loop, where no real process is waited for."""
     for path, tree in _modules():
-        if _folder(str(path)) in REAL_PROCESSES or path.name.endswith("_e2e.py"):
+        if _folder(str(path)) in REAL_PROCESSES | VIRTUAL_TIME or path.name.endswith("_e2e.py"):
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _name(node.func) in {"asyncio.sleep", "time.sleep"}:

@@ -1,0 +1,69 @@
+"""`python -m tests.simulation`: run seeds, show one, or replay one."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+
+from tests.simulation.course import Result, run, shrink
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Return 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
+    parser.add_argument("--seed", type=int, help="run this seed; a run in which something is wrong shrinks")
+    parser.add_argument("--steps", action="store_true", help="print every log line of the seed, as it is written")
+    parser.add_argument("--replay", action="store_true", help="run the seed twice, and compare")
+    parser.add_argument("--seeds", type=int, default=200, help="without --seed: run so many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at work")
+    given = parser.parse_args(arguments)
+    if given.seed is None:
+        return _seeds(range(given.first, given.first + given.seeds), given.jobs)
+    result = run(given.seed, log=print if given.steps else None)
+    if given.replay:
+        again = run(given.seed)
+        print(f"replayed: {'the same' if again.digest == result.digest else 'NOT THE SAME'}, {again.digest}")
+    for line in described(result):
+        print(line)
+    return bool(result.wrong)
+
+
+def _seeds(seeds: range, jobs: int) -> int:
+    started = time.perf_counter()
+    wrong = []
+    with ProcessPoolExecutor(jobs) as pool:
+        for result in pool.map(run, seeds, chunksize=4):
+            if result.wrong:
+                wrong.append(result.seed)
+                print(f"seed {result.seed}: {result.wrong[0]}", flush=True)
+    seconds = time.perf_counter() - started
+    print(
+        f"{len(seeds)} seeds in {seconds:.0f} s, {len(seeds) / seconds:.1f} a second; something is wrong in {len(wrong)}"
+    )
+    for seed in islice(wrong, 3):
+        for line in described(run(seed)):
+            print(line)
+    return bool(wrong)
+
+
+def described(result: Result) -> Iterator[str]:
+    """A run in words; one in which something is wrong with as few actions as possible."""
+    yield (
+        f"seed {result.seed}: digest {result.digest}, {result.steps} steps, {result.seconds:.0f} virtual seconds, "
+        f"{result.writes} writes, {len(result.actions)} actions"
+    )
+    if not result.wrong:
+        return
+    smaller, without = shrink(result)
+    yield f"with {len(smaller.actions)} of {len(result.actions)} actions; without {sorted(without)}:"
+    yield from (f"  {action}" for action in smaller.actions)
+    yield from (f"  {line}" for line in smaller.log[-40:])
+    yield from (f"WRONG: {each}" for each in smaller.wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,180 @@
+"""Who else writes in a cluster: kube-controller-manager, kubelets, drivers and users.
+
+Each works on what its own process has seen; it writes to the store directly, because only the service's requests matter here.
+"""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from dra_extender.scheduling.ports.cluster import ClusterError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
+from dra_extender.simulator.apiserver.store import Change, Store
+from dra_extender.simulator.controllers.claims import ClaimController
+
+from tests.controlplane import objects
+from tests.simulation.cluster import NAMESPACE, random_kind, request, slices
+from tests.simulation.loop import SimulationLoop
+from tests.simulation.scheduler import View
+from tests.support.e2e.driver import ATTACHED, FAILED, waiting_results
+
+_CONTROLLER_SECONDS: Final = 0.5
+_KUBELET_SECONDS: Final = 2.0
+_DRIVER_SECONDS: Final = 4.0
+_GRACE_SECONDS: Final = 5
+_FAILS: Final = 0.1
+
+
+class Actor:
+    """Does something some time after a change."""
+
+    def __init__(self, loop: SimulationLoop, store: Store, view: View) -> None:
+        self.loop = loop
+        self.store = store
+        self.random = random.Random(f"{type(self).__name__} {loop.random.random()}")
+        view.subscribe(self.saw)
+
+    def saw(self, change: Change, before: Json | None, after: Json | None) -> None:
+        """Decide what to do."""
+        raise NotImplementedError
+
+    def later(self, seconds: float, call: Callable[..., None], *given: object) -> None:
+        """Call within so many seconds; what the API server refuses is left."""
+
+        def run() -> None:
+            with suppress(ClusterError):
+                call(*given)
+
+        self.loop.call_later(self.random.uniform(0, seconds), run)
+
+
+class ControllerManager(Actor):
+    """Brings claims into line with pods, some time after changes of either."""
+
+    def __init__(self, loop: SimulationLoop, store: Store, view: View) -> None:
+        super().__init__(loop, store, view)
+        self._controller = ClaimController(store)
+        self._due = False
+
+    def saw(self, change: Change, before: Json | None, after: Json | None) -> None:
+        if change.key.kind in (StoredKind.POD, StoredKind.CLAIM, StoredKind.POD_GROUP) and not self._due:
+            self._due = True
+            self.later(_CONTROLLER_SECONDS, self._reconcile)
+
+    def _reconcile(self) -> None:
+        self._due = False
+        self._controller.reconcile()
+
+
+class Kubelets(Actor):
+    """Start pods that are bound, let some of them end, and remove those that are deleted."""
+
+    def saw(self, change: Change, before: Json | None, after: Json | None) -> None:
+        if change.key.kind is not StoredKind.POD or after is None or not after["spec"].get("nodeName"):
+            return
+        if "deletionTimestamp" in after["metadata"]:
+            self.later(_KUBELET_SECONDS, self._remove, change.key, change.uid)
+        elif not (before or {}).get("spec", {}).get("nodeName"):
+            self.later(_KUBELET_SECONDS, self._set_phase, change.key, change.uid, "Running")
+
+    def _set_phase(self, key: Key, uid: str, phase: str) -> None:
+        pod = self.store.get(key)
+        if pod["metadata"]["uid"] == uid:
+            self.store.replace(key, lambda stored: stored["status"].update(phase=phase))
+            if phase == "Running" and self.random.random() < 0.5:
+                self.later(40.0, self._set_phase, key, uid, "Succeeded")
+
+    def _remove(self, key: Key, uid: str) -> None:
+        self.store.delete(key, uid)
+
+
+class Drivers(Actor):
+    """Attach devices after their allocation, and publish slices again."""
+
+    def __init__(self, loop: SimulationLoop, store: Store, view: View) -> None:
+        super().__init__(loop, store, view)
+        self._generation = 1
+
+    def saw(self, change: Change, before: Json | None, after: Json | None) -> None:
+        if change.key.kind is StoredKind.CLAIM and after is not None and waiting_results({"status": {}, **after}):
+            self.later(_DRIVER_SECONDS, self._attach, change.key)
+
+    def _attach(self, key: Key) -> None:
+        claim = self.store.get(key)
+        waiting = waiting_results({"status": {}, **claim})
+        told = FAILED if self.random.random() < _FAILS else ATTACHED
+        condition = {
+            "type": told,
+            "status": "True",
+            "reason": "Test",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        if waiting:
+            claim["status"]["devices"] = [
+                {name: each[name] for name in ("driver", "pool", "device") if name in each}
+                | {"conditions": [condition]}
+                for each in waiting
+            ]
+            self.store.update_status(StoredKind.CLAIM, claim, "driver")
+
+    def publish(self, node: str, absent: frozenset[str]) -> None:
+        """Publish a node's slices again, one some time after the other, without these devices."""
+        self._generation += 1
+        for each in slices(node, self._generation, absent):
+            self.later(1.0, self._publish, each)
+
+    def _publish(self, found: Json) -> None:
+        key = key_of(StoredKind.SLICE, found)
+        stored = self.store.find(key)
+        if stored is None or stored["spec"]["pool"]["generation"] < found["spec"]["pool"]["generation"]:
+            self.store.update(StoredKind.SLICE, found) if stored else self.store.create(StoredKind.SLICE, found)
+
+
+class Users:
+    """Make and delete pods and claims; some of them mean harm."""
+
+    def __init__(self, loop: SimulationLoop, store: Store) -> None:
+        self._store = store
+        self._random = random.Random(f"users {loop.random.random()}")
+
+    def create_pod(self, name: str, kind: str, shared: str) -> None:
+        """A pod with a claim from a template, or one that uses a claim that others may use, too."""
+        grace: dict[str, Any] = {"terminationGracePeriodSeconds": self._random.choice((0, _GRACE_SECONDS))}
+        if shared:
+            with suppress(ClusterError):
+                self._store.create(StoredKind.CLAIM, objects.resource_claim(shared, NAMESPACE, request(kind)))
+            pod = objects.pod(name, NAMESPACE, claims={"gpu": shared}, **grace)
+        else:
+            pod = objects.pod(name, NAMESPACE, templates={"gpu": kind}, **grace)
+        self._store.create(StoredKind.POD, pod)
+
+    def delete_pod(self, name: str) -> None:
+        """Delete a pod, if it is there; a bound one goes when its kubelet has ended it."""
+        key = Key(StoredKind.POD, NAMESPACE, name)
+        pod = self._store.find(key)
+        if pod is not None and "deletionTimestamp" not in pod["metadata"]:
+            bound = pod["spec"].get("nodeName") and part(pod, "status").get("phase") not in ("Succeeded", "Failed")
+            self._store.delete(key, grace=pod["spec"].get("terminationGracePeriodSeconds", 0) if bound else 0)
+
+    def create_hostile(self, name: str) -> None:
+        """A claim and a pod that are as large, nested or odd as the API server lets through."""
+        chance, selector = self._random, "true"
+        for _ in range(chance.randrange(1, 60)):
+            selector = chance.choice((f"({selector})", f"!({selector})", f"[{selector}][0]", f"({selector}) && true"))
+        text = chance.choice(('"', "\\", "\u202e\U0001f9a4", "{{" * 40, "x" * 5_000, "\n\x00\t")) * chance.randrange(
+            1, 8
+        )
+        claim = objects.resource_claim(
+            name, NAMESPACE, objects.request("gpu", "gpu", selector, count=chance.choice((1, 32)))
+        )
+        claim["metadata"]["annotations"] = {"note": text}
+        pod = objects.pod(name, NAMESPACE, claims={"gpu": name})
+        pod["metadata"]["annotations"] = {"note": text}
+        self._store.create(StoredKind.CLAIM, claim)
+        self._store.create(StoredKind.POD, pod)
+
+    def random_kind(self) -> str:
+        """A kind of request."""
+        return random_kind(self._random)

@@ -1,0 +1,173 @@
+"""What code asks the machine for, answered by the simulation: clocks, randomness, sockets and the name of the host.
+
+Functions that modules have bound already, as a name or as the default of a parameter, are replaced as well.
+"""
+
+import gc
+import os
+import random
+import socket
+import ssl
+import sys
+import threading
+import time
+import types
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from typing import Any, Final
+from unittest.mock import patch
+
+from tests.simulation.loop import SimulationLoop
+from tests.simulation.network import SimulatedSocket, address_info
+
+START: Final = 1_767_225_600.0
+"""2026-01-01T00:00:00Z in seconds since the epoch: when each simulation begins."""
+_BOOT: Final = 1_000.0
+"""Seconds that every machine runs before that."""
+
+
+class _Machine:
+    """The answers, for the process that asks."""
+
+    def __init__(self, loop: SimulationLoop, seed: int) -> None:
+        self._loop = loop
+        self._random = random.Random(f"machine {seed}")
+
+    def time(self) -> float:
+        return START + self._loop.read_clock() + self._loop.current.wall_offset
+
+    def monotonic(self) -> float:
+        return _BOOT + self._loop.read_clock()
+
+    def clock_gettime(self, clock: int) -> float:
+        if clock == time.CLOCK_REALTIME:
+            return self.time()
+        if clock == getattr(time, "CLOCK_BOOTTIME", None):
+            return self.monotonic() + self._loop.current.suspended
+        return self.monotonic()
+
+    def urandom(self, size: int) -> bytes:
+        return self._random.randbytes(size)
+
+    def gethostname(self) -> str:
+        return self._loop.current.name
+
+
+@contextmanager
+def simulated(loop: SimulationLoop, seed: int) -> Iterator[None]:
+    """Inside the block the machine is simulated for this thread; other threads have the real one."""
+    machine = _Machine(loop, seed)
+    answers: dict[tuple[Any, str], Any] = {
+        (time, "time"): machine.time,
+        (time, "time_ns"): lambda: int(machine.time() * 1e9),
+        (time, "monotonic"): machine.monotonic,
+        (time, "monotonic_ns"): lambda: int(machine.monotonic() * 1e9),
+        (time, "perf_counter"): machine.monotonic,
+        (time, "perf_counter_ns"): lambda: int(machine.monotonic() * 1e9),
+        (time, "thread_time"): machine.monotonic,
+        (time, "process_time"): machine.monotonic,
+        (time, "clock_gettime"): machine.clock_gettime,
+        (os, "urandom"): machine.urandom,
+        (os, "getpid"): lambda: 1,
+        # Whether garbage is due depends on what else is in memory, and its collection may run code.
+        (gc, "get_count"): lambda: (0, 0, 0),
+        (gc, "collect"): lambda *_: 0,
+        (gc, "freeze"): lambda: None,
+        (gc, "unfreeze"): lambda: None,
+        (gc, "enable"): lambda: None,
+        (socket, "socket"): SimulatedSocket,
+        (socket, "getaddrinfo"): address_info,
+        (socket, "gethostname"): machine.gethostname,
+    }
+    real = {
+        getattr(module, name): _for_this_thread(getattr(module, name), answer)
+        for (module, name), answer in answers.items()
+    }
+    state = random.getstate()
+    with ExitStack() as stack:
+        # Nothing here speaks TLS, and to load the certificates that a machine trusts takes long.
+        stack.enter_context(patch.object(ssl.SSLContext, "set_default_verify_paths", lambda _: None))
+        stack.enter_context(_without_garbage_collection())
+        for module, name in _names(frozenset(real), len(sys.modules)):
+            stack.enter_context(patch.object(module, name, real[getattr(module, name)]))
+        for function in _functions(frozenset(real), len(sys.modules)):
+            stack.enter_context(_other_defaults(function, real))
+        random.seed(f"random {seed}")
+        try:
+            yield
+        finally:
+            random.setstate(state)
+
+
+@contextmanager
+def collected() -> Iterator[None]:
+    """Free at the end of the block what simulated processes leave, without a word of what they have left open or undone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        warnings.filterwarnings("ignore", message="coroutine .* was never awaited")
+        try:
+            yield
+        finally:
+            said, sys.unraisablehook = sys.unraisablehook, lambda _: None
+            try:
+                gc.collect()
+            finally:
+                sys.unraisablehook = said
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _for_this_thread(real: Any, answer: Any) -> Any:
+    thread = threading.get_ident()
+    if isinstance(real, type):
+        return answer
+
+    def ask(*given: Any, **named: Any) -> Any:
+        return (answer if threading.get_ident() == thread else real)(*given, **named)
+
+    return ask
+
+
+@lru_cache(maxsize=1)
+def _names(functions: frozenset[Any], _: int) -> list[tuple[types.ModuleType, str]]:
+    """Where in modules these functions are, as long as no further module is imported."""
+    wanted = {id(each) for each in functions}
+    modules = dict.fromkeys(sys.modules.values())
+    return [(module, name) for module in modules for name, value in vars(module).items() if id(value) in wanted]
+
+
+@lru_cache(maxsize=1)
+def _functions(functions: frozenset[Any], _: int) -> list[types.FunctionType]:
+    """The functions that have one of these as a default."""
+    wanted = {id(each) for each in functions}
+
+    def has(function: types.FunctionType) -> bool:
+        given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        return any(id(each) in wanted for each in given)
+
+    return [each for each in gc.get_objects() if isinstance(each, types.FunctionType) and has(each)]
+
+
+@contextmanager
+def _other_defaults(function: types.FunctionType, real: dict[Any, Any]) -> Iterator[None]:
+    wanted = {id(each): answer for each, answer in real.items()}
+    before = function.__defaults__, function.__kwdefaults__
+    if before[0]:
+        function.__defaults__ = tuple(wanted.get(id(each), each) for each in before[0])
+    if before[1]:
+        function.__kwdefaults__ = {name: wanted.get(id(each), each) for name, each in before[1].items()}
+    try:
+        yield
+    finally:
+        function.__defaults__, function.__kwdefaults__ = before
