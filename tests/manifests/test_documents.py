@@ -101,6 +101,19 @@ def test_half_of_a_utf_16_pair_is_refused_where_it_is(text: str) -> None:
         read_documents(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('a: "\\U00110000"\n', id="no-character"),
+        pytest.param('a: "\\UFFFFFFFF"\n', id="no-machine-integer"),
+        pytest.param(f"%YAML 1.{'9' * 5000}\n--- a\n", id="long-version"),
+    ],
+)
+def test_number_that_python_refuses_is_refused_where_it_is(text: str) -> None:
+    with pytest.raises(YamlError, match=r"expected YAML: .* \(line 1, column "):
+        read_documents(text)
+
+
 def test_reading_many_documents_copies_no_lines_of_the_documents_before() -> None:
     """Work for each document that grows with the documents before it made 60,000 of them take 11 s."""
     copied: list[int] = []

@@ -82,10 +82,27 @@ def test_text_tracebacks_show_no_variables() -> None:
     assert secret not in stream.getvalue()
 
 
-@pytest.mark.parametrize("character", ["\x85", "\x9b", "\u2028", "\u202e"], ids=["c1", "csi", "line", "override"])
-def test_json_lines_escape_what_a_terminal_or_a_reader_of_lines_would_obey(character: str) -> None:
-    stream = lines(LogFormat.JSON)
-    structlog.get_logger("dra_extender.x").info(f"no{character}de", pod=f"ns/{character}")
-    assert stream.getvalue().removesuffix("\n").isprintable()
-    told = json.loads(stream.getvalue())
-    assert (told["msg"], told["pod"]) == (f"no{character}de", f"ns/{character}")
+@pytest.mark.parametrize("log_format", list(LogFormat))
+@pytest.mark.parametrize(
+    "character",
+    ["\x1b", "\x7f", "\x85", "\x9b", "\u2028", "\u202e", "\u2066", "\ud800"],
+    ids=["escape", "delete", "c1", "csi", "line", "override", "isolate", "half"],
+)
+def test_lines_escape_what_a_terminal_or_a_reader_of_lines_would_obey(log_format: LogFormat, character: str) -> None:
+    stream = lines(log_format)
+    structlog.get_logger("dra_extender.x").info(f"no{character}de", pod=f"ns/{character}", names=[character])
+    logging.getLogger("some.library").warning("no%s", character)
+    try:
+        int(character)
+    except ValueError:
+        structlog.get_logger("dra_extender.x").exception("failed")
+    assert all(line.isprintable() for line in stream.getvalue().split("\n"))
+    if log_format is LogFormat.JSON:
+        first = json.loads(stream.getvalue().split("\n")[0])
+        assert (first["msg"], first["pod"]) == (f"no{character}de", f"ns/{character}")
+
+
+def test_value_begins_no_line_of_text() -> None:
+    stream = lines(LogFormat.TEXT)
+    structlog.get_logger("dra_extender.x").info("bound", pod="ns/p\n2026-01-01 [info] forged")
+    assert stream.getvalue().count("\n") == 1

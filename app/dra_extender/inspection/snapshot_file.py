@@ -21,7 +21,7 @@ _MOST_MEMBERS: Final = 64
 _RECORD_BYTES: Final = 4 * 2**20
 """The longest record; the API server stores no longer object."""
 _RECORD_COST: Final = 256
-"""Bytes that a record counts at least: what it takes in memory however short it is."""
+"""Bytes that a line counts at least: what a record takes in memory, and a blank line in time, however short it is."""
 _REGULAR: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _ABOUT: Final = "snapshot.json"
 _SUFFIX: Final = ".jsonl"
@@ -180,9 +180,9 @@ def _records(file: IO[bytes], kind: str, path: Path, budget: _Budget) -> Iterato
         if len(line) > _RECORD_BYTES:
             raise SnapshotFileError(f"{path}: {kind}{_SUFFIX}: a record has more than {_RECORD_BYTES >> 20} MiB")
         line = line.removesuffix(b"\n")
+        budget.spend(max(len(line), _RECORD_COST))
         if not line:
             continue
-        budget.spend(max(len(line), _RECORD_COST))
         try:
             yield msgspec.json.encode(kept(kind, decode_object(kind, line)))
         except (ModelError, UnicodeEncodeError, RecursionError):

@@ -133,6 +133,11 @@ def read_documents(text: str, bounds: YamlBounds = _ANY) -> list[YamlDocument]:
         loader = _Loader(text, bounds)
         try:
             return list(_documents(loader, text.splitlines()))
+        except (OverflowError, ValueError) as problem:
+            # Escapes and versions are numbers, which may be larger than any character and any number.
+            if isinstance(problem, YamlError):
+                raise
+            raise YamlError(f"expected YAML: {problem}", _position(loader.get_mark())) from problem
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as problem:

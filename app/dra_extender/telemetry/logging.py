@@ -7,6 +7,7 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import Processor
 
+from dra_extender.model.api_json import printable
 from dra_extender.telemetry.log_limit import LogLimit
 
 # Libraries that log every connection at INFO.
@@ -70,15 +71,27 @@ def configure_logging(log_format: LogFormat, level: LogLevel, stream: TextIO | N
 def _rendering(log_format: LogFormat) -> list[Processor]:
     if log_format is LogFormat.TEXT:
         return [
+            _printable_values,
             structlog.dev.ConsoleRenderer(
                 colors=False, timestamp_key="ts", pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
-            )
+            ),
+            _printable_lines,
         ]
     return [
         structlog.processors.format_exc_info,
         _kubernetes_keys,
         structlog.processors.JSONRenderer(),
     ]
+
+
+def _printable_values(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape line breaks as well: a value cannot begin a line of its own."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in line.items()}
+
+
+def _printable_lines(_logger: Any, _method: str, text: Any) -> str:
+    """Escape what tracebacks quote in the text that ConsoleRenderer has made."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _kubernetes_keys(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
