@@ -38,6 +38,13 @@ def test_readme_has_the_rows_with_date_version_and_rounds() -> None:
     assert f"| {case} | in-tree plugin | 100 | 250 | 2.5 |" in text
 
 
+def test_one_round_is_one_round() -> None:
+    row = compare("claims", "partitions, 50 nodes, 200 pods", "pods/s", [(250.0, 100.0)], "in-tree plugin")
+    text = document.how_fast([row], 0.0, "v1.37.1") + document.table([row])
+    assert "medians of 1 round of `make bench" in text
+    assert "2.5 (2.5 to 2.5, 1 round)" in text
+
+
 def test_every_area_declares_its_rows() -> None:
     assert set(CASES) == {*AREAS, *ON_REQUEST}
 

@@ -45,8 +45,8 @@ def _replace(file: Path, begin: str, end: str, change: Callable[[str], str]) -> 
 def how_fast(rows: Sequence[Row], measured: float, version: str) -> str:
     """Return README's table of pods per second, with date, versions and rounds."""
     day = datetime.fromtimestamp(measured, tz=UTC).date().isoformat()
-    rounds = min(row.rounds for row in rows)
-    run = f"medians of {rounds} rounds of `make bench ONLY={_README_AREA}` on {day} with Kubernetes {version}"
+    rounds = _rounds(min(row.rounds for row in rows))
+    run = f"medians of {rounds} of `make bench ONLY={_README_AREA}` on {day} with Kubernetes {version}"
     lines = [
         f"Pods bound in a second, {run}, all on one machine in turns:",
         "",
@@ -55,6 +55,10 @@ def how_fast(rows: Sequence[Row], measured: float, version: str) -> str:
     ]
     lines += [f"| {row.case} | {row.peer_name} | {row.peer:.0f} | {row.ours:.0f} | {row.ratio:.2g} |" for row in rows]
     return "\n".join(["", *lines, "", ""])
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
 
 
 def merged(kept: str, renewed: str) -> str:
@@ -82,7 +86,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _line(row: Row) -> str:
-    spread = f"{row.ratio:.3g} ({row.lowest:.3g} to {row.highest:.3g}, {row.rounds} rounds)"
+    spread = f"{row.ratio:.3g} ({row.lowest:.3g} to {row.highest:.3g}, {_rounds(row.rounds)})"
     cells = (row.case, row.peer_name, row.unit, f"{row.ours:g}", f"{row.peer:g}", spread, verdict(row))
     return "| " + " | ".join(cells) + " |"
 
