@@ -11,6 +11,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
+from tests.support.scheduling.world import DRIVER
 from tests.support.turns import until
 
 Json = dict[str, Any]
@@ -98,6 +99,13 @@ def without_its_claim(world: ObstructedExtender) -> None:
 
 def claim_not_created(world: ObstructedExtender) -> None:
     world.spec_of("c", resourceClaims=[{"name": "c", "resourceClaimTemplateName": "half"}])
+
+
+def claim_deleting(world: ObstructedExtender) -> None:
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    key = Key(StoredKind.CLAIM, "default", "c")
+    world.cluster.store.replace(key, lambda claim: claim["metadata"].update(gone))
+    world.sync()
 
 
 def without_its_volume(world: ObstructedExtender) -> None:
@@ -288,6 +296,9 @@ async def meeting() -> AsyncIterator[ObstructedExtender]:
     [
         pytest.param(cordoned, "2 of 3 members can be placed; pod c: kube-scheduler finds no node", id="cordoned"),
         pytest.param(without_its_volume, 'persistentvolumeclaim "data" not found', id="volume"),
+        pytest.param(without_its_claim, 'pod c: claim "c" does not exist: default/c', id="claim"),
+        pytest.param(claim_deleting, 'pod c: claim "c" is being deleted: default/c', id="claim-deleting"),
+        pytest.param(claim_not_created, 'pod c: claim "c" is not created yet', id="template"),
     ],
 )
 async def test_members_with_devices_give_them_back_when_another_one_cannot_come_any_more(
@@ -306,6 +317,50 @@ async def test_members_with_devices_give_them_back_when_another_one_cannot_come_
     assert not any(map(meeting.devices, "ab"))
     assert await meeting.ask("ab", "n1") == NOBODY
     assert not len(meeting.ledger.holds)
+
+
+def without_its_class(world: ObstructedExtender) -> None:
+    world.delete(StoredKind.CLAIM, "c")
+    world.add_claim("c", class_name="missing")
+
+
+def wanting_what_nobody_has(world: ObstructedExtender) -> None:
+    world.delete(StoredKind.CLAIM, "c")
+    world.add_claim("c", selector=f'device.attributes["{DRIVER}"].size == "huge"')
+
+
+def for_a_node_without_devices(world: ObstructedExtender) -> None:
+    """n1 is offered to the others, and was not offered to c."""
+    world.create(StoredKind.NODE, {"metadata": {"name": "n2", "labels": {"zone": "b"}}})
+    selecting(world)
+
+
+@pytest.mark.parametrize(
+    ("obstruct", "said"),
+    [
+        pytest.param(
+            without_its_class,
+            'pod c: claim "c", request "req": device class does not exist: device class missing',
+            id="class",
+        ),
+        pytest.param(
+            wanting_what_nobody_has, "pod c: no combination of devices fits: on no node, even for this pod", id="device"
+        ),
+        pytest.param(
+            for_a_node_without_devices,
+            "pod c: no combination of devices fits: on no node, even for this pod",
+            id="node",
+        ),
+    ],
+)
+async def test_the_others_name_a_member_that_gets_no_devices_even_alone(
+    world: ObstructedExtender, obstruct: Callable[[ObstructedExtender], None], said: str
+) -> None:
+    obstruct(world)
+    assert await world.ask("ab", "n1", "n2") == NOBODY
+    assert not len(world.ledger.holds)
+    for name in "ab":
+        assert f"no placement for 3 of 3 waiting members at once; {said}" in world.messages(name)[-1]
 
 
 async def test_all_lacking_members_are_named_up_to_three(world: ObstructedExtender) -> None:

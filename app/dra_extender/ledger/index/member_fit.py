@@ -90,6 +90,11 @@ class MemberFit:
             known = self._answers[member.digest] = self._judge(member.needs)
         return known
 
+    def digest(self, uid: str) -> bytes:
+        """Return a digest that is equal for pods that need the same of a node; empty if nothing is known of the pod."""
+        member = self._member(uid)
+        return b"" if member is None else member.digest
+
     def admits(self, uid: str, node: str) -> bool:
         """Whether this node may take the pod; also if nothing is known of one of them."""
         member, known = self._member(uid), self._nodes.get(node)

@@ -275,7 +275,7 @@ class GangCoordinator:
         if pod.uid in planned.assignments:
             self._assign(plan, request, planned.assignments, candidates)
             return None
-        why = _does_not_fit(group, len(candidates), needed)
+        why = _does_not_fit(group, len(candidates), needed, planned.unplaceable)
         if planned.narrowing or planned.revocable:
             result = rejected_everywhere(nodes, why)
             result.narrowing, result.behind, result.revocable = planned.narrowing, planned.behind, planned.revocable
@@ -376,8 +376,12 @@ def _too_few(group: PodGroup, snapshot: GangSnapshot) -> Rejection:
     return Rejection(code=Code.GANG_INCOMPLETE, detail=f"PodGroup {group.metadata.name}: {detail}")
 
 
-def _does_not_fit(group: PodGroup, members: int, needed: int) -> Rejection:
+def _does_not_fit(
+    group: PodGroup, members: int, needed: int, unplaceable: Sequence[tuple[Pod, Rejection]]
+) -> Rejection:
     detail = f"PodGroup {group.metadata.name}: no placement for {needed} of {members} waiting members at once"
+    if unplaceable:
+        detail += f"; {lacking_text(unplaceable)}"
     return Rejection(code=Code.GANG, detail=detail)
 
 

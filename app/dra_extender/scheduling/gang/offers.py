@@ -208,6 +208,11 @@ class OfferedNodes:
             known = self._by_offer[offer] = self._one(self._valid(offer, self._first))
         return known
 
+    def is_known(self, pod_uid: str, node: str) -> bool:
+        """Whether this node as it is was, or was not, offered to this member; otherwise that is assumed."""
+        offer = self._offers.get(pod_uid)
+        return pod_uid == self._pod_uid or (offer is not None and self._changed.get(node, offer.place) <= offer.place)
+
     def _valid(self, offer: _Offer, others: Names) -> Names:
         """The offer, with that to `others` for the nodes that have changed since."""
         outdated = {name for name, place in self._changed.items() if place > offer.place}

@@ -122,9 +122,11 @@ class LedgerPlacementOracle:
 
     def allowed(self, member: GangMember, node: str) -> bool:
         """See PlacementOracle."""
-        candidate = self._by_uid[member.uid]
+        uid, ledger = member.uid, self._ledger
         return (
-            node in self._offered.to(member.uid) and candidate.refusal(self._ledger.nodes[node], self._ledger) is None
+            node in self._offered.to(uid)
+            and (self._offered.is_known(uid, node) or ledger.member_fit.admits(uid, node))
+            and self._by_uid[uid].refusal(ledger.nodes[node], ledger) is None
         )
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:

@@ -1,8 +1,9 @@
 """Plans for gangs as the ledger stands."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
@@ -10,6 +11,7 @@ from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.device import DeviceId
+from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -24,6 +26,7 @@ from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _MOST_CAPACITIES: Final = 10_000
 _MOST_PAUSED: Final = 4
+_NOT_EVEN_ALONE: Final = Rejection(code=Code.COMBINATION, detail="on no node, even for this pod alone")
 
 
 class PlanUnfinishedError(Exception):
@@ -33,10 +36,12 @@ class PlanUnfinishedError(Exception):
 class PlanResult(NamedTuple):
     """Assignments by pod UID, none if the gang does not fit.
 
+    `unplaceable`: members that get no devices even alone, one of each kind, and why.
     `limited`: whether it fits is not known.  `narrowing`, `behind` and `revocable`: see FilterResult.
     """
 
     assignments: Mapping[str, Assignment] = {}
+    unplaceable: Sequence[tuple[Pod, Rejection]] = ()
     limited: bool = False
     narrowing: bool = False
     behind: tuple[ClaimPlacement, ...] = ()
@@ -77,6 +82,7 @@ class _Question(NamedTuple):
 class _Answer(NamedTuple):
     facts: _Facts
     assignments: Mapping[str, Assignment] | None
+    unplaceable: frozenset[str] = frozenset()
 
 
 class _OngoingPlan(NamedTuple):
@@ -134,20 +140,23 @@ class GangPlanner:
             raise PlanUnfinishedError
         ledger, (steps, unit) = self._ledger, terms
 
-        def planned(usage: Callable[[], Usage], without: frozenset[str] = frozenset()) -> Mapping[str, Assignment]:
-            return self._solve(_Question(pod_uid, candidates, needed, offered, steps, without), usage, budget)
+        question = _Question(pod_uid, candidates, needed, offered, steps, frozenset())
+
+        def planned(usage: Callable[[], Usage], without: frozenset[str]) -> Mapping[str, Assignment]:
+            return self._solve(question._replace(without=without), usage, budget).assignments or {}
 
         try:
-            assignments = planned(ledger.usage)
+            answer = self._solve(question, ledger.usage, budget)
         except PlanLimitError:
             return PlanResult(limited=True)
+        assignments = answer.assignments or {}
         views = self._stale.views(besides=unit)
         if pod_uid in assignments or views.is_empty:
-            return PlanResult(assignments)
+            return PlanResult(assignments, unplaceable=tuple(self._unplaceable(question, answer, budget)))
         try:
             behind = planned(lambda: views.without_loose(ledger), views.loose)
             if pod_uid not in behind:
-                return PlanResult(assignments)
+                return PlanResult(assignments, unplaceable=tuple(self._unplaceable(question, answer, budget)))
             revocable = planned(lambda: views.without_stale(ledger), views.stale) if views.has_stale else {}
             narrowing = bool(views.multi_node) and pod_uid in planned(
                 lambda: views.without_multi_node(ledger), views.multi_node
@@ -157,7 +166,14 @@ class GangPlanner:
         found = _placements(revocable) if pod_uid in revocable else ()
         return PlanResult(assignments, narrowing=narrowing, behind=_placements(behind), revocable=found)
 
-    def _solve(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> Mapping[str, Assignment]:
+    def _unplaceable(self, question: _Question, answer: _Answer, budget: CallBudget) -> Iterator[tuple[Pod, Rejection]]:
+        for candidate in question.candidates:
+            if candidate.pod.uid in answer.unplaceable:
+                wanted = candidate.claims.open
+                demand = self._context.allocator.demand(wanted, budget) if wanted else None
+                yield candidate.pod, demand if isinstance(demand, Rejection) else _NOT_EVEN_ALONE
+
+    def _solve(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> _Answer:
         """The assignments found, none if the gang does not fit.
 
         A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.
@@ -169,7 +185,7 @@ class GangPlanner:
         key, facts = question.key, self._facts(question)
         known: _Answer | None = budget.answers.get(key)
         if known is not None and known.facts == facts:
-            return _decided(known.assignments)
+            return _decided(known)
         self._require_specs(question, budget)
         ongoing = self._paused.pop(key, None)
         if ongoing is None or not ongoing.can_continue(question, facts):
@@ -185,8 +201,9 @@ class GangPlanner:
         if facts != ongoing.facts and not self._is_valid(ongoing, assignments):
             # Something changed during a pause: the next slice begins a new search.
             raise SearchPaused
-        budget.answers[key] = _Answer(facts, assignments)
-        return _decided(assignments)
+        unplaceable = frozenset(member.uid for member in ongoing.search.unplaceable)
+        answer = budget.answers[key] = _Answer(facts, assignments, unplaceable)
+        return _decided(answer)
 
     def _require_specs(self, question: _Question, budget: CallBudget) -> None:
         """Check that the specs of all members are kept: all that are not are read together, before the search begins.
@@ -241,10 +258,10 @@ class GangPlanner:
         )
 
 
-def _decided(assignments: Mapping[str, Assignment] | None) -> Mapping[str, Assignment]:
-    if assignments is None:
+def _decided(answer: _Answer) -> _Answer:
+    if answer.assignments is None:
         raise PlanLimitError
-    return assignments
+    return answer
 
 
 def _placements(assignments: Mapping[str, Assignment]) -> tuple[ClaimPlacement, ...]:

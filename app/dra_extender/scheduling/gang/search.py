@@ -68,7 +68,10 @@ class _Level:
 
 
 class GangSearch:
-    """One search; call `solve` until it does not pause."""
+    """One search; call `solve` until it does not pause.
+
+    `unplaceable` are members, one of each kind, that no node could take if they were alone; known when `solve` has returned.
+    """
 
     def __init__(
         self, members: Sequence[GangMember], nodes: Sequence[str], oracle: PlacementOracle, max_steps: int = MAX_STEPS
@@ -85,6 +88,7 @@ class GangSearch:
         self._exchanging = False
         self._nogoods: set[Hashable] = set()
         self._kinds = {member.kind: member for member in members}
+        self.unplaceable: list[GangMember] = []
         self._allowed: dict[tuple[Hashable, int], bool] = {}
         self._classes: dict[int, Hashable] = {}
         self._comparable = len(self._kinds) * len(nodes) <= _MOST_COMPARED
@@ -126,9 +130,11 @@ class GangSearch:
         unplaceable = 0
         for kind, member in self._kinds.items():
             if not member.shared:
-                unplaceable += yield from self._count_beyond_capacity(
-                    [each for each in self._members if each.kind == kind]
-                )
+                members = [each for each in self._members if each.kind == kind]
+                beyond = yield from self._count_beyond_capacity(members)
+                if beyond == len(members):
+                    self.unplaceable.append(members[0])
+                unplaceable += beyond
         return unplaceable
 
     def _count_beyond_capacity(self, members: Sequence[GangMember]) -> _Pausable[int]:

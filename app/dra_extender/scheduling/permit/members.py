@@ -46,11 +46,15 @@ class GangMember:
 
 @dataclass(frozen=True, slots=True)
 class MemberCandidate:
-    """A member with claims to be allocated, or with extended resources that device classes may have to serve (`need`)."""
+    """A member with claims to be allocated, or with extended resources that device classes may have to serve (`need`).
+
+    `node_needs` is equal for members that need the same of a node beside devices.
+    """
 
     pod: Pod
     claims: ClaimsByState
     need: ExtendedNeed | None
+    node_needs: bytes
 
     @property
     def special(self) -> str:
@@ -123,8 +127,16 @@ class Obstacles:
         # Where none of them has acted, the gang is new to this process.
         self._absent = names - acting if acting else set()
 
-    def of(self, pod: Pod) -> Rejection | None:
-        """Return why the member cannot be placed now, whatever devices are free; None if nothing is known against it."""
+    def candidate(self, pod: Pod, *, offered: bool = False) -> MemberCandidate | Rejection | None:
+        """Return what is known of a waiting member, or why it cannot be placed now; None if it needs no assignment.
+
+        `offered`: kube-scheduler offers nodes for it in this call, so that only its claims may be in the way.
+        """
+        obstacle = None if offered else self._obstacle(pod)
+        return obstacle or (candidate_of(pod, self._ledger) if pod.needs_devices else None)
+
+    def _obstacle(self, pod: Pod) -> Rejection | None:
+        """Return what keeps the member from every node, whatever its claims are; None if nothing is known against it."""
         if pod.gates:
             gates = ", ".join(pod.gates[:_MOST_GATES]) + (", ..." if len(pod.gates) > _MOST_GATES else "")
             return Rejection(code=Code.POD_GATED, detail=gates)
@@ -151,7 +163,7 @@ def lacking_members(
     members = existing_members(group, ledger)
     obstacles = Obstacles(group, members, ledger)
     waiting = (pod for pod in members if not (pod.node_name or pod.uid in placed))
-    return members, [(pod, obstacle) for pod in waiting if (obstacle := obstacles.of(pod)) is not None]
+    return members, [(pod, found) for pod in waiting if isinstance(found := obstacles.candidate(pod), Rejection)]
 
 
 def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSnapshot:
@@ -169,8 +181,7 @@ def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSna
         if pod.node_name:
             assigned += 1
             continue
-        obstacle = None if pod.uid == offered else obstacles.of(pod)
-        candidate = obstacle or (candidate_of(pod, ledger) if pod.needs_devices else None)
+        candidate = obstacles.candidate(pod, offered=pod.uid == offered)
         if isinstance(candidate, Rejection):
             missing.append((pod, candidate))
         elif candidate is not None:
@@ -193,9 +204,10 @@ def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None
 def _candidate(pod: Pod, claims: ClaimsByState, ledger: Ledger) -> MemberCandidate:
     need = extended_need(pod, ledger)
     left = None if need is None else existing_claim(pod, ledger)
+    node_needs = ledger.member_fit.digest(pod.uid)
     if need is None or left is None:
-        return MemberCandidate(pod, claims, need)
-    return MemberCandidate(pod, claims.with_allocated(left), need.met_by(left))
+        return MemberCandidate(pod, claims, need, node_needs)
+    return MemberCandidate(pod, claims.with_allocated(left), need.met_by(left), node_needs)
 
 
 def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], frozenset[str]]) -> list[GangMember]:
@@ -225,6 +237,7 @@ def _member(candidate: MemberCandidate, users: Counter[str], offered: frozenset[
         frozenset(each.record.claim.metadata.uid for each in decided),
         candidate.pod.extended_requests,
         candidate.pod.extended_claim,
+        candidate.node_needs,
         offered,
     )
     return GangMember(candidate.pod.uid, tuple(asks), kind, tuple(asks.values()), shared)
