@@ -248,12 +248,13 @@ class Ledger:
     def _completes_a_gang(self, pod: Pod, old: Pod | None) -> bool:
         """Whether other members may be enough to be placed now.
 
-        That is so if a member is new, learned the names of its claims, lost a scheduling gate, or was bound.
+        That is so if a member is new, learned the names of its claims, lost a scheduling gate, was bound, or if kube-scheduler
+        reports something else on it.
         """
         group = None if pod.pod_group is None else self.pod_groups.get(pod.namespace, pod.pod_group)
         if group is None or group.min_count is None:
             return False
-        if old is None or (old.unschedulable and not pod.unschedulable):
+        if old is None or (old.unschedulable not in ("", pod.unschedulable)):
             return True
         return (old.claim_statuses, old.node_name, old.gates) != (pod.claim_statuses, pod.node_name, pod.gates)
 

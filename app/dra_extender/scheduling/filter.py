@@ -148,10 +148,11 @@ class Filter:
         if gang is not None:
             self._gangs.revoke(gang.metadata.uid)
 
-    def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
+    def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None) -> bool:
         """Whether a filter call for this rejected pod and these nodes may find a node now; nothing is held for it.
 
-        True also if only a call that holds devices could find out.
+        True also if only a call that holds devices could find out, and if the pod's gang does not lack the members that its
+        rejection named (`lacking`).
 
         Raises:
             SearchPaused: the slice is over; results are kept for the next one.
@@ -160,7 +161,7 @@ class Filter:
         gang = gang_of(pod, self._ledger)
         if gang is not None:
             candidates = _without(nodes, self._device_backoff.nodes.of(pod.uid))
-            return self._gangs.may_fit(pod, gang, candidates, budget)
+            return self._gangs.may_fit(pod, gang, candidates, budget, lacking)
         result = self._evaluate_once(self._ledger.pods.newest(pod), nodes, budget)
         return bool(result.fits) or result.narrowing or bool(result.revocable)
 

@@ -282,6 +282,33 @@ async def test_reports_on_single_members_do_not_count_where_the_group_is_schedul
     assert await world.ask("ab", "n1") == {"a": ["n1"], "b": ["n1"]}
 
 
+async def test_kube_scheduler_is_woken_when_a_member_that_was_named_is_not_what_the_gang_lacks_any_more(
+    world: ObstructedExtender,
+) -> None:
+    """The Events of the others would name it for minutes: kube-scheduler has no reason to ask about them again."""
+    gated(world)
+    without_its_volume(world)
+    world.delete(StoredKind.CLAIM, "b")
+    waker = world.cluster.waker
+    for calls, change, said in [
+        (
+            0,
+            lambda: None,
+            '1 can be placed; pod b: claim "b" does not exist: default/b; pod c: pod has scheduling gates',
+        ),
+        (1, lambda: world.add_claim("b"), "2 can be placed; pod c: pod has scheduling gates"),
+        (2, lambda: _drop_gates(world), "2 can be placed; pod c: kube-scheduler finds no node for the pod: 0/1 nodes"),
+        (3, lambda: world.reported("c", "0/1 nodes are available: 1 Insufficient cpu."), "1 Insufficient cpu."),
+    ]:
+        change()
+        await world.extender.waker.try_rejected()
+        assert waker.calls == calls
+        assert await world.ask("a", "n1") == {"a": []}
+        assert said in world.messages("a")[-1]
+        await world.extender.waker.try_rejected()
+        assert waker.calls == calls
+
+
 @pytest.fixture
 async def meeting() -> AsyncIterator[ObstructedExtender]:
     """Two members wait for their permits with devices."""

@@ -1,6 +1,5 @@
 """Which refused pods are looked at after a change, and which of them are a reason to wake kube-scheduler."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -9,7 +8,6 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.fairness.test_hold_fairness import Tenants
@@ -34,9 +32,9 @@ class Waiting(Tenants):
         super().__init__(nodes=1, devices=1)
         self.looked: list[str] = []
         self.fitting: set[str] = set()
-        monkeypatch.setattr(Filter, "may_fit", lambda _, *args: self._may_fit(*args))
+        monkeypatch.setattr(Filter, "may_fit", lambda _, pod, *args: self._may_fit(pod))
 
-    def _may_fit(self, pod: Pod, _: Sequence[str], __: CallBudget) -> bool:
+    def _may_fit(self, pod: Pod) -> bool:
         self.looked.append(pod.key)
         self.clock.seconds += LOOK_SECONDS
         return pod.key in self.fitting

@@ -202,7 +202,10 @@ class NamespaceFixture:
                     return text
             return ""
 
-        return await self.api.wait_for(note, SECONDS, f"an Event of the extender about pod {name} says {words}")
+        try:
+            return await self.api.wait_for(note, SECONDS, f"an Event of the extender about pod {name} says {words}")
+        except TimeoutError as late:
+            raise TimeoutError(f"{late} {await self.state(name)}") from late
 
     async def state(self, name: str) -> str:
         """What is known about a pod that does not do what it should."""

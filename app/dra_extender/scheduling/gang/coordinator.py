@@ -119,10 +119,13 @@ class GangCoordinator:
             result.limited = True
             return result
 
-    def may_fit(self, pod: Pod, group: PodGroup, nodes: Collection[str], budget: CallBudget) -> bool:
+    def may_fit(
+        self, pod: Pod, group: PodGroup, nodes: Collection[str], budget: CallBudget, lacking: Rejection | None
+    ) -> bool:
         """Whether a filter call for this rejected member might end with an assignment now; nothing is held for it.
 
-        Also True if the answer would require dropping a plan.
+        Also True if the answer would require dropping a plan, and if the gang does not lack the members named in `lacking`, the
+        reason of the last rejection: the call then says what is true now.
 
         Raises:
             SearchPaused: the slice of the budget is over.
@@ -137,9 +140,12 @@ class GangCoordinator:
         snapshot = take_snapshot(group, self._ledger)
         if any(other.uid == pod.uid for other, _ in snapshot.missing):
             return False
+        lacks = _too_few(group, snapshot) if snapshot.cannot_start else None
+        if lacks != lacking:
+            return True
         if all(each.pod.uid != pod.uid for each in snapshot.candidates):
             return not self._lacks_members(group, snapshot)
-        if len(snapshot.candidates) < snapshot.needed:
+        if lacks is not None:
             return False
         offered = self._offers.last(group, pod.uid) or nodes
         request = _Request(pod, group, tuple(offered), budget)

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.state.rejection import Code
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -80,6 +80,7 @@ class UnschedulablePod:
 
     `helped_by_holds`, `helped_by_claims`: whether the end of a hold, or a change of a claim, may make it schedulable.
     `blocked_by_allocation`: whether a claim that is allocated for other nodes is among the reasons.
+    `lacking`: the reason that names the members which its gang lacks, if that is one.
     `recorded`: the time of the rejection, `since`: that of the first one (monotonic).
     """
 
@@ -89,6 +90,7 @@ class UnschedulablePod:
     helped_by_holds: bool
     helped_by_claims: bool
     blocked_by_allocation: bool
+    lacking: Rejection | None
     recorded: float
     since: float
 
@@ -136,7 +138,8 @@ class UnschedulablePods:
         The cost of the message is charged to `budget`.
         """
         reasons = result.why()
-        codes = {each.rejection.code for each in reasons}
+        by_code = {each.rejection.code: each.rejection for each in reasons}
+        codes = by_code.keys()
         asked = AskedNodes(result.texts, self._ledger.nodes)
         # There may be thousands of nodes, and only the waker reads them, after the response.
         asyncio.get_running_loop().call_soon(asked.shrink)
@@ -150,6 +153,7 @@ class UnschedulablePods:
             helped_by_holds=result.narrowing or bool(result.behind) or not codes.isdisjoint(_HELPED_BY_HOLDS),
             helped_by_claims=not codes.isdisjoint(_HELPED_BY_CLAIMS),
             blocked_by_allocation=not codes.isdisjoint(_BLOCKED_BY_ALLOCATION),
+            lacking=by_code.get(Code.GANG_INCOMPLETE),
             recorded=now,
             since=now if known is None else known.since,
         )

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
@@ -29,8 +30,8 @@ from dra_extender.telemetry.metrics import Metrics
 class PlacementTrial(Protocol):
     """Answers whether a rejected pod would be placed now."""
 
-    def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
-        """Whether the pod might fit on one of these nodes.
+    def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None) -> bool:
+        """Whether the pod might fit on one of these nodes, or its gang does not lack the members that it was rejected for.
 
         Raises:
             SearchPaused: the slice of the budget is over.
@@ -74,8 +75,8 @@ class Waker:
 
     kube-scheduler retries rejected pods by itself on claim, class, node and pod events, but it has no handler for slices and knows
     nothing of holds.  The waker tries rejected pods a moment after a change, when kube-scheduler's own retries are over, and wakes
-    kube-scheduler only if some rejected pod would fit.  One wake-up requeues all rejected pods; bursts are coalesced to about one
-    per second.
+    kube-scheduler only if some rejected pod would fit, or if its gang does not lack the members any more that its rejection named.
+    One wake-up requeues all rejected pods; bursts are coalesced to about one per second.
     """
 
     def __init__(self, uses: WakerDependencies) -> None:
@@ -236,7 +237,7 @@ class Waker:
         with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
             nodes = rejected.nodes.among(self._ledger.nodes if changed is None else changed)
             try:
-                found.append(bool(nodes) and self._trial.may_fit(rejected.pod, nodes, budget))
+                found.append(bool(nodes) and self._trial.may_fit(rejected.pod, nodes, budget, rejected.lacking))
             except SearchPaused:
                 found.append(None)
             except SpecNotKeptError as missing:
