@@ -290,7 +290,7 @@ async def test_kube_scheduler_is_woken_when_a_member_that_was_named_is_not_what_
     without_its_volume(world)
     world.delete(StoredKind.CLAIM, "b")
     waker = world.cluster.waker
-    for calls, change, said in [
+    steps: list[tuple[int, Callable[[], None], str]] = [
         (
             0,
             lambda: None,
@@ -299,7 +299,8 @@ async def test_kube_scheduler_is_woken_when_a_member_that_was_named_is_not_what_
         (1, lambda: world.add_claim("b"), "2 can be placed; pod c: pod has scheduling gates"),
         (2, lambda: _drop_gates(world), "2 can be placed; pod c: kube-scheduler finds no node for the pod: 0/1 nodes"),
         (3, lambda: world.reported("c", "0/1 nodes are available: 1 Insufficient cpu."), "1 Insufficient cpu."),
-    ]:
+    ]
+    for calls, change, said in steps:
         change()
         await world.extender.waker.try_rejected()
         assert waker.calls == calls
