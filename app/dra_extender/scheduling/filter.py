@@ -149,10 +149,7 @@ class Filter:
             self._gangs.revoke(gang.metadata.uid)
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None) -> bool:
-        """Whether a filter call for this rejected pod and these nodes may find a node now; nothing is held for it.
-
-        True also if only a call that holds devices could find out, and if the pod's gang does not lack the members that its
-        rejection named (`lacking`).
+        """See PlacementTrial; nothing is held for the pod.  True also if only a call that holds devices could find out.
 
         Raises:
             SearchPaused: the slice is over; results are kept for the next one.
