@@ -134,6 +134,11 @@ def gated(world: InMemoryExtender) -> None:
     their_pod(world, schedulingGates=[{"name": "example.com/wait"}])
 
 
+def for_more_than_there_are(world: InMemoryExtender) -> None:
+    world.add_claim("theirs", count=2)
+    their_pod(world)
+
+
 def without_claim(world: InMemoryExtender) -> None:
     their_pod(world, "missing")
 
@@ -178,6 +183,7 @@ async def bound_elsewhere(world: InMemoryExtender) -> None:
     [
         for_nic,
         for_other_model,
+        for_more_than_there_are,
         on_other_node,
         on_no_node,
         gated,
@@ -245,6 +251,26 @@ async def test_competitor_that_is_never_decided_delays_for_one_backoff_of_kube_s
             await asyncio.wait_for(bind, 60)
         await bound_elsewhere(world)
         await guarded(world)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param({"nodeName": "n1"}, id="local"),
+        pytest.param({"allNodes": True}, id="fabric"),
+    ],
+)
+def test_pod_that_asks_for_two_devices_competes_where_a_node_has_two(second: dict[str, Any]) -> None:
+    """Whether the other device is free may change at any moment."""
+    world = two_nodes()
+    for_more_than_there_are(world)
+    finder, _ = competitors(world)
+    scheduler = pod_from(world.pod("p1")).scheduler_name
+    assert finder.find([GPU], scheduler, CallBudget(world.clock, 60.0)) is None
+    pool = {"name": "more", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "pool": pool, "devices": [{"name": "gpu-1"}], **second}
+    world.create(StoredKind.SLICE, {"metadata": {"name": "more"}, "spec": spec})
+    assert finder.find([GPU], scheduler, CallBudget(world.clock, 60.0)) is not None
 
 
 async def test_competitor_that_gets_another_device_is_waited_for_no_longer() -> None:

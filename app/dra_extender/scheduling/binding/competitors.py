@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.demand import SearchableRequest
+from dra_extender.allocator.demand.demand import ALL, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError
 from dra_extender.allocator.pools.node_match import reaches
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -52,7 +52,8 @@ class Competitors:
     """Finds pods of other schedulers that could be given one of some devices now.
 
     A pod competes if it has no scheduling gate, is not being deleted, one of its open claims has a request (or alternative) whose
-    selectors hold for the device, and kube-scheduler's own filters let it on a node that the device reaches.
+    selectors hold for the device and for as many more as it asks for on a node, and kube-scheduler's own filters let it on a node
+    that the device reaches.
     """
 
     def __init__(self, ledger: Ledger, allocator: NodeAllocator, scheduler_names: Collection[str]) -> None:
@@ -171,9 +172,29 @@ class Competitors:
             if isinstance(demand, Rejection):
                 return demand.code not in _NOT_NOW
             options = (option for claim in demand.claims for request in claim.requests for option in request.options)
-            return any(not option.admin and _selects(option, published, budget) for option in options)
+            return any(
+                not option.admin and _selects(option, published, budget) and self._suffices(option, published, budget)
+                for option in options
+            )
         except (SpecNotKeptError, SelectionTimeoutError):
             return True
+
+    def _suffices(self, option: SearchableRequest, published: _Published, budget: CallBudget) -> bool:
+        """Return whether some node that the device reaches has as many devices, free or not, as the request asks for."""
+        if option.count in (1, ALL) or published.item.devices[published.position].allow_multiple_allocations:
+            return True
+        return any(self._has(option.count, option, node, budget) for node in published.nodes)
+
+    def _has(self, count: int, option: SearchableRequest, node: Node, budget: CallBudget) -> bool:
+        budget.spend(NODE_COST)
+        slices = self._ledger.slices
+        for item in chain(slices.local(node.name), slices.near(node)):
+            for position, device in enumerate(item.devices):
+                if _selects(option, _Published(item, position, ()), budget):
+                    count = 0 if device.allow_multiple_allocations else count - 1
+                    if count <= 0:
+                        return True
+        return False
 
 
 def _selects(option: SearchableRequest, published: _Published, budget: CallBudget) -> bool:
