@@ -31,6 +31,8 @@ BUILT = pytest.StashKey[Path | BuildError]()
 USED = pytest.StashKey[list[ControlPlane]]()
 GARBAGE_PERCENT = "400"
 """The programs live for seconds: they may use some more memory, and less time for collecting garbage."""
+MOST_KEPT = 2
+"""How many control planes without a module a worker keeps; each costs memory and some processor time while it waits."""
 
 
 class ControlPlaneFactory:
@@ -48,32 +50,35 @@ class ControlPlaneFactory:
     ) -> ControlPlane:
         """The module's control plane with these options, started by the first who asks; with `fresh`, always a new one.
 
-        Tests that share one keep apart by namespaces. `used`: one that another module has used will do, and the next module gets
-        it, swept, if no test fails here; namespaces and Events stay. Default options alone are used on.
+        Tests that share one keep apart by namespaces. `used`: one with these options that another module has used will do, and
+        the next module gets it, swept, if no test fails here; namespaces and Events stay.
         """
         if not fresh:
             for cluster in self.started:
                 if cluster.options == options:
                     return cluster
-        if used and options == DEFAULT_OPTIONS:
-            cluster = await self._used_on()
+        if used:
+            cluster = await self._used_on(options)
         else:
             cluster = await self._stack.enter_async_context(ControlPlane.start(self._workdir, options))
         self.started.append(cluster)
         return cluster
 
-    async def _used_on(self) -> ControlPlane:
-        if self._used:
-            cluster = self._used.pop()
-            cluster.connect()
+    async def _used_on(self, options: ControlPlaneOptions) -> ControlPlane:
+        cluster = next((kept for kept in self._used if kept.options == options), None)
+        if cluster is None:
+            cluster = await ControlPlane.open(self._workdir, options)
         else:
-            cluster = await ControlPlane.open(self._workdir)
-        self._stack.push_async_callback(self._give_on, cluster)
+            self._used.remove(cluster)
+            cluster.connect()
+        self._stack.push_async_callback(self._give_on, cluster, options)
         return cluster
 
-    async def _give_on(self, cluster: ControlPlane) -> None:
+    async def _give_on(self, cluster: ControlPlane, options: ControlPlaneOptions) -> None:
         """Leave the control plane to the next module if it is as it was at first."""
-        if not self.failed and cluster.whole and cluster.options == DEFAULT_OPTIONS:
+        while len(self._used) >= MOST_KEPT:
+            await self._used.pop(0).close()
+        if not self.failed and cluster.whole and cluster.options == options:
             try:
                 await sweep(cluster.api)
             except (ApiError, TimeoutError):
