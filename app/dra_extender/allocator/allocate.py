@@ -3,6 +3,8 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.explain.shortfall import may_serve
@@ -165,7 +167,7 @@ def _no_fit(search: Search, pools: NodePools, demand: Demand, deadline: Deadline
     options = demand.alternatives(*place)
 
     def named(code: Code, detail: str, withheld: Sequence[ResourceSlice]) -> Iterator[Rejection]:
-        if any(may_serve(withheld, each, deadline) for each in options):
+        if any(may_serve(code, withheld, each, deadline) for each in options):
             yield Rejection(code=code, claim=place[0], request=place[1], detail=detail)
 
     unusable = [
@@ -176,6 +178,8 @@ def _no_fit(search: Search, pools: NodePools, demand: Demand, deadline: Deadline
     incomplete += [
         each for ignored in pools.ignored for each in named(Code.GROUPS_OFF, ignored.detail, ignored.withheld)
     ]
+    if found[0].code is Code.NO_DEVICES and pools.hidden and not (invalid or incomplete):
+        found = (msgspec.structs.replace(found[0], code=Code.NO_MATCH),)
     if found[0].code in (Code.NO_MATCH, Code.NO_DEVICES):
         rejections = (*invalid, *incomplete, *found)
     else:

@@ -1,6 +1,6 @@
 """A cluster as decisions see it: its objects in a ledger, the extender's use cases over that, and changes for a trial."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -34,6 +34,7 @@ _EXTENDED_RESOURCES: Final = "DRAExtendedResource"
 _DEVICE_TAINTS: Final = "DRADeviceTaints"
 _BESIDE_COUNTERS: Final = "v1.34."
 _ALL_NODES: Final = 2**31
+_PODS: Final = frozenset({"pods"})
 _OF_NODES: Final = frozenset({"nodes", "pods"})
 ANSWER_COST: Final = CALL_COST // 4
 """What one answer may spend on expressions of tenants, in cost units."""
@@ -97,7 +98,8 @@ class ClusterView:
     @property
     def holders(self) -> Holders:
         """Who holds each device now."""
-        return Holders(self.ledger, {each.claim_uid: each.until for each in self.held.holds})
+        until = {each.claim_uid: each.until for each in self.held.holds}
+        return Holders(self.ledger, until, knows_pods=not unread(self.origin, _PODS))
 
     @property
     def now(self) -> float:
@@ -178,8 +180,34 @@ class ClusterView:
         return self.ledger.pods.by_key(namespace, name)
 
     def evaluate(self, pod: Pod) -> FilterResult:
-        """On which nodes the pod gets its devices, and why it does not on the others; the plan of a gang is not kept."""
+        """On which nodes the pod gets its devices, and why it does not on the others; the plan of a gang is not kept.
+
+        A member of a gang is planned on a node that it may use if there is a plan with one.
+        """
+        if pod.pod_group is not None:
+            usable = self.offer_gang(pod).get(pod.uid)
+            result = self.try_on(pod, usable) if usable else None
+            if result is not None and result.fits:
+                return result
         return self.try_on(pod, tuple(self.ledger.nodes))
+
+    def offer_gang(self, pod: Pod, ended: Collection[str] = ()) -> Mapping[str, Sequence[str]]:
+        """Tell the extender which nodes each waiting member of the pod's gang may use, and return them by UID.
+
+        `ended`: pods (`namespace/name`) that are gone by then.
+        """
+        fit, offers = self.node_fit, dict[str, Sequence[str]]()
+        by_needs: dict[bytes, Sequence[str]] = {}
+        for member in () if fit is None else self.ledger.pods.members(pod.namespace, pod.pod_group or ""):
+            needs = None if fit is None or member.node_name else fit.needs(member.key)
+            if fit is None or needs is None:
+                continue
+            digest = msgspec.json.encode(msgspec.structs.replace(needs, key=""), order="deterministic")
+            if digest not in by_needs:
+                by_needs[digest] = [name for name in self.ledger.nodes if not fit.refusals(needs, name, ended)]
+            offers[member.uid] = by_needs[digest]
+            self.extender.record_offer(member, by_needs[digest])
+        return offers
 
     def try_on(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
         """As `evaluate`, on these nodes."""

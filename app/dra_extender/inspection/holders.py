@@ -26,7 +26,8 @@ class Holder(Value, frozen=True):
     `consumers` are `namespace/name` of the pods and `PodGroup namespace/name` of the groups for which it is reserved.
     `since`: when it was allocated, seconds since the epoch, None if that is not recorded.  `orphaned`: the claim is deleted, and a
     pod still uses it.  `until`: it has not the device yet, which the extender holds for it until then (seconds since the epoch).
-    `planned`: it would get the device in the plan of a gang that was made for an answer.
+    `planned`: it would get the device in the plan of a gang that was made for an answer.  `leaving`: all consumers are pods
+    that have ended or are gone, or are being deleted, so that the claim is about to be released; empty if one of them stays.
     """
 
     claim: str
@@ -37,6 +38,7 @@ class Holder(Value, frozen=True):
     orphaned: bool = False
     admin: bool = False
     until: float | None = None
+    leaving: str = ""
 
     @property
     def can_be_ended(self) -> bool:
@@ -54,12 +56,15 @@ class HeldDevice(NamedTuple):
 class Holders:
     """The holders of all devices of a cluster."""
 
-    def __init__(self, ledger: Ledger, held_until: Mapping[str, float] = MappingProxyType({})) -> None:
-        """`held_until`: when the hold of a claim ends, by its UID."""
+    def __init__(
+        self, ledger: Ledger, held_until: Mapping[str, float] = MappingProxyType({}), *, knows_pods: bool = True
+    ) -> None:
+        """`held_until`: when the hold of a claim ends, by its UID.  `knows_pods`: the ledger has the pods of all namespaces."""
         self._by_device: dict[DeviceId, list[HeldDevice]] = defaultdict(list)
         for record in ledger.claims.counted():
             pending = record.claim.status.allocation is None and record.pending is not None
-            holder = holder_of(record.claim, pending=pending, orphaned=record.orphaned)
+            leaving = _leaving(record.claim.status.reserved_for, ledger) if knows_pods else ""
+            holder = holder_of(record.claim, pending=pending, orphaned=record.orphaned, leaving=leaving)
             for each in record.counted:
                 device = (each.driver, each.pool, each.device)
                 self._by_device[device].append(HeldDevice(_with_access(holder, each), each))
@@ -87,7 +92,16 @@ def unmade_claim(ledger: Ledger, hold: Hold) -> str:
     return f"{hold.namespace}/{next(map(name_for, pods), '')}"
 
 
-def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False) -> Holder:
+def _leaving(consumers: Sequence[ConsumerReference], ledger: Ledger) -> str:
+    """Return `ended` or `being deleted` if that is true of all consumers, which are pods; empty otherwise."""
+    pods = [ledger.pods.by_uid(each.uid) for each in consumers if each.resource == "pods"]
+    staying = [pod for pod in pods if pod is not None and not pod.finished]
+    if not pods or len(pods) < len(consumers) or not all(pod.deleting for pod in staying):
+        return ""
+    return "being deleted" if staying else "ended"
+
+
+def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False, leaving: str = "") -> Holder:
     """The holder that a claim is."""
     return Holder(
         claim="/".join(claim.metadata.key),
@@ -95,6 +109,7 @@ def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False
         since=seconds_of(allocated_at(claim)),
         pending=pending,
         orphaned=orphaned,
+        leaving=leaving,
     )
 
 
@@ -123,6 +138,7 @@ def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:
     states = (
         (holder.pending, " (being allocated)"),
         (holder.orphaned, " (claim deleted)"),
+        (holder.leaving, f" ({holder.leaving})"),
         (holder.until is not None, f" (held until {clock_text(holder.until or 0.0)})"),
         (holder.planned, " (planned)"),
     )

@@ -291,6 +291,10 @@ class Extender:
         """See Filter.evaluate_alone; without a limit of time."""
         return self._filter.evaluate_alone(pod, nodes, CallBudget(self._context.clock, math.inf))
 
+    def record_offer(self, pod: Pod, nodes: Sequence[str]) -> None:
+        """See GangCoordinator.record_offer."""
+        self._filter.gangs.record_offer(pod, nodes)
+
     def gang_account(
         self, pod: Pod, nodes: Sequence[str], *, partly: bool = True
     ) -> AbstractContextManager[GangAccount] | None:

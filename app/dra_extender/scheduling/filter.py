@@ -95,7 +95,7 @@ class Filter:
         self._slices = uses.short_claims.slices
         self._holds = uses.holds
         self._options = uses.options
-        self._gangs = uses.gangs
+        self.gangs = uses.gangs
         self._evaluator = uses.evaluator
         self._behind_holds = BehindHolds(uses.ledger, uses.allocator, uses.gangs.fairness.stale)
         prefetch = Prefetch(uses.evaluator, uses.ledger, self._slices.clock, uses.options.offered_nodes)
@@ -140,13 +140,13 @@ class Filter:
     ) -> AbstractContextManager[GangAccount] | None:
         """See GangAccounts.of; None for a pod that is in no gang."""
         gang = gang_of(pod, self._ledger)
-        return None if gang is None else self._gangs.accounts.of(gang, nodes, budget, partly=partly)
+        return None if gang is None else self.gangs.accounts.of(gang, nodes, budget, partly=partly)
 
     def forget_plan(self, pod: Pod) -> None:
         """Drop the plan of the pod's gang, which `evaluate` made, and its holds."""
         gang = gang_of(pod, self._ledger)
         if gang is not None:
-            self._gangs.revoke(gang.metadata.uid)
+            self.gangs.revoke(gang.metadata.uid)
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None) -> bool:
         """See PlacementTrial; nothing is held for the pod.  True also if only a call that holds devices could find out.
@@ -158,7 +158,7 @@ class Filter:
         gang = gang_of(pod, self._ledger)
         if gang is not None:
             candidates = _without(nodes, self._device_backoff.nodes.of(pod.uid))
-            return self._gangs.may_fit(pod, gang, candidates, budget, lacking)
+            return self.gangs.may_fit(pod, gang, candidates, budget, lacking)
         result = self._evaluate_once(self._ledger.pods.newest(pod), nodes, budget)
         return bool(result.fits) or result.narrowing or bool(result.revocable)
 
@@ -231,7 +231,7 @@ class Filter:
         ledger = self._ledger
         self._holds.expire()
         gang = None if pod.pod_group is None else gang_of(pod, ledger)
-        planned = None if gang is None else self._gangs.offer(pod, gang, nodes, budget)
+        planned = None if gang is None else self.gangs.offer(pod, gang, nodes, budget)
         if planned is not None and (planned.fits or Code.GANG not in planned.codes):
             return planned
         # A member that would not even fit alone is rejected with more reasons than the gang's.

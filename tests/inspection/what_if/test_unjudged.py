@@ -81,10 +81,24 @@ async def test_scheduler_that_has_never_acted_is_marked_for_every_pod_that_names
         assert mark.startswith("no scheduler named misspelt has acted on any pod of this cluster")
 
 
-async def test_what_kube_scheduler_reports_beside_devices_is_marked(made: MadeCluster) -> None:
+@pytest.mark.parametrize("place", ["condition", "event"])
+async def test_what_kube_scheduler_reports_beside_devices_is_marked(made: MadeCluster, place: str) -> None:
     made.pod("train", request("gpu", "gpu"))
-    condition = made.objects["pods"][-1]["status"]["conditions"][0]
-    condition["message"] = '0/2 nodes are available: persistentvolumeclaim "data" not found.'
+    message = '0/2 nodes are available: persistentvolumeclaim "data" not found.'
+    if place == "condition":
+        made.objects["pods"][-1]["status"]["conditions"][0]["message"] = message
+    else:
+        uid, made.objects["pods"][-1]["status"] = made.objects["pods"][-1]["metadata"]["uid"], {}
+        made.add(
+            {
+                "kind": "Event",
+                "metadata": {"name": "e", "namespace": NAMESPACE},
+                "involvedObject": {"kind": "Pod", "namespace": NAMESPACE, "name": "train", "uid": uid},
+                "reason": "FailedScheduling",
+                "message": message,
+                "source": {"component": "dra-extender-scheduler"},
+            }
+        )
     (mark,) = outcome(await what_if(made.cluster())).unjudged
     assert mark == 'kube-scheduler reports: persistentvolumeclaim "data" not found'
 

@@ -230,6 +230,27 @@ async def test_gang_lands_as_a_whole_or_waits_as_a_whole(made: MadeCluster, free
     assert (found["alone"].kind is LANDS) == (free == 1)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "nodes", "landed"),
+    [
+        pytest.param(["40", "40"], ["64"], {"waits"}, id="room-for-one"),
+        pytest.param(["40", "40"], ["64", "64"], {"n1", "n2"}, id="room-on-two-nodes"),
+        pytest.param(["40", "1"], ["64", "16"], {"n1", "n2"}, id="first-member-may-use-one-node"),
+    ],
+)
+async def test_members_of_a_gang_need_room_beside_each_other(
+    cpu: list[str], nodes: list[str], landed: set[str]
+) -> None:
+    made = MadeCluster()
+    made.add(device_class("gpu"), pod_group("team", NAMESPACE, min_count=2))
+    for number, each in enumerate(nodes, start=1):
+        made.add(objects.node(f"n{number}", cpu=each))
+        made.gpus(f"n{number}", *(device(f"gpu-{index}") for index in range(2 if len(nodes) == 1 else 1)))
+    for number, each in enumerate(cpu):
+        made.pod(f"worker-{number}", request("gpu", "gpu"), cpu=each, schedulingGroup={"podGroupName": "team"})
+    assert set(landing(await what_if(made.cluster())).values()) == landed
+
+
 async def test_member_of_a_gang_that_asks_for_no_devices_counts_as_one(made: MadeCluster) -> None:
     made.add(pod_group("band", NAMESPACE, min_count=2))
     made.pod("band-0", request("gpu", "gpu"), schedulingGroup={"podGroupName": "band"})

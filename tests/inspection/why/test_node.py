@@ -115,7 +115,7 @@ def test_node_that_fits_is_said_to_fit(made: MadeCluster) -> None:
     made.pod("small", request("gpu", "gpu", MIG))
     report = why_on_node(made.view(), NAMESPACE, "small", "n1")
     assert report.fits
-    assert node_tree(report).splitlines()[0] == "ml/small on n1  fits"
+    assert node_tree(report).splitlines()[0] == "ml/small on n1  devices would suffice"
 
 
 def test_unknown_node_and_unknown_pod_are_refused(made: MadeCluster) -> None:

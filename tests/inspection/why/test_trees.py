@@ -349,7 +349,7 @@ def groups_in_conflict_where_counters_would_not_suffice_either(made: MadeCluster
 @case(
     HEAD + "fits 0 of 1 nodes\n"
     "└ claim gpu, request gpu (1 x gpu)\n"
-    "  1 node  capacity is exhausted; nearest n1/gpu-0\n"
+    "  1 node  capacity does not suffice; nearest n1/gpu-0\n"
     "          memory: needs 10Gi, 4Gi of 16Gi left\n"
     "          held by ml/old 12Gi\n"
     "  next  ask for 4Gi of capacity memory  ok on n1\n"
@@ -384,7 +384,7 @@ def taints_of_devices(made: MadeCluster) -> None:
     HEAD + "fits 0 of 2 nodes\n"
     "└ claim gpu, request gpu (8 x gpu)\n"
     "  2 nodes  no combination of devices fits\n"
-    "           3 of 8 devices on n2\n"
+    "           3 of 8 devices on n2, which has 3 that match\n"
     "  next  ask for 3 devices  ok on n2\n"
 )
 def too_few_devices(made: MadeCluster) -> None:

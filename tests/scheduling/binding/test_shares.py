@@ -99,7 +99,7 @@ async def test_bind_without_a_hold_names_its_share(world: InMemoryExtender) -> N
         await world.bind("p0", "n1")
         await world.bind("p1", "n1")
         with pytest.raises(
-            RetryableError, match="capacity is exhausted: gpu-0 has 2Gi of memory left, 3Gi would be needed"
+            RetryableError, match="capacity does not suffice: gpu-0 has 2Gi of memory left, 3Gi would be needed"
         ):
             await world.bind("p2", "n1")
     assert result(world, "c0")["shareID"] != result(world, "c1")["shareID"]
@@ -216,4 +216,4 @@ async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_mo
 
     answer = await world.filter("p0", "n1")
 
-    assert answer.unresolvable == {"n1": 'node(s): claim "c0", request "req": capacity is exhausted'}
+    assert answer.unresolvable == {"n1": 'node(s): claim "c0", request "req": capacity does not suffice'}

@@ -85,11 +85,9 @@ def _value(kind: str, value: object) -> str:
 
 
 def taint_message(device: Device, tolerations: Sequence[DeviceToleration]) -> str:
-    """E.g. `gpu-3 has taint example.com/broken=yes:NoSchedule`."""
-    taint = untolerated(device.taints, tolerations)
-    if taint is None:
-        return device.name
-    return f"{device.name} has taint {taint_text(taint)}"
+    """E.g. `gpu-3 has taint example.com/broken=yes:NoSchedule`, with all taints that keep it away."""
+    taints = [taint_text(each) for each in device.taints if untolerated((each,), tolerations) is not None]
+    return f"{device.name} has taint {listed(taints)}" if taints else device.name
 
 
 def taint_text(taint: DeviceTaint) -> str:

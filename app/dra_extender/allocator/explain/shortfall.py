@@ -165,17 +165,19 @@ class Shortfall:
         return Rejection(code=Code.NO_MATCH, claim=label, request=wanted.name, detail=detail)
 
 
-def may_serve(withheld: Sequence[ResourceSlice], wanted: SearchableRequest, deadline: Deadline | None) -> bool:
-    """Return whether the request could take devices of the pool that has these slices.
+def may_serve(
+    problem: Code, withheld: Sequence[ResourceSlice], wanted: SearchableRequest, deadline: Deadline | None
+) -> bool:
+    """Return whether the request could take devices of the pool that has these slices and this problem.
 
-    The devices that are there tell.  Where there are none, the selectors tell as far as they are about the driver.
+    The devices that are there tell.  Where others may follow, the selectors tell as far as they are about the driver.
     """
     if not withheld or wanted.selectors.is_empty:
         return True
     if not wanted.selectors.may_select(withheld[0].driver):
         return False
     places = [(published, position) for published in withheld for position in range(len(published.devices))]
-    return not places or any(_selects(wanted, *each, deadline) for each in places)
+    return problem is Code.POOL_INCOMPLETE or not places or any(_selects(wanted, *each, deadline) for each in places)
 
 
 def _selects(wanted: SearchableRequest, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:

@@ -58,13 +58,13 @@ class AllModeDevices:
 
     def _find(self, wanted: SearchableRequest, label: str) -> tuple[int, ...]:
         node_view = self._node_view
-        for pool in node_view.pools.unusable:
-            if pool.problem is not None:
-                code, detail = pool.problem, pool.detail
-                if not may_serve(pool.withheld, wanted, node_view.deadline):
-                    code, detail = self._without_devices(wanted, label) or (code, detail)
-                rejection = Rejection(code=code, claim=label, request=wanted.name, detail=detail)
-                raise SearchEndedError(rejection, node_view.rules.all_beside_broken_pools)
+        broken = [(pool.problem, pool.detail, pool.withheld) for pool in node_view.pools.unusable if pool.problem]
+        if broken:
+            serving = [each for each in broken if may_serve(each[0], each[2], wanted, node_view.deadline)]
+            unmatched = None if serving else self._without_devices(wanted, label)
+            code, detail = unmatched or (serving or broken)[0][:2]
+            rejection = Rejection(code=code, claim=label, request=wanted.name, detail=detail)
+            raise SearchEndedError(rejection, node_view.rules.all_beside_broken_pools)
         if self._eligibility is None:
             self._eligibility = Eligibility(wanted, label, node_view)
             node_view.poll_deadline(len(node_view.pools.devices))
@@ -77,12 +77,12 @@ class AllModeDevices:
         return found
 
     def _without_devices(self, wanted: SearchableRequest, label: str) -> tuple[Code, str] | None:
-        """Return that the request selects no device of the node, with a detail; None if it selects any: then the pool decides."""
+        """Return NO_MATCH with a detail if the request selects no device of the node; None if it selects any."""
         devices = self._node_view.pools.devices
         eligibility = Eligibility(wanted, label, self._node_view)
         if any(verdict not in UNSELECTABLE for verdict in eligibility.all()):
             return None
-        return (Code.NO_MATCH, f"none of {len(devices)} devices is selected") if devices else (Code.NO_DEVICES, "")
+        return Code.NO_MATCH, f"none of {len(devices)} devices is selected" if devices else ""
 
     def _least(self, requested: RequestDemand, claim: int, request: int) -> int:
         """The devices of the smallest option."""

@@ -41,7 +41,7 @@ class Code(StrEnum):
     IN_USE = "matching devices are in use"
     TAINTED = "matching devices are tainted"
     COUNTERS = "shared counters are exhausted"
-    CAPACITY = "capacity is exhausted"
+    CAPACITY = "capacity does not suffice"
     AMOUNT_INVALID = "amount of capacity cannot be used"
     ATTRIBUTE_INVALID = "derived attribute does not compile"
     ATTRIBUTE_FAILED = "derived attribute failed on a device"

@@ -71,6 +71,14 @@ class CandidateNodes:
                 for kind in self._kinds.values():
                     self._judge(kind, needs.node)
 
+    def move(self, pod: Pod, node: str) -> None:
+        """The pod takes this node, or gives up the one that it has where the name is empty."""
+        needs = None if self._fit is None else self._fit.needs(pod.key)
+        if self._fit is not None and needs is not None and needs.node != node:
+            self._fit.add(msgspec.structs.replace(needs, node=node))
+            for kind in self._kinds.values():
+                self._judge(kind, node or needs.node)
+
     def _judge(self, kind: _Kind, node: str) -> None:
         found = () if self._fit is None else self._fit.refusals(kind.needs, node)
         if found:

@@ -243,12 +243,20 @@ class Trial:
 
     async def _place(self, unit: Sequence[Pod]) -> dict[str, PodOutcome]:
         """Bind the pods of a unit, if enough of them have a node."""
-        choices = [self._choose(pod) for pod in unit]
-        chosen = [each for each in choices if each.node]
         needed = self._needed(unit[0])
+        for pod in unit if needed is not None else ():
+            self.view.extender.record_offer(pod, self._fit.of(pod).nodes)
+        choices: list[NodeChoice] = []
+        for pod in unit:
+            choices.append(choice := self._choose(pod))
+            if choice.node:
+                # The next member of a gang finds the node as it is with this one.
+                self._fit.move(pod, choice.node)
+        chosen = [each for each in choices if each.node]
         if needed is not None and len(chosen) < needed:
             for pod in unit:
                 self.view.extender.forget_plan(pod)
+                self._fit.move(pod, "")
             return {each.pod.uid: held_back(each, needed, len(chosen)) for each in choices}
         outcomes = {each.pod.uid: refused(each) for each in choices}
         # The members of a gang wait for each other at the permit: one that fails ends the waiting of the others.
@@ -276,6 +284,7 @@ class Trial:
                 await self.view.extender.bind(pod.namespace, pod.name, pod.uid, choice.node, disconnected)
         except (RetryableError, TimeoutError) as problem:
             disconnected.set()
+            self._fit.move(pod, "")
             return waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
         self._fit.add(self.copy.data(_PODS, pod.namespace, pod.name) or b"{}")
         records = self._records(self.view.ledger.pods.newest(pod))

@@ -10,8 +10,8 @@ from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
 from dra_extender.inspection.what_if.working_copy import is_made
-from dra_extender.inspection.why.report import ReasonKind
 from dra_extender.inspection.why.reported_events import (
+    JUDGED,
     absent_scheduler,
     creation_events,
     reported_reasons,
@@ -21,7 +21,6 @@ from dra_extender.model.api_json import ModelError, Value, decode, listed
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
 
-_NOT_JUDGED: Final = frozenset({ReasonKind.VOLUMES, ReasonKind.OTHER_PODS, ReasonKind.OTHER})
 _STRICT: Final = "DoNotSchedule"
 _MOST_NAMED: Final = 3
 
@@ -89,9 +88,9 @@ class Unjudged:
         if any(is_made(each.record.claim.metadata.uid) for each in claims):
             for event in creation_events(self._view, pod)[:1]:
                 yield f"Event {event.reason}: {event.message}"
-        if facts.reason not in ("", SCHEDULING_GATED):
+        if facts.reason != SCHEDULING_GATED:
             for reason in reported_reasons(scheduler_message(self._view, pod, facts)):
-                if reason.kind in _NOT_JUDGED:
+                if reason.kind not in JUDGED:
                     yield f"kube-scheduler reports: {reason.text}"
 
 

@@ -66,14 +66,14 @@ def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] 
         return _unjudged(view, pod)
     lacking = _lacking_resources(view, pod)
     if not _asks_devices(view, pod):
-        judged = _judged(view, pod, tuple(view.ledger.nodes) if nodes is None else nodes)
+        judged = judge_nodes(view, pod, tuple(view.ledger.nodes) if nodes is None else nodes)
         summary = f"asks for no devices that Dynamic Resource Allocation serves{lacking}"
         return PodCause(Cause.NO_DEVICES, summary, usable=judged.usable, beside=judged.reasons)
     claims = _claims(view, pod)
     allocated = _allocated(claims)
     awaited = tuple(_awaited(view, pod, allocated))
     result = view.evaluate(pod) if nodes is None else view.try_on(pod, nodes)
-    judged = _judged(view, pod, tuple(result.fits))
+    judged = judge_nodes(view, pod, tuple(result.fits))
     done = not isinstance(claims, Rejection) and bool(claims) and len(allocated) == len(claims)
     cause, summary = _with_devices(view, result, judged, awaited, allocated if done else ())
     return PodCause(cause, summary + lacking, result, awaited, judged.usable, judged.reasons, judged.open, done)
@@ -94,9 +94,14 @@ def _lacking_resources(view: ClusterView, pod: Pod) -> str:
     lacking = [name for name in pod.extended_resources if name not in known]
     if not lacking:
         return ""
-    near = get_close_matches(lacking[0], sorted(known), n=1)
+    near = [each for each in get_close_matches(lacking[0], sorted(known), n=1) if _is_near(lacking[0], each)]
     hint = f" (nearest name {near[0]})" if near else ""
     return f"; no node has {', '.join(lacking)}{hint}, and no DeviceClass serves it"
+
+
+def _is_near(resource: str, other: str) -> bool:
+    """Return whether the names behind the domains resemble each other; a long domain makes any two names do so."""
+    return bool(get_close_matches(resource.rpartition("/")[2], [other.rpartition("/")[2]]))
 
 
 def _unjudged(view: ClusterView, pod: Pod) -> PodCause:
@@ -135,7 +140,7 @@ def _own_state(pod: Pod, facts: PodFacts) -> PodCause | None:
 def _with_devices(
     view: ClusterView,
     result: FilterResult,
-    judged: "_Judged",
+    judged: "JudgedNodes",
     awaited: Sequence[AwaitedDevice],
     allocated: Sequence[FoundClaim],
 ) -> tuple[Cause, str]:
@@ -203,7 +208,7 @@ def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> It
             )
 
 
-class _Judged(NamedTuple):
+class JudgedNodes(NamedTuple):
     """Nodes by kube-scheduler's filters beside devices: those that pass, the reasons against the rest, how many are not closed."""
 
     usable: Sequence[str]
@@ -211,12 +216,12 @@ class _Judged(NamedTuple):
     open: int
 
 
-def _judged(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> _Judged:
+def judge_nodes(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> JudgedNodes:
     """Judge these nodes by the filters of kube-scheduler that need no devices."""
     fit = view.node_fit
     needs = None if fit is None else fit.needs(pod.key)
     if fit is None or needs is None:
-        return _Judged(nodes, (), len(nodes))
+        return JudgedNodes(nodes, (), len(nodes))
     usable: list[str] = []
     closed = 0
     counts: Counter[tuple[str, str]] = Counter()
@@ -237,4 +242,4 @@ def _judged(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> _Judged:
     listed_reasons = (
         NodeReason(nodes=count, examples=tuple(examples[key]), code=key[0], text=key[1]) for key, count in reasons
     )
-    return _Judged(usable, tuple(listed_reasons), len(nodes) - closed)
+    return JudgedNodes(usable, tuple(listed_reasons), len(nodes) - closed)

@@ -55,6 +55,8 @@ class ClaimChanges:
 
     def __init__(self, view: ClusterView, pod: Pod) -> None:
         self._view = view
+        members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
+        self._own = frozenset((*(each.key for each in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
         found = find_claims(pod, view.ledger)
         claims = () if isinstance(found, Rejection) else found
         self._records = {each.label: each.record for each in claims if each.record.raw}
@@ -105,6 +107,10 @@ class ClaimChanges:
         with_expressions(edits)(after["spec"])
         return ProposedChange(text, (ObjectChange("deviceclasses", before, after),))
 
+    def can_be_ended(self, holder: Holder) -> bool:
+        """Whether the device is free once the holder's consumers end, and none of them is of the pod's own PodGroup."""
+        return holder.can_be_ended and self._own.isdisjoint(holder.consumers)
+
     def ended(self, holders: Sequence[Holder]) -> ProposedChange | None:
         """The pods that these claims are reserved for end, and the claims are deallocated; None if a claim is not known."""
         changes: list[ObjectChange] = []
@@ -114,9 +120,14 @@ class ClaimChanges:
                 return None
             changes.append(_deallocated(record))
         used = dict.fromkeys(name for each in holders for name in each.consumers)
-        unused = [f"claim {each.claim}, which no pod uses" for each in holders if not each.consumers]
-        texts = [f"end {', '.join(used)}"] if used else []
-        texts += [f"delete {each}" for each in unused]
+        ends = dict.fromkeys(name for each in holders for name in each.consumers if not each.leaving)
+        texts = [f"end {', '.join(ends)}"] if ends else []
+        texts += [f"delete claim {each.claim}, which no pod uses" for each in holders if not each.consumers]
+        texts += [
+            f"wait until claim {each.claim} is released, whose pods {'are' if 'being' in each.leaving else 'have'} {each.leaving}"
+            for each in holders
+            if each.leaving
+        ]
         return ProposedChange(", ".join(texts), tuple(changes), tuple(self._pods(used)))
 
     def _pods(self, consumers: Mapping[str, None]) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """The one order in which `why` speaks of nodes that do not fit: those that come closest first, then those of the most nodes.
 
-Reasons about devices come in the order of `CLOSEST_FIRST`.  A node that the pod may not use for its own state, or that the pod's
-node selector excludes, is farther than any other node: devices there would not help.
+Reasons about devices come in the order of `CLOSEST_FIRST`.  A node that the pod may not use for its own state is farther than all
+others that have devices of the kind; one that the pod's node selector excludes is farthest: devices there would not help.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import ReasonKind, ReportedReason
 from dra_extender.model.pod import Pod
@@ -33,7 +34,9 @@ _KINDS: Final = (
     ReasonKind.AFFINITY,
     ReasonKind.DEVICES,
 )
-_FAR: Final = CLOSED | {NodeFilter.AFFINITY}
+_OPEN, _CLOSED, _WITHOUT_DEVICES, _EXCLUDED = range(4)
+"""How far a node is: first that which nothing but devices keeps the pod from."""
+_NO_DEVICES: Final = frozenset({Code.NO_MATCH, Code.OTHER_NODE, Code.NO_DEVICES})
 
 Distance = tuple[int, int, float]
 
@@ -44,11 +47,18 @@ def rejections_by_closeness(view: ClusterView, pod: Pod, result: FilterResult) -
     needs = None if fit is None else fit.needs(pod.key)
     if fit is None or needs is None or len(groups) <= 1:
         return groups
-    open_texts: set[str] = set()
+    ranks: dict[str, int] = {}
     for node, text in result.texts.items():
-        if text not in open_texts and not any(each.filter in _FAR for each in fit.refusals(needs, node)):
-            open_texts.add(text)
-    return sorted(groups, key=lambda group: group.rejection.summary not in open_texts)
+        if ranks.get(text) != _OPEN:
+            filters = {each.filter for each in fit.refusals(needs, node)}
+            rank = _EXCLUDED if NodeFilter.AFFINITY in filters else _CLOSED if filters & CLOSED else _OPEN
+            ranks[text] = min(rank, ranks.get(text, rank))
+
+    def rank_of(group: RejectionGroup) -> int:
+        without = _WITHOUT_DEVICES if group.rejection.code in _NO_DEVICES else _OPEN
+        return max(ranks.get(group.rejection.summary, _OPEN), without)
+
+    return sorted(groups, key=rank_of)
 
 
 def distance(refusals: Sequence[NodeRefusal]) -> Distance:

@@ -93,7 +93,7 @@ def _owner(share: HolderShare, now: float) -> str:
     holder = share.holder
     parts = [f"claim {holder.claim.partition('/')[2]}"]
     parts += [each if " " in each else f"pod {each}" for each in holder.consumers]
-    parts += ["claim deleted"] if holder.orphaned else []
+    parts += ["claim deleted"] if holder.orphaned else [holder.leaving] if holder.leaving else []
     parts += ["being allocated"] if holder.pending else []
     if holder.since is not None:
         parts.append(age_text(max(0.0, now - holder.since)))

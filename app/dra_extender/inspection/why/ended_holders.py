@@ -33,8 +33,9 @@ class EndedHolders:
     def fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> EndedSet | None:
         """The end of as few of these holders as trials can find, of equally many those that free least; None if all are not enough.
 
-        What is merely planned, held by the extender, or held with admin access cannot be ended.
+        What is merely planned, held by the extender or with admin access, or has a member of the gang, cannot be ended.
         """
+        shares = (each for each in shares if self._claims.can_be_ended(each.holder))
         order = _ended_first(shares, largest=self._trials.of_gang)[:MOST_TOGETHER]
         whole = self._tried(order, nodes)
         if whole is None:
@@ -86,16 +87,14 @@ class EndedHolders:
 
 
 def _ended_first(shares: Iterable[HolderShare], *, largest: bool) -> list[Holder]:
-    """The holders that can be ended, each once: those with the fewest pods first, then those that free least, or most if `largest`.
+    """The holders, each once: those with the fewest pods first, then those that free least, or most if `largest`.
 
     A gang needs the end of several: the largest ones are fewer.
     """
     amounts: dict[str, int] = {}
     by_claim: dict[str, Holder] = {}
     for each in shares:
-        holder = each.holder
-        if holder.can_be_ended:
-            by_claim[holder.claim] = holder
-            amounts[holder.claim] = sum(amount for _, amount in each.counters)
+        by_claim[each.holder.claim] = each.holder
+        amounts[each.holder.claim] = sum(amount for _, amount in each.counters)
     sign = -1 if largest else 1
     return sorted(by_claim.values(), key=lambda each: (len(each.consumers), sign * amounts[each.claim], each.claim))

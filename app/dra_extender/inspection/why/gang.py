@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep
+from dra_extender.inspection.lines import number_of
+from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep, NodeReason
 from dra_extender.model.pod import Pod
 
 if TYPE_CHECKING:
@@ -16,8 +17,10 @@ _MOST_NAMES: Final = 100
 _HELD: Final = "held"
 
 
-def gang_report(view: ClusterView, account: "GangAccount", branches: Sequence[Branch]) -> GangReport:
-    """The gang with its members by state; `branches` say why the first member that has no place gets no devices."""
+def gang_report(
+    view: ClusterView, account: "GangAccount", branches: Sequence[Branch], beside: Sequence[NodeReason]
+) -> GangReport:
+    """The gang with its members by state; `branches` and `beside` say why the first member that has no place has none."""
     group = account.group
     total = len(account.decided) + len(account.placed) + len(account.waiting) + len(account.unready)
     return GangReport(
@@ -25,7 +28,7 @@ def gang_report(view: ClusterView, account: "GangAccount", branches: Sequence[Br
         min_count=group.min_count or 0,
         total=total,
         placed=len(account.decided) + len(account.placed),
-        members=tuple(_members(view, account, branches)),
+        members=tuple(_members(view, account, blocker_text(branches, beside))),
     )
 
 
@@ -49,7 +52,7 @@ def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
     )
 
 
-def _members(view: ClusterView, account: "GangAccount", branches: Sequence[Branch]) -> Iterator[GangMembers]:
+def _members(view: ClusterView, account: "GangAccount", blocker: str) -> Iterator[GangMembers]:
     if account.cannot_start:
         yield from _unready(account)
         for members in _decided(view, account.decided):
@@ -69,7 +72,7 @@ def _members(view: ClusterView, account: "GangAccount", branches: Sequence[Branc
     blocks = account.needed > len(account.placed)
     for each in account.waiting[:1]:
         state = MemberState.BLOCKED if blocks else MemberState.WAITING
-        yield GangMembers(state=state, names=(each.name,), text=blocker_text(branches))
+        yield GangMembers(state=state, names=(each.name,), text=blocker)
     rest = account.waiting[1:]
     if rest:
         yield GangMembers(state=MemberState.WAITING, names=tuple(each.name for each in rest[:_MOST_NAMES]))
@@ -110,12 +113,10 @@ def _held_members(view: ClusterView, held: Sequence[Pod]) -> GangMembers:
     )
 
 
-def blocker_text(branches: Sequence[Branch]) -> str:
-    """The reason against most nodes, for each request."""
-    texts = []
-    for each in branches:
-        if each.reasons:
-            reason = each.reasons[0]
-            where = f"{each.request or each.claim}: " if each.request or each.claim else ""
-            texts.append(f"{where}{reason.text} ({reason.nodes} {'node' if reason.nodes == 1 else 'nodes'})")
-    return "; ".join(texts)
+def blocker_text(branches: Sequence[Branch], beside: Sequence[NodeReason] = ()) -> str:
+    """The reason of the closest nodes, for each request, and beside devices."""
+    found = [(each.request or each.claim, each.reasons[0]) for each in branches if each.reasons]
+    found += [("", each) for each in beside[:1]]
+    return "; ".join(
+        f"{where}{': ' if where else ''}{reason.text} ({number_of(reason.nodes, 'node')})" for where, reason in found
+    )

@@ -52,7 +52,8 @@ def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> str:
 
 
 def _node_lines(report: NodeDevicesReport, width: int) -> Iterator[str]:
-    verdict = "fits" if report.fits else report.text or "does not fit"
+    suffices = "does not fit" if report.beside else "devices would suffice"
+    verdict = suffices if report.fits else report.text or "does not fit"
     yield from wrapped(f"{report.pod} on {report.node}  {verdict}", "", width)
     if report.beside:
         yield from wrapped(f"beside devices: {', '.join(report.beside)}", INDENT, width)

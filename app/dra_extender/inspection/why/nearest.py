@@ -55,7 +55,7 @@ class NearestDevices:
             lacking = max(0, wanted - one.available)
             for each in one.devices:
                 if each.code is code:
-                    order = (lacking, *_order(each))
+                    order = (lacking, *self._order(each))
                     if best is None or order < best[0]:
                         best = (order, one.node, each)
         return None if best is None else self.described(best[1], best[2])
@@ -64,7 +64,11 @@ class NearestDevices:
     def count(accounts: Sequence[NodeAccount], wanted: int) -> DeviceCount | None:
         """The node with most devices that the request could have by themselves; None if no node has any device."""
         best = max(accounts, key=lambda each: each.available, default=None)
-        return None if best is None else DeviceCount(node=best.node.name, available=best.available, wanted=wanted)
+        return (
+            None
+            if best is None
+            else DeviceCount(node=best.node.name, available=best.available, wanted=wanted, meant=len(best.devices))
+        )
 
     def described(self, node: Node, account: DeviceAccount) -> NearestDevice:
         """The device with what keeps it away, and who."""
@@ -140,6 +144,16 @@ class NearestDevices:
         elif account.code is Code.NEIGHBOURS:
             yield from self._neighbours(account)
 
+    def _order(self, account: DeviceAccount) -> tuple[float, ...]:
+        """Least for the device that lacks least: of the amount that it needs, of groups where counters would suffice, of taints."""
+        short = account.shortage or account.capacity
+        if short is not None:
+            return ((short.asked - short.remaining) / max(short.asked, 1),)
+        if account.conflict is not None:
+            return (0.0 if account.conflict.suffice else 1.0,)
+        device = self.published(account.device_id) if account.code is Code.TAINTED else None
+        return (0.0 if device is None else float(len(device.taints)),)
+
     def _neighbours(self, account: DeviceAccount) -> Iterator[HolderShare]:
         """The holders of devices of the pool that the sentence about the device names."""
         named = set(account.detail.replace(",", " ").split())
@@ -163,16 +177,6 @@ def _shares(held: HeldDevice, name: str, counter_set: str, live: Device | None) 
             yield HolderShare(
                 holder=held.holder, device=name, counters=entry.counters, groups=entry.compatibility_groups
             )
-
-
-def _order(account: DeviceAccount) -> tuple[float, ...]:
-    """Least for the device that lacks least: of the amount that it needs, or of groups where counters would suffice."""
-    short = account.shortage or account.capacity
-    if short is not None:
-        return ((short.asked - short.remaining) / max(short.asked, 1),)
-    if account.conflict is not None:
-        return (0.0 if account.conflict.suffice else 1.0,)
-    return (0.0,)
 
 
 def _devices(view: ClusterView, pool_id: tuple[str, str]) -> Iterable[Device]:

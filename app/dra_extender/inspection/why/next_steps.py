@@ -97,7 +97,7 @@ class NextSteps:
         """Single changes against a reason, whether or not they are enough: the ends of holders, then the first of each way."""
         if facts.rejection.code in _HELD and facts.reason.nearest is not None:
             for share in facts.reason.nearest.holders:
-                if share.holder.can_be_ended:
+                if self._claims.can_be_ended(share.holder):
                     ended = self._claims.ended([share.holder])
                     if ended is not None:
                         yield ended

@@ -73,7 +73,11 @@ class NoMatch:
             found.setdefault(first, []).append(name)
             nearest.setdefault(first, []).extend(misses[:_MOST_CANDIDATES])
         groups = [
-            MissGroup(names, self._driver if first is None else None, self._different(nearest[first]))
+            MissGroup(
+                names,
+                self._driver if first is None and self._is_absent(names) else None,
+                self._different(nearest[first]),
+            )
             for first, names in found.items()
         ]
         return sorted(groups, key=_closeness)
@@ -87,6 +91,12 @@ class NoMatch:
             detail=self._unmet.of(published, miss.position),
             selector=self._selector(miss.first),
         )
+
+    def _is_absent(self, nodes: Sequence[str]) -> bool:
+        """Return whether the nodes have no pool of the required driver, not even one with a problem."""
+        found = (self._view.ledger.nodes.get(name) for name in nodes)
+        pools = (self._view.extender.pools_of(node) for node in found if node is not None)
+        return not any(pool.pool_id[0] == self._driver for each in pools if each is not None for pool in each.unusable)
 
     def _misses(self, name: str) -> Iterator[Miss]:
         """The devices of the node, those of the required driver alone if there is one, nearest first."""

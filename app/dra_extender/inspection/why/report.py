@@ -129,11 +129,12 @@ class NearestDevice(Value, frozen=True):
 
 
 class DeviceCount(Value, frozen=True):
-    """The node with most devices that the request could have by themselves: how many there are, and how many it wants."""
+    """The node with most devices that the request could have by themselves, how many it wants, and how many its selectors mean."""
 
     node: str
     available: int
     wanted: int
+    meant: int = 0
 
 
 class ConstraintValues(Value, frozen=True):

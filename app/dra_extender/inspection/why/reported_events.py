@@ -48,7 +48,7 @@ _KINDS: Final = (
 _OF_DEVICES: Final = (*(each.value.removeprefix("claim ") for each in Code), FURTHER_REASONS)
 CLAIM_CREATION: Final = "FailedResourceClaimCreation"
 """The reason of the Events in which kube-controller-manager says why it creates no claim."""
-_JUDGED: Final = frozenset(
+JUDGED: Final = frozenset(
     {
         ReasonKind.AFFINITY,
         ReasonKind.DEVICES,
@@ -153,7 +153,7 @@ def _under_way(view: ClusterView, pod: Pod, *, allocated: bool) -> Iterator[str]
 def _unreported(reported: Sequence[ReportedReason]) -> Iterator[str]:
     if not reported:
         yield "kube-scheduler has not reported on it"
-    elif all(each.kind in _JUDGED and not any(code in each.text for code in _LEFT_ALONE) for each in reported):
+    elif all(each.kind in JUDGED and not any(code in each.text for code in _LEFT_ALONE) for each in reported):
         yield "what kube-scheduler reports holds no longer: it tries the pod again by itself, in five minutes at most"
 
 

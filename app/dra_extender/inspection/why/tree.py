@@ -99,7 +99,8 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
     yield reason.text if nearest is None else f"{reason.text}; nearest {place_of(nearest)}{groups}"
     if reason.count is not None:
         found = reason.count
-        yield f"{found.available} of {found.wanted} devices on {found.node}"
+        few = f", which has {found.meant} that match" if 0 < found.meant < found.wanted else ""
+        yield f"{found.available} of {found.wanted} devices on {found.node}{few}"
     if nearest is not None:
         yield from device_lines(nearest, now)
     if reason.constraint is not None:

@@ -1,15 +1,21 @@
 """Tries changes: the service's own allocator decides about devices, node fit about the rest of the node."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView, TrialView
 from dra_extender.inspection.why.changes import ProposedChange, together
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, NextStep
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
+from dra_extender.nodefit.pod_needs import PodNeeds
+
+if TYPE_CHECKING:
+    from dra_extender.scheduling.gang.account import PlacedMember
 
 MOST_TRIALS: Final = 96
 """Changes that are tried for one pod."""
@@ -99,14 +105,15 @@ class Trials:
 
     def _fits(self, change: ProposedChange, nodes: Sequence[str]) -> NextStep | None:
         fitting = sorted(self._view.try_on(self._pod, self._open(nodes)).fits)
-        usable = [name for name in fitting if self._usable(self._pod, name, change)]
+        usable = [name for name in fitting if self._usable(name, change)]
         verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
         named = tuple((usable or fitting)[:_MOST_NAMED])
         return NextStep(text=change.text, nodes=named, verified=verified) if fitting else None
 
     def _gang_fits(self, change: ProposedChange) -> NextStep | None:
-        """Whether as many members as the gang needs get devices at once; each by itself may use its node."""
+        """Whether as many members as the gang needs get devices at once, and may use their nodes beside each other."""
         nodes = self._open(self._view.ledger.nodes)
+        self._view.offer_gang(self._pod, change.ended)
         planned = self._view.extender.gang_account(self._pod, nodes, partly=False)
         if planned is None:
             return None
@@ -114,7 +121,7 @@ class Trials:
             placed = account.placed
         if not placed or len(placed) < account.needed:
             return None
-        usable = all(self._usable(each.pod, each.node, change) for each in placed)
+        usable = self._view.node_fit is not None and not refused_together(self._view, placed, change.ended)
         nodes = tuple(dict.fromkeys(each.node for each in placed))
         verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
         return NextStep(text=change.text, nodes=nodes[:_MOST_NAMED], verified=verified)
@@ -131,11 +138,35 @@ class Trials:
             return ()
         return {name for name in self._view.ledger.nodes if fit.is_closed(needs, name)}
 
-    def _usable(self, pod: Pod, node: str, change: ProposedChange) -> bool:
+    def _usable(self, node: str, change: ProposedChange) -> bool:
         """Whether kube-scheduler's other filters let the pod on the node; False where they cannot be judged."""
         fit = self._view.node_fit
-        needs = None if fit is None else fit.needs(pod.key)
+        needs = None if fit is None else fit.needs(self._pod.key)
         return fit is not None and needs is not None and not fit.refusals(needs, node, released=change.ended)
+
+
+def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended: Collection[str] = ()) -> str:
+    """Return which of these members kube-scheduler's other filters keep from its node beside those before it, and why.
+
+    Empty if there is none, or if nothing is known.  The pods `ended` (`namespace/name`) are gone by then.
+    """
+    fit = view.node_fit
+    added: list[PodNeeds] = []
+    if fit is None:
+        return ""
+    try:
+        for each in placed:
+            needs = fit.needs(each.pod.key)
+            refusals = () if needs is None else fit.refusals(needs, each.node, ended)
+            if refusals:
+                return f"{each.pod.name} does not fit on {each.node} beside the other members: {refusals[0].said}"
+            if needs is not None:
+                added.append(needs)
+                fit.add(msgspec.structs.replace(needs, node=each.node))
+    finally:
+        for needs in added:
+            fit.add(needs)
+    return ""
 
 
 def _is_in_gang(view: ClusterView, pod: Pod) -> bool:

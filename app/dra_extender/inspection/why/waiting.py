@@ -13,7 +13,7 @@ from dra_extender.inspection.unread import require, unread
 from dra_extender.inspection.why.cause import OF_DEVICES, PodCause, cause_of
 from dra_extender.inspection.why.closeness import rejections_by_closeness, reported_by_closeness
 from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind
-from dra_extender.inspection.why.reported_events import absent_scheduler, reported_reasons
+from dra_extender.inspection.why.reported_events import absent_scheduler, reported_reasons, scheduler_message
 from dra_extender.inspection.why.why import why
 from dra_extender.model.api_json import Value
 from dra_extender.model.metadata import split_key
@@ -213,7 +213,7 @@ def _signature(view: ClusterView, each: _Waiting) -> Hashable:
     fit = view.node_fit
     needs = None if fit is None else fit.needs(pod.key)
     other = None if needs is None else msgspec.json.encode(msgspec.structs.replace(needs, key=""), order="sorted")
-    reported = tuple((reason.kind, reason.text) for reason in reported_reasons(facts.message))
+    reported = tuple((reason.kind, reason.text) for reason in reported_reasons(scheduler_message(view, pod, facts)))
     return (
         pod.scheduler_name,
         _claims_signature(view, pod),
@@ -248,7 +248,9 @@ def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[_Row,
         case Cause.NOT_DEVICES | Cause.NO_DEVICES:
             return _Row(verdict.cause, _reported_text(view, each, verdict), "", ""), ""
         case Cause.UNKNOWN:
-            texts = dict.fromkeys(reason.text for reason in reported_reasons(each.facts.message))
+            texts = dict.fromkeys(
+                reason.text for reason in reported_reasons(scheduler_message(view, each.pod, each.facts))
+            )
             said = f"; kube-scheduler reports: {', '.join(texts)}" if texts else ""
             return _Row(verdict.cause, f"{verdict.summary}{said}", "", ""), ""
     return _of_rejection(view, each.pod, verdict)
@@ -277,7 +279,11 @@ def _awaited_text(verdict: PodCause) -> str:
 
 def _reported_text(view: ClusterView, each: _Waiting, verdict: PodCause) -> str:
     """What kube-scheduler reports, the closest nodes first; else what was judged of nodes."""
-    reasons = [reason for reason in reported_reasons(each.facts.message) if reason.kind is not ReasonKind.DEVICES]
+    reasons = [
+        reason
+        for reason in reported_reasons(scheduler_message(view, each.pod, each.facts))
+        if reason.kind is not ReasonKind.DEVICES
+    ]
     texts = [reason.text for reason in reported_by_closeness(reasons)]
     texts = texts or [reason.text for reason in verdict.beside]
     absent = absent_scheduler(view, each.pod, each.facts, view.acting_schedulers)

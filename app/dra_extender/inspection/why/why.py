@@ -16,18 +16,29 @@ from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.unread import require
 from dra_extender.inspection.why.advice import reported_advice
 from dra_extender.inspection.why.beside_steps import BesideSteps
-from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of
+from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
 from dra_extender.inspection.why.compound_steps import CompoundSteps
 from dra_extender.inspection.why.gang import gang_report, gang_steps, gang_summary
 from dra_extender.inspection.why.reasons import Reasons
-from dra_extender.inspection.why.report import DEVICES_AND_NODES, FORMAT, AwaitedDevice, Cause, NextStep, WhyReport
+from dra_extender.inspection.why.report import (
+    DEVICES_AND_NODES,
+    DEVICES_ONLY,
+    FORMAT,
+    AwaitedDevice,
+    Cause,
+    NextStep,
+    ReasonKind,
+    WhyReport,
+)
 from dra_extender.inspection.why.reported_events import (
+    JUDGED,
     absent_scheduler,
     reported_events,
     reported_reasons,
     scheduler_message,
     unbound_reasons,
 )
+from dra_extender.inspection.why.trials import refused_together
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.conditions import Readiness
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -78,7 +89,7 @@ class _Inquiry:
         found = cause_of(self._view, self._pod, self._facts)
         made = self._made(found)
         if found.result is None:
-            return msgspec.structs.replace(made, next=BesideSteps(self._view, self._pod).of(found))
+            return _as_far_as_judged(msgspec.structs.replace(made, next=BesideSteps(self._view, self._pod).of(found)))
         if self._pod.pod_group is not None:
             made, reasons = self._with_gang(made, found.result)
         else:
@@ -95,7 +106,7 @@ class _Inquiry:
         if branches and not found.awaited and not any(each.verified == DEVICES_AND_NODES for each in steps):
             compound = CompoundSteps(self._view, self._pod, reasons.trials).of(reasons)
             steps = steps if compound is None else (compound, *steps)
-        return msgspec.structs.replace(
+        report = msgspec.structs.replace(
             made,
             nodes=len(self._view.ledger.nodes),
             fitting=found.fitting,
@@ -103,6 +114,7 @@ class _Inquiry:
             next=steps,
             notes=(*made.notes, *reasons.notes),
         )
+        return _as_far_as_judged(report)
 
     @staticmethod
     def _device_steps(found: PodCause, reasons: Reasons) -> tuple[NextStep, ...]:
@@ -119,24 +131,31 @@ class _Inquiry:
     def _with_gang(self, made: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
         """The report with the plan of the pod's gang, and the reasons against the member that blocks it."""
         view, nodes = self._view, tuple(self._view.ledger.nodes)
+        view.offer_gang(self._pod)
         planned = view.extender.gang_account(self._pod, nodes)
         if planned is None:
             return made, Reasons(view, self._pod, result)
+        beside = made.beside
         with planned as account:
-            own = any(member.uid == self._pod.uid for member, _ in account.unready)
+            own = next((obstacle for member, obstacle in account.unready if member.uid == self._pod.uid), None)
             if account.cannot_start:
-                reasons = Reasons(view, self._pod, result if own else FilterResult())
+                reasons = Reasons(view, self._pod, result if own is not None and own.claim else FilterResult())
             elif account.waiting:
                 blocker = account.waiting[0]
-                reasons = Reasons(view, blocker, view.extender.evaluate_alone(blocker, nodes))
+                alone = view.extender.evaluate_alone(blocker, nodes)
+                beside = judge_nodes(view, blocker, tuple(alone.fits)).reasons
+                reasons = Reasons(view, blocker, alone)
             else:
                 reasons = Reasons(view, self._pod, FilterResult() if account.placed else result)
+            crowded = refused_together(view, account.placed)
         view.hold_again()
-        gang = gang_report(view, account, reasons.branches())
-        if made.cause in _OF_GANG and not own and gang.placed < max(gang.min_count, 1):
+        if crowded:
+            made = msgspec.structs.replace(made, usable=(), unbound=(), notes=(*made.notes, crowded))
+        gang = gang_report(view, account, reasons.branches(), beside)
+        if made.cause in _OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
             made = msgspec.structs.replace(made, cause=Cause.POD_GROUP, summary=gang_summary(gang))
         notes = (*made.notes, account.limit) if account.limit else made.notes
-        return msgspec.structs.replace(made, gang=gang, notes=notes, next=gang_steps(gang)), reasons
+        return msgspec.structs.replace(made, gang=gang, beside=beside, notes=notes, next=gang_steps(gang)), reasons
 
     def _made(self, found: PodCause) -> WhyReport:
         pod, facts, now = self._pod, self._facts, self._view.now
@@ -168,6 +187,18 @@ class _Inquiry:
                 *(f"{each.kind}: {each.reason}" for each in self._view.unreadable),
             ),
         )
+
+
+def _as_far_as_judged(report: WhyReport) -> WhyReport:
+    """Return the report without steps after which the pod would wait all the same; where that is not known, they are marked."""
+    unjudged = [each for each in report.reported if each.kind not in JUDGED]
+    if report.scheduler_absent or any(each.kind is ReasonKind.VOLUMES and not each.nodes for each in unjudged):
+        return msgspec.structs.replace(report, next=tuple(each for each in report.next if not each.nodes))
+    if not unjudged:
+        return report
+    verified = {DEVICES_AND_NODES: DEVICES_ONLY}
+    steps = (msgspec.structs.replace(each, verified=verified.get(each.verified, each.verified)) for each in report.next)
+    return msgspec.structs.replace(report, next=tuple(steps))
 
 
 def _awaited_steps(awaited: Sequence[AwaitedDevice]) -> tuple[NextStep, ...]:

@@ -10,7 +10,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.holds import GangHolds
-from dra_extender.scheduling.gang.offers import OfferedNodes
+from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.permit.members import MemberCandidate, existing_members, take_snapshot, too_large
 from dra_extender.scheduling.search_time.time_slices import CallBudget
@@ -49,8 +49,9 @@ class GangAccount(NamedTuple):
 class GangAccounts:
     """Makes accounts of gangs: a plan of all members that the gang needs, else of as many of the first ones as fit."""
 
-    def __init__(self, ledger: Ledger, planner: GangPlanner, holds: GangHolds) -> None:
+    def __init__(self, ledger: Ledger, offers: GangOffers, planner: GangPlanner, holds: GangHolds) -> None:
         self._ledger = ledger
+        self._offers = offers
         self._planner = planner
         self._holds = holds
 
@@ -58,7 +59,7 @@ class GangAccounts:
     def of(
         self, group: PodGroup, nodes: Sequence[str], budget: CallBudget, *, partly: bool = True
     ) -> Iterator[GangAccount]:
-        """The account of a gang whose members may go to these nodes.  Inside, the devices of the `placed` members are held.
+        """The account of a gang; members that no nodes were offered to may go to these.  Inside, what is `placed` is held.
 
         Without `partly` no member is placed if the gang does not fit.
         """
@@ -77,7 +78,7 @@ class GangAccounts:
         if refusal is not None or not candidates or account.cannot_start:
             yield account._replace(limit="" if refusal is None else refusal.detail)
             return
-        plan, limited = self._plan(candidates, max(snapshot.needed, 1), nodes, budget, partly=partly)
+        plan, limited = self._plan(group, candidates, max(snapshot.needed, 1), nodes, budget, partly=partly)
         self._holds.place(group, plan, candidates)
         try:
             yield account._replace(
@@ -92,6 +93,7 @@ class GangAccounts:
 
     def _plan(
         self,
+        group: PodGroup,
         candidates: Sequence[MemberCandidate],
         needed: int,
         nodes: Sequence[str],
@@ -101,11 +103,11 @@ class GangAccounts:
     ) -> tuple[dict[str, Assignment], bool]:
         """Assignments for all that are needed, else for the most of the first members; whether a search was cut short."""
         limited = False
+        offered = self._offers.among(group, "", nodes)
 
         def planned(count: int, least: int) -> dict[str, Assignment]:
             nonlocal limited
             chosen = candidates[:count]
-            offered = OfferedNodes({}, frozenset(nodes), chosen[0].pod.uid, {}, nodes)
             result = self._planner.plan(chosen[0].pod.uid, chosen, least, offered, budget)
             limited |= result.limited
             return dict(result.assignments)

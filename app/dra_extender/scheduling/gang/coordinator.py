@@ -94,7 +94,7 @@ class GangCoordinator:
         self.fairness = uses.fairness
         self._on_assigned = uses.on_assigned
         self._offers = GangOffers(uses.ledger)
-        self.accounts = GangAccounts(uses.ledger, uses.planner, uses.holds)
+        self.accounts = GangAccounts(uses.ledger, self._offers, uses.planner, uses.holds)
         self._plans: dict[GroupKey, GangPlan] = {}
         self.plans: Mapping[GroupKey, GangPlan] = MappingProxyType(self._plans)
         uses.fairness.stale.subscribe(self.revoke)
@@ -118,6 +118,11 @@ class GangCoordinator:
             result = rejected_everywhere(nodes, _search_stopped(group))
             result.limited = True
             return result
+
+    def record_offer(self, pod: Pod, nodes: Sequence[str]) -> None:
+        """Note that the other filters of kube-scheduler let the pod use these nodes alone; of no effect for one in no group."""
+        if (group := self._ledger.pod_groups.get(pod.namespace, pod.pod_group or "")) is not None:
+            self._offers.record(group, pod.uid, nodes)
 
     def may_fit(
         self, pod: Pod, group: PodGroup, nodes: Collection[str], budget: CallBudget, lacking: Rejection | None

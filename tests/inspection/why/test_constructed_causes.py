@@ -1,0 +1,281 @@
+"""Pods that wait for a cause that was built on purpose: the answer names it, and says nothing else that is not so."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from dra_extender.inspection.why.lists import node_tree
+from dra_extender.inspection.why.node import why_on_node
+from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.why.waiting import waiting
+from dra_extender.inspection.why.why import why
+
+from tests.controlplane.objects import (
+    device,
+    device_class,
+    node,
+    pod,
+    pod_group,
+    request,
+    resource_slice,
+)
+from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
+
+GPU, NIC = "gpu.example.com", "nic.example.com"
+MODEL = f'device.attributes["{GPU}"].model == "{{}}"'
+
+
+def cluster(*nodes: str) -> MadeCluster:
+    made = MadeCluster()
+    made.nodes(*nodes)
+    made.add(device_class("gpu"))
+    return made
+
+
+def held(made: MadeCluster, node: str = "n1") -> None:
+    """A GPU on the node, which pod `old` has."""
+    made.gpus(node, device("gpu-0"))
+    made.running("old", node, "gpu-0", request("r", "gpu"))
+
+
+def pool(node: str, driver: str, **fields: Any) -> dict[str, Any]:
+    """One of two slices of a pool."""
+    return resource_slice(f"{driver}-{node}", node=node, driver=driver, slice_count=2, devices=[device("d", **fields)])
+
+
+def said(made: MadeCluster, message: str) -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    made.objects["pods"][-1]["status"] = {"phase": "Pending", "conditions": [condition]}
+
+
+def closed(made: MadeCluster, node: str = "n1") -> None:
+    found = next(each for each in made.objects["nodes"] if each["metadata"]["name"] == node)
+    found["spec"] = {"unschedulable": True}
+
+
+def foreign_pool_incomplete(made: MadeCluster) -> None:
+    made.add(pool("n1", NIC))
+    made.pod("train", request("r", "gpu"))
+
+
+def pool_incomplete_beside_a_foreign_one(made: MadeCluster) -> None:
+    made.add(pool("n1", "a.example.com"), pool("n1", GPU))
+    made.pod("train", request("r", "gpu", allocationMode="All"))
+    del made.objects["resourceclaims"][-1]["spec"]["devices"]["requests"][0]["exactly"]["count"]
+
+
+def pool_incomplete_with_other_devices(made: MadeCluster) -> None:
+    """The slice that is missing may have the model that is asked for."""
+    made.add(pool("n1", GPU, attributes={"model": "A"}))
+    made.pod("train", request("r", "gpu", MODEL.format("B")))
+
+
+def pool_invalid_with_other_devices(made: MadeCluster) -> None:
+    named = device("d", attributes={"model": "A"})
+    made.gpus("n1", named, named)
+    made.pod("train", request("r", "gpu", MODEL.format("B")))
+
+
+def capacity_unknown(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0", capacity={"memory": "40Gi"}, allowMultipleAllocations=True))
+    made.pod("train", request("r", "gpu", capacity={"requests": {"vram": "10Gi"}}))
+
+
+def fewer_devices_than_asked_for(made: MadeCluster) -> None:
+    made.gpus("n1", *(device(f"gpu-{number}") for number in range(3)))
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+    made.pod("train", request("r", "gpu", count=4))
+
+
+def device_with_one_taint_beside_one_with_two(made: MadeCluster) -> None:
+    first, second = ({"key": f"example.com/{name}", "effect": "NoSchedule"} for name in "xy")
+    made.gpus("n1", device("gpu-0", taints=[first, second]), device("gpu-1", taints=[second]))
+    made.pod("train", request("r", "gpu"))
+
+
+def held_on_a_closed_node(made: MadeCluster) -> None:
+    made.nodes(*(f"bare-{number}" for number in range(5)))
+    held(made)
+    closed(made)
+    made.pod("train", request("r", "gpu"))
+
+
+def holder_has_ended(made: MadeCluster) -> None:
+    held(made)
+    made.objects["pods"][-1]["status"] = {"phase": "Succeeded"}
+    made.pod("train", request("r", "gpu"))
+
+
+def holder_is_gone(made: MadeCluster) -> None:
+    held(made)
+    made.objects["pods"].pop()
+    made.pod("train", request("r", "gpu"))
+
+
+def holder_is_being_deleted(made: MadeCluster) -> None:
+    held(made)
+    made.objects["pods"][-1]["metadata"]["deletionTimestamp"] = CREATED
+    made.pod("train", request("r", "gpu"))
+
+
+def volume_missing(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"))
+    said(made, '0/1 nodes are available: persistentvolumeclaim "data" not found.')
+
+
+def other_pods_beside(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"))
+    said(made, "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules.")
+
+
+def scheduler_absent(made: MadeCluster) -> None:
+    held(made)
+    made.pod("train", request("r", "gpu"), scheduler="dra-extender-schedular")
+    made.objects["pods"][-1]["status"] = {"phase": "Pending"}
+
+
+def resource_of_a_domain_with_others(made: MadeCluster) -> None:
+    made.add(pod("train", NAMESPACE, extended={"deviceclass.resource.kubernetes.io/gone": "1"}))
+
+
+def gang(made: MadeCluster, **second: Any) -> None:
+    made.add(pod_group("train", NAMESPACE, min_count=2))
+    made.pod("train", request("r", "gpu"), schedulingGroup={"podGroupName": "train"})
+    made.pod("train-1", request("r", "gpu"), schedulingGroup={"podGroupName": "train"}, **second)
+
+
+def gang_whose_member_is_meant_for_a_node_in_use(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    made.add(node("n2", labels={"zone": "a"}))
+    held(made, "n2")
+    gang(made, nodeSelector={"zone": "a"})
+
+
+def gang_on_a_closed_node(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    closed(made)
+    gang(made)
+
+
+def gang_that_uses_an_open_node(made: MadeCluster) -> None:
+    made.nodes("n2")
+    for name in ("n1", "n2"):
+        made.gpus(name, device("gpu-0"), device("gpu-1"))
+    closed(made)
+    gang(made)
+
+
+def gang_with_a_device_of_its_own(made: MadeCluster) -> None:
+    gang(made)
+    made.objects["pods"].pop()
+    made.objects["resourceclaims"].pop()
+    made.gpus("n1", device("gpu-0"))
+    made.running("train-1", "n1", "gpu-0", request("r", "gpu"))
+    made.objects["pods"][-1]["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+
+
+def gang_with_room_for_one(made: MadeCluster) -> None:
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    gang(made)
+    for each in made.objects["pods"]:
+        each["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "40"
+
+
+def gang_with_room_for_one_beside_a_holder(made: MadeCluster) -> None:
+    gang_with_room_for_one(made)
+    made.running("old", "n1", "gpu-0", request("r", "gpu"))
+
+
+CASES: dict[Callable[[MadeCluster], None], tuple[list[str], list[str]]] = {
+    foreign_pool_incomplete: ([f"1 node no device of driver {GPU}"], ["no devices on the node", "being updated", NIC]),
+    pool_incomplete_beside_a_foreign_one: (["being updated", f"check driver {GPU}"], ["a.example.com"]),
+    pool_incomplete_with_other_devices: (["being updated", f"check driver {GPU}"], ["no devices", "no device of"]),
+    pool_invalid_with_other_devices: (
+        ["1 node no device matches the selectors"],
+        ["no devices", "no device of driver"],
+    ),
+    capacity_unknown: (["capacity does not suffice", "gpu-0 has no capacity vram"], ["exhausted"]),
+    fewer_devices_than_asked_for: (["2 of 4 devices on n1, which has 3 that match", "ask for 2 devices"], ["end ml/"]),
+    device_with_one_taint_beside_one_with_two: (
+        ["nearest n1/gpu-1", "tolerate example.com/y:NoSchedule ok on n1"],
+        ["gpu-0", "example.com/x"],
+    ),
+    held_on_a_closed_node: (["1 node matching devices are in use", "next uncordon n1, end ml/old ok on n1"], []),
+    holder_has_ended: (
+        ["held by ml/old (ended)", "wait until claim ml/claim-old is released, whose pods have ended ok on n1"],
+        ["end ml/old"],
+    ),
+    holder_is_gone: (["held by ml/old (ended)", "wait until claim ml/claim-old is released"], ["end ml/old"]),
+    holder_is_being_deleted: (["whose pods are being deleted ok on n1"], ["end ml/old"]),
+    volume_missing: (['kube-scheduler reports: persistentvolumeclaim "data" not found'], ["next"]),
+    other_pods_beside: (["anti-affinity rules", "end ml/old ok on n1 (devices only)"], []),
+    scheduler_absent: (["no scheduler named dra-extender-schedular has acted"], ["next"]),
+    resource_of_a_domain_with_others: (["no DeviceClass serves it"], ["nearest name"]),
+    gang_whose_member_is_meant_for_a_node_in_use: (
+        [
+            "1 of 2 placed",
+            "ok train on n1",
+            "blocked train-1 r: matching devices are in use",
+            "end ml/old ok, the gang",
+        ],
+        ["train, train-1"],
+    ),
+    gang_on_a_closed_node: (["not ready train", "node(s) were unschedulable"], ["ok train", "1 can be placed"]),
+    gang_that_uses_an_open_node: (["fits n2", "ok train, train-1 on n2"], ["unschedulable", "next"]),
+    gang_with_room_for_one: (["train-1 does not fit on n1 beside the other members: Insufficient cpu"], ["fits n1"]),
+    gang_with_room_for_one_beside_a_holder: (["1 of 2 placed", "held by ml/old"], ["end ml/old"]),
+    gang_with_a_device_of_its_own: (["1 of 2 placed", "held by ml/train-1"], ["next"]),
+}
+
+
+@pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)
+def test_answer_names_the_cause_and_nothing_that_is_not_so(build: Callable[[MadeCluster], None]) -> None:
+    made = cluster("n1")
+    build(made)
+    made.add(pod("seen", NAMESPACE, nodeName="n1"))
+    text = " ".join(tree(why(made.view(), NAMESPACE, "train")).split())
+    expected, false = CASES[build]
+    assert [each for each in expected if each not in text] == [], text
+    assert [each for each in false if each in text] == [], text
+
+
+def test_closed_node_with_devices_decides_the_row_beside_nodes_without() -> None:
+    made = cluster("n1")
+    held_on_a_closed_node(made)
+    assert waiting(made.view()).causes[0].code == "IN_USE"
+
+
+def test_report_in_an_event_decides_the_row() -> None:
+    made = cluster("n1")
+    made.gpus("n1", device("gpu-0"))
+    made.pod("train", request("r", "gpu"))
+    made.objects["pods"][-1]["status"] = {"phase": "Pending"}
+    about = {"kind": "Pod", "namespace": NAMESPACE, "name": "train", "uid": made.objects["pods"][-1]["metadata"]["uid"]}
+    made.add(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "train.1", "namespace": NAMESPACE},
+            "type": "Warning",
+            "reason": "FailedScheduling",
+            "message": '0/1 nodes are available: persistentvolumeclaim "data" not found.',
+            "involvedObject": about,
+            "source": {"component": "dra-extender-scheduler"},
+        }
+    )
+    assert waiting(made.view()).causes[0].text == 'persistentvolumeclaim "data" not found'
+
+
+def test_node_that_something_else_keeps_from_the_pod_does_not_fit() -> None:
+    made = cluster("n1")
+    made.gpus("n1", device("gpu-0"))
+    closed(made)
+    made.pod("train", request("r", "gpu"))
+    report = why_on_node(made.view(), NAMESPACE, "train", "n1")
+    assert report.fits
+    assert node_tree(report).splitlines()[:2] == [
+        "ml/train on n1  does not fit",
+        "  beside devices: node(s) were unschedulable",
+    ]
