@@ -9,7 +9,13 @@ from typing import Any, Final
 
 import aiohttp
 import msgspec
+from dra_extender.kube.client.credentials import find_credentials
+from dra_extender.kube.client.observer import NullObserver
 from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import ApiTransport
+from dra_extender.kube.discovery.discovery import Discovery
+from dra_extender.kube.discovery.server_features import ServerFacts
+from dra_extender.runtime.clock import SystemClock
 
 Object = dict[str, Any]
 MERGE: Final = "application/merge-patch+json"
@@ -59,6 +65,7 @@ class ContractServer(ABC):
 
     def __init__(self, url: str, token: str, authority: str, settings: KubeSettings) -> None:
         self.namespace = ""
+        self.token = token
         self.settings = settings
         trust = ssl.create_default_context(cadata=authority) if authority else True
         self._session = aiohttp.ClientSession(
@@ -121,6 +128,15 @@ class ContractServer(ABC):
         root = "/apis" if "/" in group_version else "/api"
         parts = (root, group_version, "namespaces", self.namespace, plural, name, subresource)
         return "/".join(part for part in parts if part)
+
+    async def facts(self) -> ServerFacts:
+        """What the service discovers."""
+        transport = ApiTransport(self.settings, SystemClock(), NullObserver())
+        transport.connect(await find_credentials(self.settings, SystemClock()))
+        try:
+            return await Discovery(transport, self.settings).facts()
+        finally:
+            await transport.close()
 
     @abstractmethod
     async def grant(self, user: str, rules: Sequence[Object]) -> None:

@@ -13,6 +13,7 @@ from tests.controlplane.cluster import ADMIN, ControlPlane
 from tests.controlplane.kubeconfig import read_kubeconfig
 from tests.controlplane.waiting import wait_for
 from tests.simulation.api_access import User
+from tests.simulation.api_discovery import Release
 from tests.simulation.api_requests import ApiRequest
 from tests.simulation.api_server import ApiServer, policy_denial
 from tests.simulation.test_service_on_api_server import kubeconfig_of
@@ -30,9 +31,9 @@ class SimulatedServer(ContractServer):
         self._server = server
 
     @classmethod
-    async def start(cls, folder: Path) -> "SimulatedServer":
-        """A new server."""
-        server = ApiServer(VirtualClock(running_virtual_loop()))
+    async def start(cls, folder: Path, release: Release | None = None) -> "SimulatedServer":
+        """A new server, by default of the newest release."""
+        server = ApiServer(VirtualClock(running_virtual_loop()), release=release)
         url = await server.start()
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_bytes(msgspec.json.encode(kubeconfig_of(url, "admin")))

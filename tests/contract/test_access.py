@@ -87,6 +87,9 @@ async def test_reviews_tell_whose_a_token_is_and_what_a_user_may(server: Contrac
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
     answer = await server.ask("POST", path, review)
     assert (answer.code, answer.body["status"].get("authenticated", False)) == (201, False)
+    answer = await server.ask("POST", path, {**review, "spec": {"token": server.token}})
+    assert answer.body["status"]["authenticated"]
+    assert answer.body["status"]["user"]["username"] == "admin"
     user = server.namespace
     rules = [
         rule("resource.k8s.io", "resourceclaims", "get"),

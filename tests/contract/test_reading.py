@@ -2,13 +2,8 @@
 
 import msgspec
 import pytest
-from dra_extender.kube.client.credentials import find_credentials
-from dra_extender.kube.client.observer import NullObserver
 from dra_extender.kube.client.resources import ResourceKind
-from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.discovery.discovery import Discovery
 from dra_extender.kube.discovery.server_features import Support
-from dra_extender.runtime.clock import SystemClock
 
 from tests.contract.contract_server import MERGE, ContractServer, Object
 from tests.controlplane import objects
@@ -28,10 +23,7 @@ async def make_claims(server: ContractServer, *names: str) -> list[Object]:
 
 
 async def test_service_discovers_the_release_and_what_it_serves(server: ContractServer) -> None:
-    transport = ApiTransport(server.settings, SystemClock(), NullObserver())
-    transport.connect(await find_credentials(server.settings, SystemClock()))
-    facts = await Discovery(transport, server.settings).facts()
-    await transport.close()
+    facts = await server.facts()
     assert (facts.minor, facts.resource_versions[0]) == (37, "v1")
     assert facts.pod_groups == ResourceKind("podgroups", "scheduling.k8s.io/v1beta1")
     assert facts.taint_rules == ResourceKind("devicetaintrules", "resource.k8s.io/v1", namespaced=False)

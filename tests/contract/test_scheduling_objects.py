@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
+from dra_extender.kube.client.credentials import find_credentials
+from dra_extender.kube.client.observer import NullObserver
+from dra_extender.kube.client.transport import ApiTransport
+from dra_extender.kube.objects.claims import KubeClaims
+from dra_extender.runtime.clock import SystemClock
+from dra_extender.scheduling.ports.cluster import ConflictError
 
 from tests.contract.contract_server import MERGE, STRATEGIC, Answer, ContractServer, Object
 from tests.controlplane import objects
@@ -169,6 +176,29 @@ async def test_reservations_are_patched_by_uid(server: ContractServer) -> None:
     }
     answer = await server.ask("PATCH", server.claims("claim", "status"), change, media=STRATEGIC)
     assert [each["uid"] for each in answer.body["status"]["reservedFor"]] == ["b"]
+
+
+async def test_service_changes_claims_beside_what_drivers_say(server: ContractServer) -> None:
+    """It writes them in the protobuf form, in which what it does not edit stays the same."""
+    claim = (await put_status(server, allocated(await new_claim(server), "a"))).body
+    reported = {"driver": "gpu.example.com", "pool": "pool", "device": "gpu-0", "data": {"note": "a < b"}}
+    claim["status"]["devices"] = [reported]
+    claim = (await put_status(server, claim)).body
+    transport = ApiTransport(server.settings, SystemClock(), NullObserver())
+    transport.connect(await find_credentials(server.settings, SystemClock()))
+    claims = KubeClaims(transport, server.settings)
+    try:
+        wanted = allocated(claim, "a", "b")
+        wanted["status"]["devices"] = claim["status"]["devices"]
+        written = await claims.update_status(server.namespace, "claim", msgspec.json.encode(wanted))
+        status = msgspec.json.decode(written)["status"]
+        assert [consumer["uid"] for consumer in status["reservedFor"]] == ["a", "b"]
+        assert status["devices"] == [{**reported, "conditions": None}]
+        assert status["allocation"] == claim["status"]["allocation"]
+        with pytest.raises(ConflictError):
+            await claims.update_status(server.namespace, "claim", msgspec.json.encode(wanted))
+    finally:
+        await transport.close()
 
 
 async def new_pod(server: ContractServer, name: str = "pod", **spec: Any) -> Object:

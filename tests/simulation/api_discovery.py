@@ -23,8 +23,9 @@ class Release:
 
     @classmethod
     def of(cls, minor: int) -> "Release":
-        """A release with the gates that the demo takes for it; PodGroups in this form are served from 1.37 on."""
-        return cls(minor, served_by(minor), frozenset() if minor >= NEWEST else frozenset({StoredKind.POD_GROUP}))
+        """A release with the gates that the demo takes for it; PodGroups and taint rules are served by default from 1.37 on."""
+        younger = frozenset({StoredKind.POD_GROUP, StoredKind.TAINT_RULE})
+        return cls(minor, served_by(minor), frozenset() if minor >= NEWEST else younger)
 
     @property
     def kinds(self) -> Mapping[tuple[str, str], StoredKind]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from dra_extender.kube.client.protobuf import MEDIA_TYPE
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError, RequestRejectedError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.store import Change, Store
@@ -18,6 +19,7 @@ from dra_extender.simulator.apiserver.validation import InvalidError
 from tests.simulation import api_patches, api_rules
 from tests.simulation.api_access import Access, User
 from tests.simulation.api_discovery import Release, page
+from tests.simulation.api_protobuf import decode_claim, encode_claim
 from tests.simulation.api_requests import (
     REVIEWS,
     ApiRequest,
@@ -216,9 +218,14 @@ class ApiServer:
             return 200, self.history.page(request), "application/json"
         if request.verb == "get":
             try:
-                return 200, self.store.read(request.key), "application/json"
+                data = self.store.read(request.key)
             except NotFoundError:
                 raise not_found(request) from None
+            if request.http.headers.get("accept") != MEDIA_TYPE:
+                return 200, data, "application/json"
+            if request.kind is not StoredKind.CLAIM:
+                raise StatusError(406, "NotAcceptable", "only the JSON form of this kind is served here")
+            return 200, encode_claim(data), MEDIA_TYPE
         self._writer = request
         try:
             code, thing = self._write(request, user)
@@ -248,7 +255,10 @@ class ApiServer:
             case "create":
                 return self._create(request)
             case "update":
-                return self._update(request, user, decode_object(request, request.http.body))
+                body = request.http.body
+                if request.http.headers.get("content-type") == MEDIA_TYPE:
+                    body = decode_claim(body)
+                return self._update(request, user, decode_object(request, body))
             case "patch":
                 return self._patch(request, user)
             case "delete":
@@ -360,7 +370,9 @@ class ApiServer:
 
     def _admit(self, request: ApiRequest, before: Json | None, thing: Json | None) -> None:
         if thing is not None and request.subresource != "binding":
-            drop_unknown_fields(request.key.kind.singular, thing)
+            # All but the status is as it is stored, where that alone is written.
+            written = {"status": thing.get("status")} if request.subresource else thing
+            drop_unknown_fields(request.key.kind.singular, written)
         for admission in self.admission:
             admission(request, before, thing)
         if thing is None or request.subresource:

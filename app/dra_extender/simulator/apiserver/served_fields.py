@@ -86,8 +86,6 @@ class Served(msgspec.Struct, frozen=True):
             if not self.shares:
                 result.pop("shareID", None)
                 result.pop("consumedCapacity", None)
-        if not self.conditions:
-            allocation.pop("allocationTimestamp", None)
 
 
 def served_by(minor: int) -> Served:

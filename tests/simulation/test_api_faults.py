@@ -1,0 +1,206 @@
+"""What goes wrong with the simulated API server on request, seen by the service's own client on virtual time."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.cluster import KubeCluster
+from dra_extender.scheduling.ports.cluster import ConflictError, ServerUnavailableError
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.virtual_time import VirtualClock, VirtualClockLoop, running_virtual_loop
+
+from tests.simulation.api_access import User
+from tests.simulation.api_requests import ApiRequest
+from tests.simulation.api_server import ApiServer, Fault, Write
+from tests.simulation.test_service_on_api_server import kubeconfig_of
+from tests.support.kube.recording import CountingObserver, RecordingSink
+from tests.support.simulator.things import claim
+
+CLAIM = Key(StoredKind.CLAIM, "default", "claim")
+BODY = msgspec.json.encode(claim("claim"))
+
+
+class World:
+    """A server and the service's view of its claims."""
+
+    def __init__(
+        self, server: ApiServer, cluster: KubeCluster, sink: RecordingSink, observer: CountingObserver
+    ) -> None:
+        self.server = server
+        self.cluster = cluster
+        self.sink = sink
+        self.observer = observer
+        self.writes: list[Write] = []
+        server.writes.append(self.writes.append)
+
+    def fail_next_create(self, fault: Fault) -> None:
+        """Let this go wrong with the next create."""
+
+        def once(request: ApiRequest) -> Fault | None:
+            if request.verb != "create":
+                return None
+            self.server.fault = lambda _: None
+            return fault
+
+        self.server.fault = once
+
+    def change(self, name: str) -> None:
+        """Create a claim beside HTTP."""
+        self.server.store.create(StoredKind.CLAIM, claim(name))
+
+    def is_stored(self) -> bool:
+        """Whether the claim exists."""
+        return self.server.store.find(CLAIM) is not None
+
+
+@asynccontextmanager
+async def started(folder: Path) -> AsyncIterator[World]:
+    """A world whose claims are listed."""
+    clock = VirtualClock(running_virtual_loop())
+    server = ApiServer(clock, users={"secret": User("dra-extender")})
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(json.dumps(kubeconfig_of(await server.start(), "secret")))
+    sink, observer = RecordingSink(), CountingObserver()
+    cluster = KubeCluster(KubeSettings(kubeconfig=kubeconfig), clock=clock, observer=observer)
+    await cluster.start({"resourceclaims": sink})
+    await cluster.wait_synced()
+    # The watch that follows the list is open then.
+    await asyncio.sleep(1)
+    try:
+        yield World(server, cluster, sink, observer)
+    finally:
+        await cluster.stop()
+        server.stop()
+
+
+def on_virtual_time(folder: Path, story: Callable[[World], Awaitable[None]]) -> None:
+    """Run a story in a world of its own."""
+
+    async def run() -> None:
+        async with started(folder) as world:
+            await story(world)
+
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        runner.run(run())
+
+
+def test_lost_answer_leaves_the_write_and_a_lost_request_does_not(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.fail_next_create(Fault(lose_request=True))
+        with pytest.raises(ServerUnavailableError):
+            await world.cluster.claims.create("default", BODY)
+        assert not world.is_stored()
+        world.fail_next_create(Fault(lose_answer=True))
+        with pytest.raises(ServerUnavailableError):
+            await world.cluster.claims.create("default", BODY)
+        assert world.is_stored()
+        with pytest.raises(ConflictError):
+            await world.cluster.claims.create("default", BODY)
+
+    on_virtual_time(tmp_path, story)
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_refusal_stores_nothing_and_a_busy_server_is_asked_again_when_it_says(tmp_path: Path, code: int) -> None:
+    async def story(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        world.fail_next_create(Fault(refuse=code, retry_after=3 if code == 429 else None))
+        begun = loop.time()
+        if code == 429:
+            await world.cluster.claims.create("default", BODY)
+            assert 3 <= loop.time() - begun < 4
+            return
+        with pytest.raises(ServerUnavailableError, match=str(code)):
+            await world.cluster.claims.create("default", BODY)
+        assert not world.is_stored()
+
+    on_virtual_time(tmp_path, story)
+
+
+@pytest.mark.parametrize(("fault", "stored"), [(Fault(delay=60), False), (Fault(late=60), True)])
+def test_slow_answer_is_given_up_before_or_after_the_write(tmp_path: Path, fault: Fault, *, stored: bool) -> None:
+    async def story(world: World) -> None:
+        world.fail_next_create(fault)
+        begun = asyncio.get_running_loop().time()
+        with pytest.raises(ServerUnavailableError, match="silent"):
+            await world.cluster.claims.create("default", BODY)
+        assert asyncio.get_running_loop().time() - begun < fault.delay + fault.late
+        assert world.is_stored() is stored
+        await asyncio.sleep(60)
+        assert world.is_stored() is stored
+
+    on_virtual_time(tmp_path, story)
+
+
+def test_watch_that_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        asked: list[str] = []
+        world.server.requests.append(lambda request: asked.append(request.verb))
+        world.change("a")
+        await asyncio.sleep(1)
+        world.server.cut_watches()
+        world.change("b")
+        await asyncio.sleep(10)
+        assert world.sink.told == ["+a", "+b"]
+        assert asked == ["watch"]
+
+    on_virtual_time(tmp_path, story)
+
+
+def test_watch_of_a_forgotten_version_is_followed_by_a_list(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.server.cut_watches()
+        world.change("a")
+        world.server.compact()
+        await asyncio.sleep(10)
+        assert world.sink.told == ["+a"]
+        assert world.sink.lists == 2
+        assert ("resourceclaims", "gone") in world.observer.of("relisting")
+
+    on_virtual_time(tmp_path, story)
+
+
+def test_restarted_server_has_its_objects_and_forgets_older_versions(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.server.stop()
+        world.change("a")
+        with pytest.raises(ServerUnavailableError):
+            await world.cluster.claims.create("default", BODY)
+        await asyncio.sleep(5)
+        await world.server.start()
+        await asyncio.sleep(60)
+        assert world.sink.told == ["+a"]
+        assert world.sink.lists == 2
+        await world.cluster.claims.create("default", BODY)
+        await asyncio.sleep(1)
+        assert world.sink.told == ["+a", "+claim"]
+
+    on_virtual_time(tmp_path, story)
+
+
+def test_slow_watch_tells_everything_later_and_in_order(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.server.pause_watches(30, StoredKind.CLAIM)
+        for name in ("a", "b", "c"):
+            world.change(name)
+        await asyncio.sleep(20)
+        assert world.sink.told == []
+        await asyncio.sleep(20)
+        assert world.sink.told == ["+a", "+b", "+c"]
+
+    on_virtual_time(tmp_path, story)
+
+
+def test_each_write_is_reported_with_its_writer(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        await world.cluster.claims.create("default", BODY)
+        world.change("beside")
+        found = [(write.change.key.name, write.user, write.agent, write.verb) for write in world.writes]
+        assert found == [("claim", "dra-extender", "dra-extender", "create"), ("beside", "", "", "")]
+
+    on_virtual_time(tmp_path, story)
