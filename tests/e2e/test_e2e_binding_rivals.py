@@ -197,17 +197,16 @@ async def that_asks_for_too_many_devices(scene: NamespaceFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("never", "delays"),
-    [(that_no_device_serves, False), (that_no_node_admits, False), (that_asks_for_too_many_devices, True)],
+    "never",
+    [that_no_device_serves, that_no_node_admits, that_asks_for_too_many_devices],
     ids=["no-device", "no-node", "too-many"],
 )
 async def test_pod_that_loses_its_device_is_bound_elsewhere_beside_an_in_tree_pod_that_never_runs(
     scene: NamespaceFixture,
     world: InstalledExtender,
     never: Callable[[NamespaceFixture], Awaitable[None]],
-    delays: bool,
 ) -> None:
-    """The in-tree scheduler allocates while the extender sees no claim; a pod that might be given the device delays for seconds."""
+    """The in-tree scheduler allocates while the extender sees no claim; the pod that never runs delays nothing."""
     assert world.relay is not None
     assert world.api_relay is not None
     async with world.cluster.in_tree_scheduler():
@@ -231,7 +230,7 @@ async def test_pod_that_loses_its_device_is_bound_elsewhere_beside_an_in_tree_po
                 assert await scene.allocated() == [f"{lost}/gpu-0"] * 2
         assert await scene.wait_until_bound("ours", SECONDS) == free
         said = await wait_for_any_event(scene, "ours", f"allocated device {scene.driver}/{lost}/gpu-0 first")
-        assert (f"pod {scene.name}/never of scheduler {IN_TREE} waits for such a device" in said) == delays
+        assert "waits for such a device" not in said
         assert await scene.allocated() == [f"{lost}/gpu-0", f"{free}/gpu-0"]
         for name in ("never", "theirs"):
             await scene.delete_pod(name)
