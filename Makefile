@@ -24,67 +24,85 @@ demo: $(READY) ## Show the KEPs' stories on an in-memory cluster, through the re
 
 .PHONY: demo-node
 demo-node: node-needs $(READY) ## As root: pods on real nodes print the devices that they were given, MIG against vGPU (CAPTURE=1 renews docs/captures)
-	$(BIN)/python tests/controlplane/build.py --only controlplane
-	$(BIN)/python tests/controlplane/build.py --only nodes
+	$(call build,controlplane nodes)
 	$(BIN)/python -m tests.support.node.demo $(if $(CAPTURE),--capture)
 	$(if $(CAPTURE),$(BIN)/python -m tests.support.shown_runs)
 
 ##@ Check
 
 .PHONY: test
-test: $(READY) ## Everything: what must be green before a change lands
-	$(MAKE) --no-print-directory --jobs --output-sync lint parity chart
-	$(MAKE) --no-print-directory unit
-	$(MAKE) --no-print-directory e2e
-	@$(BIN)/python -m tests.support.totals $(foreach part,unit parity chart e2e,$(REPORTS)/$(part).xml)
-	@$(BIN)/python -m tests.support.versions_table $(REPORTS)/e2e.xml
+test: $(READY) ## What must be green before a change lands, with Python and make alone: lint, documents, unit, property, parity
+	$(MAKE) --no-print-directory --jobs lint unit
+	@echo 'make test did not run: real components (make verify); searches without an end, soak and coverage (make nightly)'
+	@$(BIN)/python -m tests.support.totals $(REPORTS)/unit.xml
+
+.PHONY: verify
+verify: $(READY) ## Everything on real components: control plane, chart, image, browser, Prometheus, nodes (PARTS="e2e chart" selects, STRICT=1 fails for a part that the machine cannot run)
+	$(BIN)/python -m tests.support.verify $(PARTS) $(if $(STRICT),--strict)
+
+.PHONY: nightly
+nightly: $(READY) ## Search without an end, soak and coverage (SECONDS=n for each search)
+	$(MAKE) --no-print-directory coverage thorough
+	$(MAKE) --no-print-directory fuzz hostile chaos SECONDS=$(or $(SECONDS),1800)
 
 .PHONY: lint
-lint: $(READY) ## Format, lint, spelling, complexity, types, layers, workflows, documents
+lint: $(READY) ## Format, lint, spelling, complexity, types, layers, documents
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell
 	$(BIN)/complexipy app/dra_extender --quiet --max-complexity-allowed $(COGNITIVE_CEILING)
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	"$$($(BIN)/python tests/controlplane/build.py --only actionlint --print-dir)/actionlint" -color .github/workflows/*.yaml
 	$(BIN)/python -m tests.support.docs_site
+	$(BIN)/mypy
 
 .PHONY: docs
 docs: $(READY) ## Build the site of the documents into .site/html, strictly: no lost link, nothing loaded from elsewhere
 	$(BIN)/python -m tests.support.docs_site
 
 .PHONY: unit
-unit: $(READY) ## Unit and property tests with coverage
-	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench --ignore tests/observe --ignore tests/ui --ignore tests/image --ignore tests/archive --ignore tests/node -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
-	  --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
+unit: $(READY) ## Unit and property tests, committed parity (K=expression selects)
+	$(PYTEST) $(UNIT) --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+
+.PHONY: coverage
+coverage: $(READY) ## The unit tests with coverage, which has a floor; no part of `test`
+	$(PYTEST) $(UNIT) --junitxml $(REPORTS)/$@.xml --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
+
+.PHONY: thorough
+thorough: $(READY) ## Property tests with ten times the examples, and the tests that search for minutes; no part of `test`
+	$(PYTEST) $(call marked,given\|examples(\|mark\.nightly) -m "not e2e and not chart and not verify" -n $(WORKERS) --dist worksteal \
+	  --hypothesis-profile thorough --timeout 3600 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: parity
 parity: $(READY) ## Labelled decisions of upstream's allocator and CEL compared with ours (FAMILY=cel|groups|... selects)
-	$(PYTEST) "$(PARITY_$(if $(FAMILY),$(if $(filter cel,$(FAMILY)),cel,one),all))" -q -s --no-header --junitxml $(REPORTS)/$@.xml
+	$(PYTEST) "$(PARITY_$(if $(FAMILY),$(if $(filter cel,$(FAMILY)),cel,one),all))" -m "not verify" -q -s --no-header --junitxml $(REPORTS)/$@.xml
+
+.PHONY: programs
+programs: $(READY) ## Tests that need single programs of others: actionlint, Helm, Krew, upstream's own allocator and CEL
+	$(call build,actionlint helm krew oracle)
+	$(PYTEST) $(call marked,mark\.verify) --ignore tests/cli/test_completion.py -m verify -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: chart
 chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, validate
+	$(call build,helm kubeconform promtool)
 	$(PYTEST) tests/chart -m chart --junitxml $(REPORTS)/$@.xml
 
 .PHONY: e2e
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
-	$(BIN)/python tests/controlplane/build.py
+	$(call build,controlplane earlier-scheduler helm)
 	$(BIN)/python -m tests.support.granted_rights --forget
-	$(PYTEST) $$(grep --recursive --files-with-matches --include 'test_*.py' $(foreach each,bench observe ui image archive node,--exclude-dir $(each)) 'mark\.e2e' tests) tests/contract -m e2e \
+	$(PYTEST) $(call marked,mark\.e2e) tests/contract -m e2e \
 	  -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 	$(if $(K),,$(BIN)/python -m tests.support.granted_rights)
+	$(if $(K),,$(BIN)/python -m tests.support.versions_table $(REPORTS)/$@.xml)
 
 .PHONY: observe
-observe: $(READY) ## A real Prometheus scrapes a real run: every alert and every query of the dashboard is evaluated; no part of `test`
-	$(BIN)/python tests/controlplane/build.py
-	$(BIN)/python tests/controlplane/build.py --only prometheus
+observe: $(READY) ## A real Prometheus scrapes a real run: every alert and every query of the dashboard is evaluated
+	$(call build,controlplane helm prometheus)
 	$(PYTEST) tests/observe -m e2e -n 1 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: node
-node: node-needs $(READY) ## As root: pods that the extender places really run, on kubelets with containerd and a DRA driver (K=expression selects, QUICK=1 the quickest); no part of `test`
-	$(BIN)/python tests/controlplane/build.py
-	$(BIN)/python tests/controlplane/build.py --only nodes
+node: node-needs $(READY) ## As root: pods that the extender places really run, on kubelets with containerd and a DRA driver (K=expression selects, QUICK=1 the quickest)
+	$(call build,controlplane nodes)
 	$(PYTEST) $(if $(QUICK),$(NODE_QUICK),tests/node) -n $(NODE_WORKERS) --dist loadfile --timeout 600 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 	$(if $(K)$(QUICK),,$(BIN)/python -m tests.support.node.comparison $(REPORTS)/$@.xml)
 
@@ -93,8 +111,8 @@ node-needs:
 	@$(PYTHON) tests/node/needs.py
 
 .PHONY: ui-test
-ui-test: ui-needs $(READY) $(UI_READY) ## The page in a real Chromium, with axe-core and a real control plane (SCREENSHOTS=1 renews docs/images); no part of `test`
-	$(BIN)/python tests/controlplane/build.py
+ui-test: ui-needs $(READY) $(UI_READY) ## The page in a real Chromium, with axe-core and a real control plane (SCREENSHOTS=1 renews docs/images)
+	$(call build,controlplane)
 	PYTHONPATH=$(UI)/python $(PYTEST) tests/ui -n 1 --junitxml $(REPORTS)/$@.xml $(if $(SCREENSHOTS),--screenshots docs/images) $(if $(K),-k "$(K)")
 
 .PHONY: ui-needs
@@ -106,22 +124,21 @@ ui-test-setup: ## Install the browser for ui-test on Debian, as root
 	apt-get install --yes --no-install-recommends chromium chromium-driver
 
 .PHONY: shell-test
-shell-test: $(READY) ## Completion in bash, zsh and fish; a shell that is missing is a failure, which `test` only reports
-	EVERY_SHELL=1 $(PYTEST) tests/cli/test_completion.py -n 0 --junitxml $(REPORTS)/$@.xml
+shell-test: $(READY) ## Completion in bash, zsh and fish; a shell that is missing is a failure
+	$(PYTEST) tests/cli/test_completion.py -m verify -n 0 --junitxml $(REPORTS)/$@.xml
 
 .PHONY: shell-test-setup
 shell-test-setup: ## Install the shells for shell-test on Debian, as root
 	apt-get install --yes --no-install-recommends zsh fish
 
 .PHONY: archive
-archive: $(READY) ## The plugin as an archive that needs no Python, for this machine (in dist); Krew and uvx try it; no part of `test`
-	$(BIN)/python tests/controlplane/build.py --only krew
-	$(BIN)/python tests/controlplane/build.py --only controlplane
+archive: $(READY) ## The plugin as an archive that needs no Python, for this machine (in dist); Krew and uvx try it; no part of `verify`
+	$(call build,krew controlplane)
 	$(PYTEST) tests/archive -n 0 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: image
-image: image-needs $(READY) ## As root: build the image twice, compare, run it for any user on a read-only root (PYTHON_IMAGE=base; QUICK=1 builds once; result: dist/dra-extender-image.tar); no part of `test`
-	$(BIN)/python tests/controlplane/build.py --only controlplane
+image: image-needs $(READY) ## As root: build the image twice, compare, run it for any user on a read-only root (PYTHON_IMAGE=base; QUICK=1 builds once; result: dist/dra-extender-image.tar)
+	$(call build,controlplane)
 	$(PYTEST) tests/image -n 0 --junitxml $(REPORTS)/$@.xml $(if $(or $(K),$(QUICK)),-k "$(or $(K),not two_builds and not traces)")
 
 .PHONY: image-needs
@@ -134,7 +151,7 @@ image-setup: ## Install what builds the image on Debian, as root
 
 .PHONY: bench
 bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n; QUICK=1 only tries every area, in small)
-	$(BIN)/python tests/controlplane/build.py
+	$(call build,controlplane oracle)
 	$(if $(QUICK),$(PYTEST) tests/bench -m e2e -n 2 --timeout 600 --junitxml $(REPORTS)/$@.xml $(if $(ONLY),-k "$(ONLY)"),$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(ROUNDS),--rounds $(ROUNDS)))
 
 .PHONY: fuzz
@@ -147,7 +164,7 @@ hostile: $(READY) ## Search for what a tenant could write to stall, crash or fil
 
 .PHONY: chaos
 chaos: $(READY) ## Let everything fail at random and check that nothing is lost or leaked (SECONDS=n PODS=n SEED=n)
-	$(BIN)/python tests/controlplane/build.py
+	$(call build,controlplane)
 	$(BIN)/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PODS),--pods $(PODS)) $(if $(SEED),--seed $(SEED))
 
 ##@ Keep
@@ -176,14 +193,21 @@ clean: ## Remove the environment and everything generated
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9_-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Test processes at a time on two cores: tests wait for programs, servers and time limits, those on a control plane most of all.
-WORKERS ?= 3
+# Test processes at a time on two cores; tests on a control plane wait for its programs.
+WORKERS ?= 2
 E2E_WORKERS ?= 4
 NODE_WORKERS ?= 1
 NODE_QUICK := $(addprefix tests/node/test_node_environment.py::, \
   test_the_environment_of_a_container_equals_the_allocation \
   test_containers_of_a_pod_share_its_claim_and_one_without_reference_has_nothing \
   test_the_first_alternative_that_is_free_is_in_the_container)
+# Folders with programs, fixtures and a target of their own.
+APART := bench observe ui image archive node
+UNIT := tests -m "not e2e and not chart and not verify and not nightly" $(addprefix --ignore tests/,$(APART) e2e) \
+  -n $(WORKERS) --dist worksteal
+# The files of tests that contain a pattern: collecting all tests takes longer than some targets.
+marked = $$(grep --recursive --files-with-matches --include 'test_*.py' $(foreach folder,$(APART),--exclude-dir $(folder)) '$(1)' tests)
+build = $(BIN)/python tests/controlplane/build.py $(foreach target,$(1),--only $(target))
 # The floor only rises, the ceiling only falls.
 COVERAGE_FLOOR := 95
 COGNITIVE_CEILING := 20

@@ -5,11 +5,15 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.controlplane.plugin"]
+from tests.support.examples import MORE, THOROUGH
+
+pytest_plugins = ["tests.controlplane.plugin", "tests.support.real_time", "pytester"]
 
 # How fast examples are made and answered says nothing about what they show, and depends on what else the machine does.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+_ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", _ANY_MACHINE)
+settings.register_profile(THOROUGH, _ANY_MACHINE, max_examples=100 * MORE)
+settings.load_profile("quick")
 
 # The default shows every local variable of every frame, which takes seconds for one failure that a test brings about.
 structlog.configure(

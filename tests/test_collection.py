@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.verify
+
 REPOSITORY = Path(__file__).parents[1]
 LONGEST_ID = 250
 

@@ -339,7 +339,7 @@ def test_commands_that_are_named_exist(name: str) -> None:
     targets = set(re.findall(r"^([a-z0-9_-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback}
     commands |= {str(each.typer_instance.info.name) for each in app.registered_groups if each.typer_instance}
-    lost = set(re.findall(r"(?:`|^\$ )make ([a-z][a-z-]*)", text, re.MULTILINE)) - targets
+    lost = set(re.findall(r"(?:`|^\$ )make ([a-z][a-z0-9-]*)", text, re.MULTILINE)) - targets
     lost |= (
         set(re.findall(r"(?:`|^\$ (?:\.venv/bin/)?|^    )dra-extender ([a-z][a-z-]*)", text, re.MULTILINE)) - commands
     )

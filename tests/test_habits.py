@@ -8,6 +8,7 @@ import ast
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -89,9 +90,9 @@ def private_accesses() -> Iterator[str]:
         yield from (f"{path}:{line}: {found}" for line, found in sorted(lines.items()))
 
 
-def _modules() -> Iterator[tuple[Path, ast.Module]]:
-    for file in sorted(TESTS.rglob("*.py")):
-        yield file.relative_to(TESTS), ast.parse(file.read_text())
+@cache
+def _modules() -> tuple[tuple[Path, ast.Module], ...]:
+    return tuple((file.relative_to(TESTS), ast.parse(file.read_text())) for file in sorted(TESTS.rglob("*.py")))
 
 
 def _name(node: ast.expr) -> str:

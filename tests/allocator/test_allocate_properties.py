@@ -9,11 +9,12 @@ from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.node import Node
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import NODE, Held, demand_of, pools_of
 from tests.support.allocator.generated import claims, nodes, usages
+from tests.support.examples import examples
 from tests.support.model.reading import plain
 
 
@@ -38,7 +39,7 @@ def groups_of(table: CompatibilityTable) -> Any:
     return [dict(getattr(table, name) or {}) for name in table.__slots__]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=2), usage=usages, order=st.permutations(range(12)))
 def test_refused_and_undone_devices_leave_no_trace(
     slices: list[Any], wanted: list[Any], usage: list[Any], order: list[int]
@@ -67,7 +68,7 @@ def test_refused_and_undone_devices_leave_no_trace(
         assert state_of(state) == before
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(slices=nodes, wanted=st.lists(claims, max_size=2), usage=usages)
 def test_answers_are_deterministic_and_inputs_stay_as_they_are(
     slices: list[Any], wanted: list[Any], usage: list[Any]
@@ -80,7 +81,7 @@ def test_answers_are_deterministic_and_inputs_stay_as_they_are(
     assert [plain(each) for each in (*slices, *wanted, *usage)] == said
 
 
-@settings(max_examples=75)
+@examples(75)
 @given(slices=nodes, wanted=st.lists(claims, max_size=2), usage=usages)
 def test_order_of_nodes_does_not_matter(slices: list[Any], wanted: list[Any], usage: list[Any]) -> None:
     """Nothing is carried from one node to the next, although the demand is shared."""

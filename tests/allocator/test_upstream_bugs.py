@@ -21,7 +21,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.quantity import parse_quantity
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -42,6 +42,7 @@ from tests.support.allocator.building import (
     sized,
     slice_of,
 )
+from tests.support.examples import examples
 
 Json = dict[str, Any]
 TAINT = [{"key": "broken", "effect": "NoSchedule"}]
@@ -163,7 +164,7 @@ def test_139034_counters_of_a_shared_device_are_not_given_away_again() -> None:
     assert reasons(ask(slices, wanted, usage=[share("a", share_id="x")])).rejections[0].code is Code.COUNTERS
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.permutations(range(4)))
 def test_141117_slices_that_state_different_counts_are_judged_by_the_first_name_not_by_arrival(
     order: list[int],
@@ -181,7 +182,7 @@ def test_141117_slices_that_state_different_counts_are_judged_by_the_first_name_
     ]
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.permutations(range(4)), st.permutations(range(4)))
 def test_139795_review_shares_of_one_device_come_and_go_in_any_order(added: list[int], removed: list[int]) -> None:
     shares = [share("a", i, f"s{i}") for i in range(3)] + [share("a", None, "z")]
@@ -327,7 +328,7 @@ def test_133705_search_moves_on_to_the_next_device_when_the_capacity_does_not_do
     assert picks(ask(slices, claim_of(amount_of("4")))) == [["c"]]
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(
     devices=st.lists(
         st.tuples(st.lists(st.sampled_from("xyz"), unique=True, max_size=2), st.integers(0, 2)), min_size=3, max_size=6

@@ -9,10 +9,11 @@ import pytest
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.api.sites import Site, make_site
+from tests.support.examples import examples
 
 VERBS = ["filter", "prioritize", "bind", "preempt"]
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}}
@@ -135,7 +136,7 @@ async def _post(verb: str, content: bytes) -> httpx.Response:
         return await client.post(f"/{verb}", content=content)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(verb=st.sampled_from(VERBS), content=BODIES)
 def test_any_bytes_get_a_json_answer(verb: str, content: bytes) -> None:
     """Never a traceback, never an internal error; filter and bind always answer 200."""

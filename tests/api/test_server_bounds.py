@@ -25,6 +25,7 @@ BIND = json.dumps({"PodName": "p", "PodNamespace": "ns", "PodUID": "u1", "Node":
 MiB = 1024 * 1024
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("sent", [b"POST /filter HT", HEAD % 100, HEAD % 100 + b'{"Pod"'])
 async def test_a_request_that_is_not_sent_in_time_ends(sent: bytes) -> None:
     async with serve(receive_seconds=1) as server:
@@ -37,6 +38,7 @@ async def test_a_request_that_is_not_sent_in_time_ends(sent: bytes) -> None:
         assert await server.metric("closed_connections_total", reason="slow_request") == 1
 
 
+@pytest.mark.virtual_time
 async def test_a_request_that_trickles_ends_as_well() -> None:
     """Each byte is in time, the request is not."""
     async with serve(receive_seconds=1) as server:

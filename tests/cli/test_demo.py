@@ -34,6 +34,7 @@ def program(*arguments: str, given: str = "", **environment: str) -> subprocess.
     )
 
 
+@pytest.mark.verify
 def test_without_files_the_first_example_is_shown_in_full_and_each_other_in_one_line() -> None:
     done = program("demo")
     assert (done.returncode, done.stderr) == (0, "")
@@ -112,6 +113,7 @@ def test_json_is_all_that_is_written() -> None:
     assert document["failures"] == 0
 
 
+@pytest.mark.verify
 def test_a_policy_is_in_force_from_the_beginning_and_without_it_the_story_fails(tmp_path: Path) -> None:
     """The story alone, in a folder without the policy of its name, and with that policy given."""
     alone = tmp_path / BY_POLICY.name
@@ -124,6 +126,7 @@ def test_a_policy_is_in_force_from_the_beginning_and_without_it_the_story_fails(
     assert "FAILED: default/vgpu-a expected waiting: " in without.stdout
 
 
+@pytest.mark.verify
 def test_slices_with_devices_beside_their_counters_are_played_as_1_34_has_them(tmp_path: Path) -> None:
     """The four modes of the HackMD proposals, in one slice as it draws them; later API servers refuse such a slice."""
     documents = [each for each in yaml.safe_load_all(FOUR_MODES.read_text()) if each]

@@ -62,6 +62,7 @@ def test_lock_leaves_out_re2_where_windows_runs_on_arm() -> None:
     assert installed("win32", "AMD64") - installed("win32", "ARM64") == {"google-re2"}
 
 
+@pytest.mark.verify
 def test_resolution_for_each_platform_needs_no_compiler() -> None:
     """As `uvx --from dra-extender kubectl-dra` resolves it; without a registry the markers above are all that can be checked."""
     with ThreadPoolExecutor(len(PLATFORMS)) as beside:

@@ -15,6 +15,8 @@ from dra_extender.inspection.snapshot_file import write_snapshot
 from tests.controlplane.objects import device_class, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
+pytestmark = pytest.mark.verify
+
 ROOT = Path(__file__).parents[2]
 OTHER = """\
 [build-system]

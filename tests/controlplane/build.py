@@ -162,9 +162,9 @@ NODE_PROGRAMS = Target(
 )
 FOR_NODES = (NODE, RUNTIME, NODE_PROGRAMS)
 """What `make node` needs beside the control plane."""
-FOR_TESTS = (CONTROL_PLANE, EARLIER_SCHEDULER, HELM, KUBECONFORM, PROMTOOL, ACTIONLINT, KREW, ORACLE)
-"""What `make test` needs; Prometheus itself is for `make observe` alone."""
-TARGETS = {target.name: target for target in (*FOR_TESTS, PROMETHEUS, *FOR_NODES)}
+FOR_VERIFY = (CONTROL_PLANE, EARLIER_SCHEDULER, HELM, KUBECONFORM, PROMTOOL, ACTIONLINT, KREW, ORACLE)
+"""What most parts of `make verify` need; Prometheus itself is for `make observe` alone."""
+TARGETS = {target.name: target for target in (*FOR_VERIFY, PROMETHEUS, *FOR_NODES)}
 PARTS = {**{name: (target,) for name, target in TARGETS.items()}, "nodes": FOR_NODES}
 
 
@@ -376,13 +376,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="Build the control plane, the tools of the tests and the parity oracle into a cache folder."
     )
-    parser.add_argument("--only", choices=sorted(PARTS), help="build this part alone")
+    parser.add_argument(
+        "--only", choices=sorted(PARTS), action="append", help="build this part alone; may be given several times"
+    )
     parser.add_argument(
         "--print-dir", action="store_true", help="print the folder of the programs, one line for each part"
     )
     arguments = parser.parse_args()
     try:
-        for target in PARTS[arguments.only] if arguments.only else FOR_TESTS:
+        wanted = [target for name in arguments.only for target in PARTS[name]] if arguments.only else FOR_VERIFY
+        for target in wanted:
             folder = ensure(target)
             _say(f"{target.name}: {', '.join(target.programs)} in {folder}")
             if arguments.print_dir:

@@ -62,6 +62,7 @@ def test_a_build_that_fails_says_so_and_is_tried_again(tmp_path: Path) -> None:
     assert working.returncode == 0, said
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("version", ["go1.25.9", "devel"])
 def test_without_a_go_that_can_be_used_or_installed_the_builder_says_so(tmp_path: Path, version: str) -> None:
     process = builder(toolchain(tmp_path / "go", version))

@@ -31,6 +31,7 @@ def test_every_part_has_its_share() -> None:
     assert SECONDS.keys() == PARTS.keys()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", SECONDS)
 def test_a_short_search_finds_nothing(part: str) -> None:

@@ -11,7 +11,7 @@ from dra_extender.inspection.free_devices import Availability, FreeDevices
 from dra_extender.inspection.usage import usage_report
 from dra_extender.inspection.usage_tree import usage_tree
 from dra_extender.page.map_view import device_totals
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.controlplane.objects import (
@@ -23,6 +23,7 @@ from tests.controlplane.objects import (
     request,
     resource_slice,
 )
+from tests.support.examples import examples
 from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster
 
 Json = dict[str, Any]
@@ -149,7 +150,7 @@ PARTS = st.lists(st.tuples(AMOUNTS, GROUPS, TAINTS), min_size=1, max_size=5)
 CLOSINGS = st.sampled_from([None, None, cordoned, not_ready, deleting])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pools=st.lists(st.tuples(PARTS, CLOSINGS, st.booleans()), min_size=1, max_size=3), shared=PARTS)
 def test_a_device_is_usable_if_and_only_if_the_allocator_gives_it_to_a_claim_for_it_on_an_open_node(
     pools: list[tuple[list[Any], Callable[[Json], None] | None, bool]], shared: list[Any]

@@ -6,9 +6,10 @@ from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.ledger.ledger_events import encode, raw_slice
 
 NODES = ("n0", "n1", "n2")
@@ -50,7 +51,7 @@ def apply(ledger: Ledger, version: int, operation: tuple[Any, ...]) -> None:
 
 
 @given(operations)
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_they_are_what_a_look_at_all_holds_says(sequence: list[tuple[Any, ...]]) -> None:
     ledger = Ledger()
     for version, operation in enumerate(sequence, 1):
@@ -63,7 +64,7 @@ def test_they_are_what_a_look_at_all_holds_says(sequence: list[tuple[Any, ...]])
 
 
 @given(operations)
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_the_journal_names_every_node_whose_version_moved(sequence: list[tuple[Any, ...]]) -> None:
     ledger = Ledger()
     versions = {name: ledger.held.of(name) for name in NODES}

@@ -4,9 +4,10 @@ from typing import Any
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice, shared_slices
 from tests.support.ledger.usage import holdings_by_device
 
@@ -72,7 +73,7 @@ def fingerprint(ledger: Ledger) -> dict[str, Any]:
 
 
 @given(events)
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_incremental_ledger_equals_a_rebuilt_one(sequence: list[tuple[Any, ...]]) -> None:
     ledger, objects = Ledger(), dict[tuple[str, str], dict[str, Any]]()
     generation: dict[Key, int] = {}
@@ -102,7 +103,7 @@ def test_incremental_ledger_equals_a_rebuilt_one(sequence: list[tuple[Any, ...]]
 
 
 @given(events)
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[Any, ...]]) -> None:
     ledger = Ledger()
 

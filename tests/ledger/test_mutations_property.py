@@ -8,9 +8,10 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.kube.recording import CountingObserver
 from tests.support.ledger.ledger_events import encode
 from tests.support.ledger.usage import holdings_by_device
@@ -188,7 +189,7 @@ def state(ledger: Ledger) -> dict[str, Any]:
         ("resourceclaims", "a", "1", FOR_POD),
     ]
 )
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_any_changes_end_in_what_the_final_objects_say(sequence: list[Event]) -> None:
     fed, objects = Fed(), dict[tuple[str, str], Object]()
     for version, (kind, name, uid, content) in enumerate(sequence, 1):

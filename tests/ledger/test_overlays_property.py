@@ -9,9 +9,10 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.ledger.ledger_events import raw_slice, shared_slices
 
 DRIVER = "gpu.example.com"
@@ -92,7 +93,7 @@ class FedLedger:
 
 
 @given(events)
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_effective_slices_equal_those_computed_from_scratch(sequence: list[Event]) -> None:
     fed = FedLedger()
     for version, event in enumerate(sequence, 1):
@@ -105,7 +106,7 @@ def test_effective_slices_equal_those_computed_from_scratch(sequence: list[Event
 
 
 @given(events)
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_a_node_whose_version_stands_still_has_the_same_devices_and_a_change_wakes(sequence: list[Event]) -> None:
     fed = FedLedger()
     ledger = fed.ledger

@@ -5,8 +5,10 @@ import msgspec
 import pytest
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.lazy_node_names import NodeNames, rotated
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.examples import examples
 
 plain = st.text(st.characters(codec="utf-8", exclude_characters='"\\,[ ', exclude_categories=["Cc"]))
 lists = st.lists(plain, min_size=1, max_size=300)
@@ -134,7 +136,7 @@ def written_lists(draw: st.DrawFn) -> tuple[list[str], str]:
     return names, text + "]"
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(written_lists(), st.integers(0, 2**32), st.integers(0, 50))
 def test_names_are_read_as_they_are_or_left_to_others(written: tuple[list[str], str], number: int, count: int) -> None:
     names, text = written

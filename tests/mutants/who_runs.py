@@ -10,7 +10,7 @@ from coverage import CoverageData
 
 from tests.mutants.mutations import ROOT
 
-UNIT_TIER: tuple[str, ...] = ("tests", "-m", "not e2e and not chart")
+UNIT_TIER: tuple[str, ...] = ("tests", "-m", "not e2e and not chart and not verify and not nightly")
 
 
 def make_map(path: Path, workers: int) -> int:

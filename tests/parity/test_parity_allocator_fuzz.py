@@ -34,7 +34,7 @@ TOPICS = (
 )
 
 
-@pytest.mark.oracle
+@pytest.mark.verify
 def test_random_scenarios_are_decided_as_upstream_does() -> None:
     """Fails, too, where upstream's program cannot be built: an environment without Go proves nothing."""
     tally = campaign.run(FIXED, count=COUNT)
@@ -45,7 +45,7 @@ def test_random_scenarios_are_decided_as_upstream_does() -> None:
     assert tally.unexplained_count == 0, report
 
 
-@pytest.mark.oracle
+@pytest.mark.verify
 def test_wrong_rule_is_noticed_and_shown_in_small() -> None:
     def not_rounded(_name: str, requested: int, _bounds: ValidRange, least: int, *, fractional: bool) -> int:
         return max(requested, least)

@@ -20,7 +20,7 @@ SEEDS = (37, 1000)
 HALF = 2500
 
 
-@pytest.mark.oracle
+@pytest.mark.verify
 @pytest.mark.parametrize("seed", SEEDS)
 def test_outcomes_and_costs_of_random_expressions_are_upstreams(seed: int) -> None:
     """Fails, too, where upstream's program cannot be built: an environment without Go proves nothing."""

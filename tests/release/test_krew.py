@@ -78,6 +78,7 @@ def test_missing_archive_is_an_error_and_no_manifest(archives: Path) -> None:
         manifest(archives, VERSION, HOME)
 
 
+@pytest.mark.verify
 def test_krew_itself_finds_the_manifest_valid(archives: Path, tmp_path: Path, krew: Path) -> None:
     """With the program that the index of plugins runs on each manifest that is offered to it."""
     manifest_file = write_manifest(archives, tmp_path)
@@ -89,6 +90,7 @@ def test_krew_itself_finds_the_manifest_valid(archives: Path, tmp_path: Path, kr
     assert call(krew / "validate-krew-manifest", "-skip-install", "-manifest", broken).returncode != 0
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_krew_installs_the_archive_of_the_platform(platform: str, archives: Path, tmp_path: Path, krew: Path) -> None:
     system, _, machine = platform.partition("-")

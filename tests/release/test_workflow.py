@@ -1,12 +1,14 @@
 """The release workflow makes what the documents promise, from actions that nobody can exchange."""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.controlplane.build import ACTIONLINT, ensure
 from tests.release.archive import PLATFORMS, program
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +37,13 @@ def those_of(release: dict[str, Any], action: str) -> Steps:
 def commands(release: dict[str, Any]) -> str:
     """What the publishing job runs."""
     return "\n".join(str(each.get("run", "")) for each in steps(release))
+
+
+@pytest.mark.verify
+def test_actionlint_accepts_the_workflows() -> None:
+    command = [str(ensure(ACTIONLINT) / "actionlint"), "-no-color", *map(str, WORKFLOWS)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
@@ -101,5 +110,5 @@ def test_nothing_is_published_before_the_tests_have_passed(release: dict[str, An
     assert set(jobs["publish"]["needs"]) == {"test", "image", "archives"}
     assert release["permissions"] == {"contents": "read"}
     assert [name for name, job in jobs.items() if "permissions" in job] == ["publish"]
-    for name, command in {"test": "make test", "image": "make image"}.items():
-        assert any(str(each.get("run", "")).endswith(command) for each in jobs[name]["steps"])
+    for name, command in [("test", "make test"), ("test", "make verify"), ("image", "make image")]:
+        assert any(command in str(each.get("run", "")) for each in jobs[name]["steps"])

@@ -18,6 +18,7 @@ from tests.controlplane.build import HELM, ensure
 from tests.release.archive import NAME, PLATFORMS, file_name, pack
 from tests.release.krew import SHORT
 
+pytestmark = pytest.mark.verify
 ROOT: Final = Path(__file__).parents[2]
 VERSION: Final = str(re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0])
 TAG: Final = f"v{VERSION}"

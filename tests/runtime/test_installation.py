@@ -11,6 +11,8 @@ from dra_extender.runtime.installation import is_installed, lacking, new_event_l
 from tests.controlplane.objects import device, device_class, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 
+pytestmark = pytest.mark.verify
+
 UNIX_ALONE = ("uvloop", "re2", "resource", "fcntl", "termios", "cryptography")
 
 

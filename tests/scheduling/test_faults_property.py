@@ -5,10 +5,11 @@ import asyncio
 from typing import Any, Final
 
 from dra_extender.scheduling.ports.cluster import ConflictError, RequestRejectedError, ServerUnavailableError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scheduling.reclaim.test_reclaim_property import PODS, Play, Step, steps
+from tests.support.examples import examples
 from tests.support.scheduling.seam import Seam
 
 WRITES: Final = ("update", "update_status")
@@ -54,7 +55,7 @@ class FaultyPlay(Play):
         await super().rest()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.one_of(steps, faults, faults), min_size=5, max_size=40))
 def test_no_fault_gives_anything_twice_or_leaves_anything_over(story: list[Step]) -> None:
     async def play() -> list[str]:

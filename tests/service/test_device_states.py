@@ -16,11 +16,12 @@ from dra_extender.model.device import DeviceId
 from dra_extender.page.map_view import device_totals
 from dra_extender.scheduling.extender import Extender
 from dra_extender.service.device_count import MOST_REPEATED, STATES, DeviceStates
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json
 
 from tests.controlplane.objects import DRIVER, consumption, counter_set, device, device_class, request, resource_slice
+from tests.support.examples import examples
 from tests.support.inspection.made_cluster import MadeCluster
 
 
@@ -242,7 +243,7 @@ CHANGES = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(changes=st.lists(CHANGES, min_size=1, max_size=12))
 def test_numbers_that_are_kept_are_those_of_a_new_count(changes: list[tuple[str, int, str]]) -> None:
     made = changeable()

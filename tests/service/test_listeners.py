@@ -111,6 +111,7 @@ async def test_metrics_for_authorized_callers_alone_and_probes_for_all(tmp_path:
             assert answer.status_code == status, header
             assert ("dra_extender_leader" in answer.text) is (status == 200)
         assert (await both.probes.get("/metrics")).headers["WWW-Authenticate"] == "Bearer"
+        await both.probes.aclose()
 
 
 async def test_verbs_and_probes_share_one_listener_if_there_is_no_other() -> None:

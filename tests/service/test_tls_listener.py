@@ -138,6 +138,7 @@ async def test_plain_http_gets_no_answer(ours: Issuer) -> None:
         assert server.site.verbs.filtered == []
 
 
+@pytest.mark.real_time(reason="uvloop has no clock that a test could move")
 @on_both_loops
 async def test_a_handshake_that_is_not_made_in_time_ends(ours: Issuer) -> None:
     async with serve_tls(settings(ours), receive_seconds=1) as server:

@@ -132,6 +132,7 @@ async def test_a_further_filter_call_begins_a_trace_of_its_own_and_failures_are_
     assert bound.failed == ""
 
 
+@pytest.mark.real_time(reason="the exporter tries again in a thread of its own, with its own clock")
 async def test_a_receiver_that_is_away_costs_no_call_anything() -> None:
     made = cluster()
     (pod,) = made.store.all(StoredKind.POD)

@@ -1,4 +1,4 @@
-"""The closing line of `make test`: how many tests of all its parts passed, by the reports that pytest wrote of each.
+"""The closing line of `make test` and `make verify`: how many tests of all parts passed, by the reports that pytest wrote.
 
 `python -m tests.support.totals REPORT...` exits with status 1 if a test failed or a report is missing, empty or unreadable.  What
 was not tested comes before that line, with the reasons.

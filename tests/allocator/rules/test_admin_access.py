@@ -10,7 +10,7 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.program import compile_expression
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.resource_slice import ResourceSlice
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -26,6 +26,7 @@ from tests.support.allocator.building import (
     reasons,
     slice_of,
 )
+from tests.support.examples import examples
 
 KIND = 'device.attributes["gpu.example.com"].kind'
 SCHEMES = ("mig", "vgpu", "mps")
@@ -151,7 +152,7 @@ def test_a_reason_for_admin_access_names_only_members_that_count() -> None:
 kinds = st.sampled_from([*SCHEMES, "none"])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     devices=st.lists(st.tuples(kinds, st.booleans()), min_size=1, max_size=6),
     taken=st.sets(st.integers(0, 5), max_size=3),
@@ -182,7 +183,7 @@ def test_admin_access_is_answered_as_without_a_policy(
         assert picks(found) == picks(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     devices=st.lists(st.tuples(kinds, st.booleans()), min_size=1, max_size=5),
     wanted=st.lists(st.tuples(st.booleans(), st.none() | kinds), min_size=2, max_size=4),

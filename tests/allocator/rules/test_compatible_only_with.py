@@ -14,7 +14,7 @@ from dra_extender.cel.program import compile_expression
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_slice import ResourceSlice
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -34,6 +34,7 @@ from tests.support.allocator.building import (
     reasons,
     slice_of,
 )
+from tests.support.examples import examples
 
 MODE = 'device.attributes["gpu.example.com"].mode'
 SET = (CounterConsumption(counter_set="set"),)
@@ -248,7 +249,7 @@ def agree(left: tuple[str, Any, str], right: tuple[str, Any, str]) -> bool:
     return (only is None or other_mode in only) and (other_only is None or mode in other_only)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     found=st.lists(DEVICE, min_size=1, max_size=7),
     counts=st.tuples(st.integers(1, 3), st.integers(0, 2)),
@@ -284,7 +285,7 @@ def test_the_first_solution_is_that_of_trying_everything(
         assert picks(answer) == [expected]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(found=st.lists(DEVICE, min_size=2, max_size=6), order=st.lists(st.integers(0, 5), max_size=12))
 def test_members_come_back_exactly_after_any_refusal_or_undo(
     found: list[tuple[str, Any, str]], order: list[int]

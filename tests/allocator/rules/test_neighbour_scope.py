@@ -17,7 +17,7 @@ from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -36,6 +36,7 @@ from tests.support.allocator.building import (
     reasons,
     slice_of,
 )
+from tests.support.examples import examples
 
 ATTRIBUTES = 'device.attributes["gpu.example.com"]'
 PATTERN_1 = f'{ATTRIBUTES}.physicalDevice != "dev-0"'
@@ -204,7 +205,7 @@ DEVICES = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(found=DEVICES, count=st.integers(1, 3), taken=st.sets(st.integers(0, 6), max_size=2), more=st.integers(0, 40))
 def test_the_first_solution_is_that_of_trying_everything(
     found: list[tuple[str, Any, str, str]], count: int, taken: set[int], more: int

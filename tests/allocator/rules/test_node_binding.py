@@ -15,7 +15,7 @@ from dra_extender.ledger.holds import kept_by
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -38,6 +38,7 @@ from tests.support.allocator.building import (
 from tests.support.allocator.building import (
     NODE as FIRST,
 )
+from tests.support.examples import examples
 
 SECOND = Node(name="node-2", labels={"region": "west"})
 THIRD = Node(name="node-3", labels={"region": "west"})
@@ -168,7 +169,7 @@ def test_the_verdict_about_shares_on_two_nodes(
     assert both == ({expected} if expected else set())
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     binding=st.lists(st.booleans(), min_size=1, max_size=3),
     steps=st.lists(st.tuples(st.sampled_from([FIRST, SECOND, THIRD]), st.booleans()), max_size=8),

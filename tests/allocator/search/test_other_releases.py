@@ -12,7 +12,7 @@ from dra_extender.allocator.state.result import NoFit, SearchEndedError
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -39,6 +39,7 @@ from tests.support.allocator.other_releases import (
     release_rules,
     release_search_state,
 )
+from tests.support.examples import examples
 
 BY_NAME = release_rules(OWN, counters_by_driver=False)
 BY_REQUEST = release_rules(OWN, distinct_from_every_device=False)
@@ -215,7 +216,7 @@ others = st.lists(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(
     slices=st.one_of(nodes, st.builds(of_other_driver, nodes, others)),
     wanted=st.lists(claims, min_size=1, max_size=3),
@@ -238,7 +239,7 @@ def test_pruning_changes_no_answer_under_any_rules(
     assert pruned.steps <= plain.steps
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=2), usage=usages, rules=st.sampled_from(ALL_RULES))
 def test_rules_that_have_no_say_change_no_answer(
     slices: list[Any], wanted: list[Any], usage: list[Any], rules: Rules
@@ -250,7 +251,7 @@ def test_rules_that_have_no_say_change_no_answer(
         assert found == allocate(demand, NODE, pools, Held(*usage))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(slices=nodes, wanted=claims, usage=usages)
 def test_asking_what_refuses_a_device_changes_nothing(slices: list[Any], wanted: Any, usage: list[Any]) -> None:
     """Other than taking it and giving it up."""

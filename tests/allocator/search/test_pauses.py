@@ -10,7 +10,7 @@ from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.model.allocation import Placement
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -26,6 +26,7 @@ from tests.support.allocator.building import (
     slice_of,
 )
 from tests.support.allocator.generated import claims, nodes, usages
+from tests.support.examples import examples
 
 POLL = "dra_extender.allocator.search.search._POLL"
 THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
@@ -68,7 +69,7 @@ def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
             continue
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     slices=nodes,
     wanted=st.lists(claims, min_size=1, max_size=3),

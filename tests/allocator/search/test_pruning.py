@@ -10,7 +10,7 @@ from dra_extender.allocator.search.bounds import exceeds_bounds, locations
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -30,12 +30,13 @@ from tests.support.allocator.building import (
     typed,
 )
 from tests.support.allocator.generated import claims, nodes, usages
+from tests.support.examples import examples
 
 THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 FEW = 1000
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=3), usage=usages)
 def test_pruning_never_changes_an_answer(slices: list[Any], wanted: list[Any], usage: list[Any]) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)

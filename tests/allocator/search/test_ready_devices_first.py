@@ -11,7 +11,7 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import OWN, UPSTREAM
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.allocation import Placement
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -31,6 +31,7 @@ from tests.support.allocator.building import (
     slice_of,
 )
 from tests.support.allocator.generated import claims, nodes, usages
+from tests.support.examples import examples
 
 AS_UPSTREAM = dataclasses.replace(OWN, ready_devices_first=False)
 KIND = 'device.attributes["gpu.example.com"].kind'
@@ -167,7 +168,7 @@ def test_a_device_in_use_is_left_for_the_next() -> None:
     assert picks(ask(slices, claim_of(exactly(2)), usage=[held("r1")])) == [["r2", "w0"]]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     slices=nodes,
     wanted=st.lists(claims, min_size=1, max_size=2),

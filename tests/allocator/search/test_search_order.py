@@ -8,7 +8,7 @@ from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.model.allocation import Placement
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import (
@@ -29,6 +29,7 @@ from tests.support.allocator.building import (
     typed,
 )
 from tests.support.allocator.reference_search import Demanded, Option, Reference, Request
+from tests.support.examples import examples
 
 TYPE = 'device.attributes["gpu.example.com"].type == "{}"'
 
@@ -161,7 +162,7 @@ def _request(name: str, request: Request) -> dict[str, Any]:
     return {**bodies[0], "name": name}
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     demanded=demands,
     costs=st.lists(st.integers(0, 2), min_size=LOCATIONS, max_size=LOCATIONS),

@@ -10,11 +10,12 @@ from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.model.device import Device
 from dra_extender.model.resource_claim import ResourceClaim
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import NODE, Held, demand_of, pools_of
 from tests.support.allocator.generated import claims, nodes, usages
+from tests.support.examples import examples
 
 KEY = "gpu.example.com/k"
 
@@ -40,7 +41,7 @@ def holders(usage: Iterable[DeviceHolding]) -> list[str]:
     return [each.device for each in usage if not each.admin]
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=3), usage=usages)
 def test_whatever_is_allocated_is_sound(
     slices: list[Any], wanted: list[ResourceClaim], usage: list[DeviceHolding]

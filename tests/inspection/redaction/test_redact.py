@@ -12,7 +12,7 @@ from dra_extender.cel.analysis.renaming import NamesOfExpressions, renamed
 from dra_extender.inspection.objects import ClusterObjects, MissingKind
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.controlplane.objects import (
@@ -27,6 +27,7 @@ from tests.controlplane.objects import (
     request,
     resource_claim,
 )
+from tests.support.examples import examples
 from tests.support.inspection.example_snapshot import example
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster
 from tests.support.inspection.renaming import NamesPutBack, answers, redacted_with
@@ -87,7 +88,7 @@ def _device(draw: st.DrawFn, name: str, values: list[str]) -> Object:
 
 
 @given(clusters(), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_answers_about_a_redacted_cluster_are_those_about_the_cluster_with_other_names(
     made: MadeCluster, seed: int
 ) -> None:

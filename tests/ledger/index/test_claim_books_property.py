@@ -8,9 +8,10 @@ from dra_extender.ledger.index.guards import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.ledger.ledger_events import encode, raw_claim
 from tests.support.ledger.usage import holdings_by_device
 
@@ -110,7 +111,7 @@ def devices_of(raw: dict[str, Any]) -> Counter[tuple[str, str]]:
 
 
 @given(st.lists(EVENT, max_size=40), st.sampled_from((0, 3000)))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_books_are_what_the_stored_claims_say(events: list[tuple[Any, ...]], limit: int) -> None:
     play = Play(limit)
     for event in events:

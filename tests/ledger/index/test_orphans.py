@@ -9,9 +9,10 @@ from dra_extender.ledger.events import ClaimOrphaned
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.ledger.state.claim_record import Orphan
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.ledger.ledger_events import encode, raw_node, raw_slice
 from tests.support.ledger.usage import holdings_by_device
 
@@ -181,7 +182,7 @@ class Fed:
 
 
 @given(events)
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_devices_of_deleted_claims_count_while_pods_run_on_them(sequence: list[tuple[Any, ...]]) -> None:
     fed = Fed()
     for version, event in enumerate(sequence, 1):

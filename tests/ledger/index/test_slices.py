@@ -8,9 +8,10 @@ from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.ledger.ledger_events import raw_slice, shared_slices
 
 KEYS, VALUES, NODES = ("zone", "rack"), ("a", "b", "1", ""), ("n1", "n2", "n3")
@@ -66,7 +67,7 @@ def usable(slices: Sequence[ResourceSlice], node: Node) -> list[tuple[str, bool 
 
 
 @given(sequence=changes, node=nodes)
-@settings(deadline=None, max_examples=600)
+@examples(600)
 def test_what_is_near_holds_all_that_a_look_at_every_slice_finds_in_the_same_order(
     sequence: list[tuple[str, dict[str, Any] | None]], node: Node
 ) -> None:

@@ -13,6 +13,7 @@ from tests.support.scheduling.adversity import edit, node_of, troubled_world
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
+pytestmark = pytest.mark.virtual_time
 LAG = 0.2
 
 

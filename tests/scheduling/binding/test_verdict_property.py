@@ -20,9 +20,10 @@ from dra_extender.allocator.rules.verdict import Violation
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.scheduling.binding import conflicts as overlap
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.scheduling.verdict_histories import KINDS, History, Step, first_failure, without_groups
 
 STEPS: Final = 30
@@ -31,13 +32,13 @@ numbers = st.integers(0, 60)
 steps = st.tuples(st.integers(0, KINDS - 1), numbers, numbers, numbers)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(steps, max_size=40))
 def test_what_filter_offers_is_accepted_and_every_violation_is_found(history: list[Step]) -> None:
     History().play(history)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(steps, max_size=40))
 def test_what_filter_offers_is_accepted_while_groups_are_off(history: list[Step]) -> None:
     without_groups().play(history)

@@ -9,9 +9,10 @@ from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ports
 
@@ -111,6 +112,6 @@ async def compare(sequence: list[tuple[Any, ...]]) -> None:
 
 
 @given(operations)
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_cached_results_follow_every_overlay(sequence: list[tuple[Any, ...]]) -> None:
     asyncio.run(compare(sequence))

@@ -23,9 +23,10 @@ from dra_extender.scheduling.evaluation.result import EvaluationResult
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json
 from dra_extender.telemetry.metrics import Metrics
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.scheduling.world import DRIVER
 
 NODES: Final = ("n0", "n1", "n2", "n3")
@@ -272,7 +273,7 @@ def plain(answer: Placement | NoFit) -> Any:
 
 
 @given(operations)
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_results_for_equivalent_nodes_are_those_of_a_search(sequence: list[tuple[Any, ...]]) -> None:
     cached = CachedSearch()
     for turn in range(3):

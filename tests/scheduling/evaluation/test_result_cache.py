@@ -7,9 +7,10 @@ from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import InMemoryExtender, Ports
 
@@ -125,7 +126,7 @@ async def compare(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
 
 
 @given(operations, orders)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_cached_results_equal_those_of_a_new_service(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
     asyncio.run(compare(sequence, nodes))
 

@@ -16,9 +16,10 @@ from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from hypothesis import HealthCheck, example, given, settings, target
+from hypothesis import example, given, target
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import InMemoryExtender
 
@@ -190,6 +191,7 @@ async def test_namespace_that_wastes_holds_with_ever_new_pods_is_backed_off() ->
     assert turn * 0.9 <= 2 * SHARE / 0.6
 
 
+@pytest.mark.virtual_time
 async def test_waiting_pod_is_reconsidered_when_the_holds_are_stale() -> None:
     world = Tenants(nodes=1, devices=1)
     pod = world.make("v", "victim")
@@ -288,7 +290,7 @@ class Crowd:
 
 @example([("renew", 0, 1), ("honest", 0, 1), ("filter", 1, 1), ("wait", 1, 0), ("renew", 1, 1), ("wait", 6, 0)], 2)
 @given(steps, st.integers(1, 2))
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 def test_victim_fits_within_bounded_time_whatever_two_namespaces_do(
     sequence: list[tuple[str, int, int]], count: int
 ) -> None:

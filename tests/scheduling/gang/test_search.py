@@ -14,10 +14,11 @@ from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
 from dra_extender.scheduling.permit.members import GangMember
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import DRIVER, Held, claim_of, demand_of, exactly, pools_of, slice_of
+from tests.support.examples import examples
 
 Kinds = Mapping[str, Sequence[str]]
 """Per node the kinds of its cards: `whole` offers a device of the whole card and two halves, `half` just two halves."""
@@ -121,7 +122,7 @@ wish = st.sampled_from(["whole", "half", "any"])
 node_kinds = st.lists(st.sampled_from(["whole", "half"]), max_size=2)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(kinds=st.lists(node_kinds, min_size=1, max_size=3), wishes=st.lists(wish, min_size=1, max_size=5))
 def test_planned_exactly_when_it_fits(kinds: list[list[str]], wishes: list[str]) -> None:
     by_node = {f"n{index}": each for index, each in enumerate(kinds)}

@@ -218,6 +218,6 @@ async def test_our_claim_stays_if_the_other_one_uses_it(used: str) -> None:
         with pytest.raises(ConflictError, match="in use"):
             await world.extender.group_claims.writer.withdraw(record.claim)
     else:
-        with pytest.raises(ConflictError, match="version"):
+        with pytest.raises(ConflictError, match="ResourceVersion"):
             await world.cluster.claims.delete("default", ours, record.claim.metadata.uid, "1")
     assert world.made("gpu") == [ours]

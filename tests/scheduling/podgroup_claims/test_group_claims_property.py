@@ -9,9 +9,10 @@ from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from dra_extender.scheduling.podgroup_claims.controller import PUBLISH_DELAY_SECONDS
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.generated_claims import from_template
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.scheduling.grouped import GROUP
 from tests.support.scheduling.making_groups import GPU, GRACE, NET, OWN, Boundaries, ClaimMakingExtender, CrashError
 
@@ -55,7 +56,7 @@ async def crash_and_finish(crashes: list[tuple[int, bool]]) -> None:
     assert world.extender.group_claims.notes() == {}
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(crashes=CRASHES)
 def test_after_any_crashes_there_is_one_claim_for_each_entry_and_it_is_recorded(
     crashes: list[tuple[int, bool]],
@@ -165,7 +166,7 @@ async def race(start: float, lag: float, delay: float, seed: int) -> None:
     assert world.claim(claim)["metadata"]["annotations"][ENTRY_ANNOTATION] == "gpu"
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(
     start=st.one_of(st.integers(0, 48), st.integers(int(GRACE * 4), int(GRACE * 4) + 6)).map(
         lambda quarters: quarters / 4

@@ -16,9 +16,10 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import InMemoryExtender
 
@@ -131,7 +132,7 @@ class Play:
         return self._exists(number) and not self.world.pod(f"p{number}")["spec"].get("nodeName")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(steps, min_size=5, max_size=30))
 def test_at_rest_nothing_is_left_over_and_nobody_waits_for_what_is_free(story: list[Step]) -> None:
     async def play() -> list[str]:

@@ -8,9 +8,10 @@ from dra_extender.scheduling.ports.cluster import ClusterError, ConflictError, N
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import served_by
 from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.simulator.things import Steady, allocation, claim, consumer, node, pod, result, template
 
 CLAIM = Key(StoredKind.CLAIM, "default", "c")
@@ -437,7 +438,7 @@ def _attempt(store: Store, write: str, name: str, number: int, held: dict[str, J
 
 
 @given(st.lists(st.tuples(WRITES, st.sampled_from("ab")), max_size=60))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_sequence_of_writes_breaks_the_rules(writes: list[tuple[str, str]]) -> None:
     """Whatever is tried: versions grow, events replay to the stored objects, allocations stay, reservations need one."""
     store = Store(Steady())

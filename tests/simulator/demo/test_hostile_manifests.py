@@ -15,6 +15,8 @@ from dra_extender.simulator.demo.order import steps_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
+
 EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
 POD = {"spec": {"containers": [{"name": "a", "image": "b", "resources": {"requests": {"cpu": "1"}}}], "priority": 1}}
 WORKLOADS: list[dict[str, Any]] = [
@@ -90,7 +92,7 @@ def spoilt_objects(draw: st.DrawFn) -> Any:
     return thing
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(100), suppress_health_check=list(HealthCheck))
 @given(st.lists(spoilt_objects(), min_size=1, max_size=3), st.booleans())
 def test_spoilt_manifest_is_answered_with_sentences(things: list[Any], deletes: bool) -> None:
     for thing in things:

@@ -18,6 +18,8 @@ from dra_extender.simulator.demo.runner import run_story
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples as example_count
+
 SETTINGS = Settings(server=ServerSettings(host="127.0.0.1", port=0))
 
 CLUSTER = """
@@ -148,7 +150,7 @@ EXPECTED = {
 }
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(example_count(8), suppress_health_check=list(HealthCheck))
 @given(st.permutations(MIXED))
 async def test_any_order_of_the_objects_gives_the_same_placements(documents: list[Document]) -> None:
     """Pods queue by priority, then by age, then by name, wherever they are in the file."""

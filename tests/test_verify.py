@@ -1,0 +1,141 @@
+"""How `make verify` prepares, runs and reports its parts, with commands that stand for those of the Makefile."""
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.verify import PARTS, ROOT, Outcome, Part, close, run_all
+
+GOOD = '<testsuite><testcase name="a"/></testsuite>'
+BAD = '<testsuite><testcase name="a"><failure/></testcase></testsuite>'
+
+
+def python(text: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", text)
+
+
+DONE = python("")
+
+
+def outcome(part: Part, seconds_left: float = 1000.0) -> Outcome:
+    (found,) = run_all([part], time.time() + seconds_left)
+    return Outcome(found.part, found.status, found.problem)
+
+
+def test_a_part_that_passes_has_no_problem() -> None:
+    assert outcome(Part("one", DONE, 60.0, needs=DONE, prepare=(DONE,))) == Outcome("one", 0)
+
+
+def test_a_part_that_fails_is_told_with_its_status() -> None:
+    assert outcome(Part("one", python("raise SystemExit(3)"), 60.0)) == Outcome("one", 3, "failed with status 3")
+
+
+@pytest.mark.real_time(reason="the limit of a part is the time that a real program may take")
+def test_a_part_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    """Its child holds a pipe open, of which the end is read once nobody does."""
+    held, never = tmp_path / "held", tmp_path / "never"
+    os.mkfifo(held)
+    os.mkfifo(never)
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    part = Part("one", ("sh", "-c", f"(echo begun; cat {never}) > {held}; true"), 2.0)
+    assert outcome(part) == Outcome("one", 1, "did not end within 2 s")
+    os.set_blocking(reader, True)
+    with os.fdopen(reader, encoding="ascii") as pipe:
+        assert pipe.read() == "begun\n"
+
+
+def test_a_part_runs_while_another_one_is_being_prepared(tmp_path: Path) -> None:
+    """The preparation of the slow part ends when the quick part runs."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    slow = Part("slow", DONE, 60.0, prepare=(python(f"open({str(pipe)!r}).read()"),))
+    quick = Part("quick", python(f"open({str(pipe)!r}, 'w').close()"), 60.0)
+    found = run_all([quick, slow], time.time() + 1000.0)
+    assert [(each.part, each.problem) for each in found] == [("quick", ""), ("slow", "")]
+
+
+UNPREPARED = [
+    Part("one", DONE, 60.0, needs=python("print('no browser'); raise SystemExit(1)")),
+    Part("one", DONE, 60.0, prepare=(python("raise SystemExit('no browser')"), DONE)),
+]
+
+
+@pytest.mark.parametrize("part", UNPREPARED, ids=["needs", "prepare"])
+def test_a_part_that_the_machine_cannot_run_is_said_and_fails_a_strict_run(
+    part: Part, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "unit.xml"
+    report.write_text(GOOD)
+    found = outcome(part)
+    assert found == Outcome("one", None, "NOT RUN: no browser")
+    assert close([found], [report], strict=False, folder=tmp_path) == 0
+    assert capsys.readouterr().out.endswith("verify: one: NOT RUN: no browser\n1 passed, 0 failed\n")
+    assert close([found], [report], strict=True, folder=tmp_path) == 1
+
+
+def test_a_program_that_the_set_up_installs_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    needs = python(f"import pathlib, sys; sys.exit(not pathlib.Path({str(program)!r}).exists())")
+    install = python(f"import pathlib; pathlib.Path({str(program)!r}).touch()")
+    part = Part("one", DONE, 60.0, needs=needs, setup=(install,))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert outcome(part).status is None
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert outcome(part) == Outcome("one", 0)
+
+
+def test_a_set_up_that_fails_is_told_beside_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    part = Part(
+        "one", DONE, 60.0, needs=python("raise SystemExit('no fish')"), setup=(python("raise SystemExit('no net')"),)
+    )
+    assert outcome(part).problem == "NOT RUN: no fish; no net"
+
+
+def test_no_part_is_started_that_may_not_end_in_time() -> None:
+    assert outcome(Part("one", DONE, 60.0), seconds_left=30.0).problem.startswith("NOT RUN: it may take 60 s, and")
+
+
+def test_the_closing_line_adds_up_what_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tested = tmp_path / "unit.xml"
+    tested.write_text(GOOD)
+    (tmp_path / "image.xml").write_text(GOOD)
+    (tmp_path / "old.xml").write_text(BAD)
+    image = Outcome("image", 0)
+    assert close([image, Outcome("old", None, "NOT RUN: why")], [tested], strict=False, folder=tmp_path) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 0 failed"
+    assert close([image, Outcome("old", 1, "failed")], [tested], strict=False, folder=tmp_path) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 1 failed"
+    assert close([Outcome("image", 2, "failed")], [tested], strict=False, folder=tmp_path) == 1
+
+
+def test_a_part_without_a_report_fails_the_run(tmp_path: Path) -> None:
+    tested = tmp_path / "unit.xml"
+    tested.write_text(GOOD)
+    assert close([Outcome("image", 0)], [tested], strict=False, folder=tmp_path) == 1
+
+
+def test_parts_are_targets_of_the_makefile_that_write_reports_of_their_names() -> None:
+    rules = dict(re.findall(r"^([a-z0-9-]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for part in PARTS:
+        assert part.name in part.call
+        assert "--junitxml $(REPORTS)/$@.xml" in rules[part.name]
+        for target in {word for step in part.setup for word in step if word.endswith("-setup")}:
+            assert target in rules
+
+
+def test_each_part_is_prepared_with_what_its_target_builds() -> None:
+    """A part that its target makes wait for a build would keep the others waiting."""
+    rules = dict(re.findall(r"^([a-z0-9-]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for part in PARTS:
+        built = {word for call in re.findall(r"\$\(call build,(.*?)\)", rules[part.name]) for word in call.split()}
+        prepared = {
+            word.removeprefix("--only=") for step in part.prepare for word in step if word.startswith("--only=")
+        }
+        assert built == prepared, part.name
