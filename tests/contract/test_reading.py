@@ -177,6 +177,14 @@ async def test_watch_of_a_version_that_is_forgotten_says_so_in_its_first_event(s
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
 
 
+async def test_watch_of_a_version_that_is_not_reached_is_quiet(server: ContractServer) -> None:
+    (claim,) = await make_claims(server, "a")
+    far = str(int(claim["metadata"]["resourceVersion"]) + 1_000_000)
+    async with server.watch(server.claims(), resourceVersion=far, timeoutSeconds="2") as answer:
+        await make_claims(server, "b")
+        assert await answer.content.read() == b""
+
+
 async def test_watch_ends_in_time_with_a_bookmark_if_the_kind_has_changed(server: ContractServer) -> None:
     """A bookmark comes only if it is allowed and the kind has changed since the watch began, selected or not."""
     (claim,) = await make_claims(server, "a")

@@ -263,6 +263,7 @@ async def test_pod_with_a_node_is_given_time_and_one_without_goes_at_once(server
     for name in ("waiting", "bound", "ended"):
         pod = objects.pod(name, server.namespace)
         pod["spec"]["terminationGracePeriodSeconds"] = 20
+        pod["metadata"]["finalizers"] = ["example.com/a"] if name == "bound" else []
         await server.ask("POST", server.pods(), pod)
     for name in ("bound", "ended"):
         binding = objects.binding(name, server.namespace, "node")
@@ -273,6 +274,9 @@ async def test_pod_with_a_node_is_given_time_and_one_without_goes_at_once(server
     left = await server.ask("GET", server.pods())
     assert left.names == ["bound"]
     assert left.body["items"][0]["metadata"]["deletionGracePeriodSeconds"] == 20
+    finalizers = {"metadata": {"finalizers": None}}
+    assert (await server.ask("PATCH", server.pods("bound"), finalizers, media=MERGE)).code == 200
+    assert (await server.ask("GET", server.pods())).names == ["bound"]
     assert (await server.ask("DELETE", server.pods("bound"), gracePeriodSeconds="0")).code == 200
     assert (await server.ask("GET", server.pods())).names == []
 

@@ -117,9 +117,13 @@ class ApiServer:
         if self.address != ("", 0):
             (host, port) = self.address
             self.history.compact()
-        self._server = await loop.create_server(lambda: HttpConnection(self._receive, self._connections), host, port)
+        self._server = await loop.create_server(self.connect, host, port)
         self.address = (host, port or self._server.sockets[0].getsockname()[1])
         return f"http://{self.address[0]}:{self.address[1]}"
+
+    def connect(self) -> HttpConnection:
+        """The protocol of a new connection."""
+        return HttpConnection(self._receive, self._connections)
 
     def stop(self) -> None:
         """Stop listening and reset every connection; the store stays, and `start` listens again at the same address."""
@@ -342,8 +346,6 @@ class ApiServer:
             uid = thing["metadata"].get("uid")
             if uid != before["metadata"]["uid"]:
                 raise invalid(request, [f'metadata.uid: Invalid value: "{uid}": field is immutable'])
-        else:
-            thing["metadata"]["uid"] = before["metadata"]["uid"]
         answer = self._update(request, user, thing)
         if media == _APPLY:
             self._applied[mine] = patch

@@ -252,11 +252,13 @@ class Watch:
         self._history = history
         self._loop = loop
         self._timers: list[TimerHandle] = []
-        self._held: list[bytes] | None = None
+        self._waiting: list[bytes] = []
+        self._paused = False
 
     def begin(self) -> bool:
         """Send the head and what is known already; return whether the watch goes on."""
         self._connection.begin_stream()
+        self._connection.on_resume = self._flush
         self._begun_at = max(self._asked, self._history.last.get(self.kind, 0))
         if self._asked and not self._initial:
             if self._asked < self._history.compacted:
@@ -292,14 +294,12 @@ class Watch:
 
     def hold(self) -> None:
         """Keep events back until `release`, as a slow network or server does."""
-        if self._held is None:
-            self._held = []
+        self._paused = True
 
     def release(self) -> None:
         """Send what was kept back."""
-        held, self._held = self._held or [], None
-        for line in held:
-            self._connection.send_piece(line)
+        self._paused = False
+        self._flush()
 
     def end(self) -> None:
         """End the watch in order."""
@@ -350,11 +350,17 @@ class Watch:
 
     def _send(self, event: str, data: bytes) -> None:
         line = b'{"type":"%b","object":%b}\n' % (event.encode(), data)
-        if self._held is not None:
-            self._held.append(line)
-            if len(self._held) > _MOST_WAITING:
-                self._connection.abort()
-        else:
+        self._waiting.append(line)
+        self._flush()
+        if len(self._waiting) > _MOST_WAITING:
+            self._connection.abort()
+
+    def _flush(self) -> None:
+        """Send what waits, unless the watch is paused or the client does not read."""
+        if self._paused or self._connection.congested:
+            return
+        waiting, self._waiting = self._waiting, []
+        for line in waiting:
             self._connection.send_piece(line)
 
 

@@ -32,6 +32,7 @@ class HttpConnection(asyncio.Protocol):
     ) -> None:
         self.closed = False
         self.on_close: Callable[[], None] | None = None
+        self.on_resume: Callable[[], None] | None = None
         self.congested = False
         self._handle = handle
         self._known = known
@@ -61,7 +62,7 @@ class HttpConnection(asyncio.Protocol):
 
     def end_stream(self) -> None:
         """End the answer; the connection can be used again."""
-        self.on_close = None
+        self.on_close = self.on_resume = None
         self._write(b"0\r\n\r\n")
         self._end()
 
@@ -87,6 +88,8 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.congested = False
+        if self.on_resume is not None:
+            self.on_resume()
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -196,6 +196,43 @@ def test_slow_watch_tells_everything_later_and_in_order(tmp_path: Path) -> None:
     on_virtual_time(tmp_path, story)
 
 
+class StalledTransport(asyncio.Transport):
+    """A connection whose client does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.aborted = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+@pytest.mark.parametrize(("changes", "aborted"), [(1000, False), (1001, True)])
+def test_client_that_does_not_read_gets_what_waited_or_is_cut_off(changes: int, *, aborted: bool) -> None:
+    async def story() -> None:
+        server = ApiServer(VirtualClock(running_virtual_loop()))
+        connection, transport = server.connect(), StalledTransport()
+        connection.connection_made(transport)
+        path = "/apis/coordination.k8s.io/v1/leases?watch=true"
+        connection.data_received(f"GET {path} HTTP/1.1\r\nAuthorization: Bearer admin\r\n\r\n".encode())
+        connection.pause_writing()
+        for number in range(changes):
+            server.store.create(StoredKind.LEASE, {"metadata": {"name": f"lease-{number}"}})
+        assert b"lease" not in transport.sent
+        assert transport.aborted is aborted
+        connection.resume_writing()
+        names = [f'"lease-{number}"'.encode() for number in range(changes)]
+        assert [name for name in names if name in transport.sent] == names
+        connection.connection_lost(None)
+
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        runner.run(story())
+
+
 def test_each_write_is_reported_with_its_writer(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         await world.cluster.claims.create("default", BODY)
