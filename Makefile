@@ -43,6 +43,7 @@ verify: $(READY) ## Everything on real components: control plane, chart, image, 
 .PHONY: nightly
 nightly: $(READY) ## Search without an end, soak and coverage (SECONDS=n for each search)
 	$(MAKE) --no-print-directory coverage thorough
+	$(MAKE) --no-print-directory simulation SEEDS=10000
 	$(MAKE) --no-print-directory fuzz hostile chaos SECONDS=$(or $(SECONDS),1800)
 
 .PHONY: lint
@@ -153,6 +154,10 @@ image-setup: ## Install what builds the image on Debian, as root
 bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n; QUICK=1 only tries every area, in small)
 	$(call build,controlplane oracle)
 	$(if $(QUICK),$(PYTEST) tests/bench -m e2e -n 2 --timeout 600 --junitxml $(REPORTS)/$@.xml $(if $(ONLY),-k "$(ONLY)"),$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(ROUNDS),--rounds $(ROUNDS)))
+
+.PHONY: simulation
+simulation: $(READY) ## Service, cluster and network in one process on virtual time (SEEDS=n, or SEED=n replays one, STEPS=1 prints its log)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --replay $(if $(STEPS),--steps),--seeds $(or $(SEEDS),200))
 
 .PHONY: fuzz
 fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n in all, SEED=n, ONLY=cel|partner|allocator)

@@ -29,7 +29,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests on the real server, and let its programs be built for them."""
     if isinstance(item, pytest.Function) and "real" in getattr(getattr(item, "callspec", None), "id", ""):
         item.add_marker("e2e")
-        item.fixturenames.append("binaries")
+        # A list of its own: pytest shares one between the tests of a function.
+        item.fixturenames = [*item.fixturenames, "binaries"]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
