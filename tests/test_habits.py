@@ -37,7 +37,7 @@ PRIVATE: Final[dict[str, int]] = {
     "model": 1,
     "scheduling": 14,
     "service": 3,
-    "simulation": 3,
+    "simulation": 5,
     "simulator": 1,
 }
 

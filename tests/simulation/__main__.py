@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from itertools import islice, repeat
 
 from tests.simulation.course import Result, run, shrink
+from tests.simulation.planted import PLANTED
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,7 +21,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="without --seed: run so many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at work")
+    parser.add_argument("--planted", action="store_true", help="look for each planted fault in at most --seeds seeds")
     given = parser.parse_args(arguments)
+    if given.planted:
+        return _planted(given.first, given.seeds, given.jobs)
     if given.seed is None:
         return _seeds(range(given.first, given.first + given.seeds), given.jobs)
     result = run(given.seed, log=print if given.steps else None)
@@ -48,6 +52,31 @@ def _seeds(seeds: range, jobs: int) -> int:
         for line in described(run(seed)):
             print(line)
     return bool(wrong)
+
+
+def _planted(first: int, seeds: int, jobs: int) -> int:
+    """Print the table of planted faults: the first seed that finds each, and what it finds."""
+    missed = 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for name, found in zip(PLANTED, pool.map(_first, PLANTED, repeat(first), repeat(seeds)), strict=True):
+            missed += found is None
+            print(
+                f"| {name} | {'not found | |' if found is None else f'{found.seed} | {_short(found.wrong[0])} |'}",
+                flush=True,
+            )
+    print(f"{missed} of {len(PLANTED)} were not found")
+    return bool(missed)
+
+
+def _first(name: str, first: int, seeds: int) -> Result | None:
+    """The first seed in which this planted fault shows."""
+    results = (run(seed, planted=PLANTED[name]) for seed in range(first, first + seeds))
+    return next((result for result in results if result.wrong), None)
+
+
+def _short(wrong: str) -> str:
+    """The rule that is broken."""
+    return wrong.partition("step ")[2].partition(": ")[2].partition(":")[0] or wrong.partition(":")[0]
 
 
 def described(result: Result) -> Iterator[str]:

@@ -3,18 +3,20 @@
 Each works on what its own process has seen; it writes to the store directly, because only the service's requests matter here.
 """
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
+from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, Store
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.controlplane import objects
-from tests.simulation.cluster import NAMESPACE, random_kind, request, slices
+from tests.simulation.cluster import NAMESPACE, WHOLE, random_kind, request, slices
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.scheduler import View
 from tests.support.e2e.driver import ATTACHED, FAILED, waiting_results
@@ -24,6 +26,9 @@ _KUBELET_SECONDS: Final = 2.0
 _DRIVER_SECONDS: Final = 4.0
 _GRACE_SECONDS: Final = 5
 _FAILS: Final = 0.1
+_RIVAL_SECONDS: Final = 1.0
+"""How old the rival's view may be when it allocates, and how long it waits before it looks again and binds."""
+_RIVAL_TRIES: Final = 8
 
 
 class Actor:
@@ -130,6 +135,81 @@ class Drivers(Actor):
         stored = self.store.find(key)
         if stored is None or stored["spec"]["pool"]["generation"] < found["spec"]["pool"]["generation"]:
             self.store.update(StoredKind.SLICE, found) if stored else self.store.create(StoredKind.SLICE, found)
+
+
+class Rival:
+    """Another scheduler, which knows nothing of the service.
+
+    It takes a device that it sees free for a pod of its own, and binds the pod if nobody else has the device a moment later.
+    """
+
+    def __init__(self, loop: SimulationLoop, store: Store, view: View) -> None:
+        self._loop = loop
+        self._store = store
+        self._view = view
+        self._random = random.Random(f"rival {loop.random.random()}")
+
+    async def place(self, name: str) -> None:
+        """Make a pod and place it; give up after some tries."""
+        with suppress(ClusterError):
+            pod = self._store.create(
+                StoredKind.POD, objects.pod(name, NAMESPACE, claims={"gpu": name}, scheduler="rival")
+            )
+            self._store.create(StoredKind.CLAIM, objects.resource_claim(name, NAMESPACE, request(WHOLE)))
+            consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
+            if not await self._tried(Key(StoredKind.CLAIM, NAMESPACE, name), consumer):
+                self._store.delete(key_of(StoredKind.POD, pod))
+                self._store.delete(Key(StoredKind.CLAIM, NAMESPACE, name))
+
+    async def _tried(self, key: Key, consumer: Json) -> bool:
+        for _ in range(_RIVAL_TRIES):
+            taken = {device for claim in self._view.all(StoredKind.CLAIM) for device in whole_devices(claim)}
+            free = [device for device in self._published() if device not in taken]
+            if free:
+                device = self._random.choice(free)
+                await asyncio.sleep(self._random.uniform(0, _RIVAL_SECONDS))
+                self._write(key, device, [consumer])
+                await asyncio.sleep(_RIVAL_SECONDS)
+                holders = [claim for claim in self._view.all(StoredKind.CLAIM) if device in whole_devices(claim)]
+                if len(holders) == 1:
+                    self._store.bind(Key(StoredKind.POD, key.namespace, key.name), consumer["uid"], device[1])
+                    return True
+                self._write(key, None, [])
+            await asyncio.sleep(self._random.uniform(0, _RIVAL_SECONDS))
+        return False
+
+    def _published(self) -> list[tuple[str, str, str]]:
+        return [
+            (each["spec"]["driver"], each["spec"]["pool"]["name"], device["name"])
+            for each in self._view.all(StoredKind.SLICE)
+            for device in each["spec"].get("devices") or ()
+            if device["name"].startswith(WHOLE)
+        ]
+
+    def _write(self, key: Key, device: tuple[str, str, str] | None, consumers: list[Json]) -> None:
+        claim = self._store.get(key)
+        claim["metadata"]["finalizers"] = [FINALIZER]
+        claim = self._store.update(StoredKind.CLAIM, claim, "rival")
+        status = claim.setdefault("status", {})
+        if device is None:
+            status.pop("allocation", None)
+            status.pop("reservedFor", None)
+        else:
+            here = {"key": "metadata.name", "operator": "In", "values": [device[1]]}
+            result = {"request": "gpu", **dict(zip(("driver", "pool", "device"), device, strict=True))}
+            nodes = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+            status |= {
+                "allocation": {"devices": {"results": [result]}, "nodeSelector": nodes},
+                "reservedFor": consumers,
+            }
+        self._store.update_status(StoredKind.CLAIM, claim, "rival")
+
+
+def whole_devices(claim: Json) -> Iterator[tuple[str, str, str]]:
+    """The devices that a claim has whole."""
+    for each in part(claim, "status", "allocation", "devices").get("results") or ():
+        if not each.get("shareID"):
+            yield each["driver"], each["pool"], each["device"]
 
 
 class Users:

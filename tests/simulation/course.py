@@ -1,6 +1,8 @@
 """One run of a seed: the actions happen, then the faults end, and in the end everything must be in order."""
 
 import asyncio
+import gc
+import logging
 import random
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +21,10 @@ from tests.simulation.invariants import left_at_rest
 from tests.simulation.loop import Process
 from tests.simulation.network import NetworkedLoop
 from tests.simulation.schedule import NODES, SECONDS, Action, schedule
-from tests.simulation.world import World, logged, new_folder, run_until_complete
+from tests.simulation.world import LEASE, World, logged, new_folder, run_until_complete
 
-_REST_SECONDS: Final = 700.0
-"""So long everything may take to come to rest: kube-scheduler itself tries again what it has rejected after five minutes."""
+_REST_SECONDS: Final = 240.0
+"""So long everything may take to come to rest; what kube-scheduler alone mends, after five minutes, is too late."""
 _LOOK_SECONDS: Final = 10.0
 
 
@@ -66,7 +68,7 @@ class Course:
         end = self._loop.time() + _REST_SECONDS
         while not self._world.invariants.violations:
             await asyncio.sleep(_LOOK_SECONDS)
-            left = left_at_rest(self._world.store)
+            left = left_at_rest(self._world.store, LEASE.namespace)
             if not left or self._loop.time() > end:
                 return left
         return []
@@ -79,6 +81,11 @@ class Course:
 
     def create_hostile(self, name: str) -> None:
         self._world.users.create_hostile(name)
+
+    def place_rival(self, name: str) -> None:
+        """Have the rival place a pod."""
+        if self._world.rival is not None:
+            self._world.processes["rival"].start(self._world.rival.place(name))
 
     def publish(self, node: str, absent: tuple[str, ...]) -> None:
         if self._world.drivers is not None:
@@ -245,15 +252,23 @@ def _report(world: World, result: Result) -> None:
 
 @contextmanager
 def _freed() -> Iterator[None]:
-    """Free at the end what the processes of a world leave."""
-    with logged(lambda _: None, str), collected():
-        try:
-            yield
-        finally:
-            # FastAPI keeps every function that it was ever given.
-            for each in vars(fastapi_models).values():
-                if hasattr(each, "cache_clear"):
-                    each.cache_clear()
+    """Free at the end what the processes of a world leave, without a word in the log."""
+    before = logging.root.manager.disable
+    logging.disable()
+    # What was there before need not be looked at for garbage.
+    gc.freeze()
+    try:
+        with logged(lambda _: None, str), collected():
+            try:
+                yield
+            finally:
+                # FastAPI keeps every function that it was ever given.
+                for each in vars(fastapi_models).values():
+                    if hasattr(each, "cache_clear"):
+                        each.cache_clear()
+    finally:
+        gc.unfreeze()
+        logging.disable(before)
 
 
 def shrink(result: Result, **more: Any) -> tuple[Result, frozenset[int]]:

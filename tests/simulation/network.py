@@ -282,6 +282,8 @@ class SimulatedTransport(asyncio.Transport):
 
     def _send(self, data: bytes | None) -> None:
         size = 0 if data is None else len(data)
+        if data is not None:
+            self._network.on_send(self, data)
         self.on_way += size
         if self.vanished:
             if self._network.answers(self.remote[0], self.peer.process):
@@ -352,6 +354,8 @@ class Network:
         self.seed = seed
         self.shortest, self.longest = 0.0002, 0.003
         self.transports: dict[int, SimulatedTransport] = {}
+        self.on_send: Callable[[SimulatedTransport, bytes], None] = lambda transport, data: None
+        """Called with everything that a process hands to a connection."""
         self.routes: dict[Address, Callable[[], Address | None]] = {}
         """Where connections to a virtual address go when they are made; None: nowhere."""
         self._listeners: dict[Address, Listener] = {}

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.simulation.cluster import random_kind
 
-NODES: Final = 3
+NODES: Final = 2
 SECONDS: Final = 30.0
 """How long users and faults are at work."""
 _BEGIN: Final = 2.0
@@ -36,15 +36,21 @@ def schedule(seed: int) -> list[Action]:
 
 
 def _users(chance: random.Random) -> Iterator[Action]:
-    for number in range(chance.randrange(6, 18)):
+    # Most pods come in bursts, so that they compete.
+    bursts = [chance.uniform(_BEGIN, SECONDS) for _ in range(chance.randrange(1, 4))]
+    for number in range(chance.randrange(6, 22)):
         name = f"pod-{number}"
-        begin = chance.uniform(_BEGIN, SECONDS)
+        begin = chance.choice((chance.uniform(_BEGIN, SECONDS), *(burst + chance.expovariate(2.0) for burst in bursts)))
         # Claims that pods share have a few names, so that pods meet at them.
         kind = random_kind(chance)
         shared = f"common-{kind}-{chance.randrange(2)}" if chance.random() < 0.25 else ""
         yield Action(begin, "create_pod", (name, kind, shared))
         if chance.random() < 0.5:
             yield Action(begin + chance.expovariate(0.2), "delete_pod", (name,))
+    for number in range(chance.choice((0, 0, 0, 2, 5))):
+        begin = chance.uniform(_BEGIN, SECONDS)
+        yield Action(begin, "place_rival", (f"rival-{number}",))
+        yield Action(begin + chance.uniform(1.0, 20.0), "delete_pod", (f"rival-{number}",))
     for number in range(chance.choice((0, 0, 1, 2))):
         yield Action(chance.uniform(_BEGIN, SECONDS), "create_hostile", (f"odd-{number}",))
 
@@ -57,8 +63,10 @@ def _drivers(chance: random.Random) -> Iterator[Action]:
 
 def _faults(chance: random.Random) -> Iterator[Action]:
     # Some worlds have no faults, most have a few, some have many.
+    # Few kinds of faults in one world, so that those that belong together meet.
+    kinds = list(_FAULTS) if chance.random() < 0.4 else chance.sample(list(_FAULTS), 3)
     for _ in range(chance.choice((0, 1, 2, 3, 3, 4, 5, 8, 12))):
-        name = chance.choices(list(_FAULTS), [weight for weight, _ in _FAULTS.values()])[0]
+        name = chance.choices(kinds, [_FAULTS[kind][0] for kind in kinds])[0]
         yield Action(chance.uniform(0.0, SECONDS), name, _FAULTS[name][1](chance))
 
 

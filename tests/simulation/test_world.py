@@ -11,7 +11,7 @@ from tests.simulation.course import run
 from tests.simulation.environment import simulated
 from tests.simulation.invariants import left_at_rest
 from tests.simulation.network import NetworkedLoop
-from tests.simulation.world import World, logged, run_until_complete
+from tests.simulation.world import LEASE, World, logged, run_until_complete
 
 ROOT = Path(__file__).parents[2]
 SEED = 7
@@ -32,7 +32,7 @@ def bound_pods(seed: int, folder: Path) -> tuple[int, str]:
 
         run_until_complete(loop, work())
         assert world.invariants.violations == []
-        assert left_at_rest(world.store) == []
+        assert left_at_rest(world.store, LEASE.namespace) == []
     return 20 - len(world.pending()), loop.digest()
 
 

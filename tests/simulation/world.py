@@ -16,14 +16,14 @@ from dra_extender.service.wiring import serve
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part
 from dra_extender.simulator.apiserver.store import Store
 
-from tests.simulation.actors import ControllerManager, Drivers, Kubelets, Users
+from tests.simulation.actors import ControllerManager, Drivers, Kubelets, Rival, Users
 from tests.simulation.api_access import User
 from tests.simulation.api_server import ApiServer, Write
 from tests.simulation.cluster import furnish
 from tests.simulation.environment import START
 from tests.simulation.invariants import Invariants
 from tests.simulation.loop import Process
-from tests.simulation.network import Address, NetworkedLoop
+from tests.simulation.network import Address, NetworkedLoop, SimulatedTransport
 from tests.simulation.scheduler import Scheduler, View
 
 REPLICAS: Final = ("replica-0", "replica-1")
@@ -66,6 +66,7 @@ class World:
         furnish(self.store, nodes)
         self.invariants = Invariants(self.store, LEASE, lambda: (loop.time(), loop.steps, loop.current.name))
         self.api.writes.append(self._wrote)
+        self.network.on_send = self._sent
         self.users = Users(loop, self.store)
         self.network.routes[_SERVICE_ADDRESS] = self._endpoint
         self._addresses = {
@@ -73,16 +74,18 @@ class World:
             "controllers": "10.0.0.2",
             "kubelets": "10.0.0.3",
             "drivers": "10.0.0.4",
+            "rival": "10.0.0.7",
         }
         self._addresses |= {"scheduler": "10.0.0.5", "replica-0": "10.0.1.0", "replica-1": "10.0.1.1"}
         self._proxy: View | None = None
         self.drivers: Drivers | None = None
+        self.rival: Rival | None = None
 
     async def start(self) -> None:
         """Start everything."""
         self._proxy = self._view(self._process("kube-proxy", "10.0.0.6"), 1.0)
         await self._start("api-server").start(self._serve_api())
-        for name in ("controllers", "kubelets", "drivers", "scheduler", *REPLICAS):
+        for name in ("controllers", "kubelets", "drivers", "rival", "scheduler", *REPLICAS):
             self.run(name)
 
     def run(self, name: str) -> None:
@@ -107,8 +110,10 @@ class World:
             ControllerManager(self.loop, self.store, view)
         elif name == "kubelets":
             Kubelets(self.loop, self.store, view)
-        else:
+        elif name == "drivers":
             self.drivers = Drivers(self.loop, self.store, view)
+        else:
+            self.rival = Rival(self.loop, self.store, view)
 
     def _scheduler(self, process: Process) -> Scheduler:
         host, port = _SERVICE_ADDRESS
@@ -177,6 +182,10 @@ class World:
     def _wrote(self, write: Write) -> None:
         self.loop.note(b"write %d " % write.change.version + write.change.data)
         self.invariants.look(write)
+
+    def _sent(self, transport: SimulatedTransport, data: bytes) -> None:
+        if transport.process.name in REPLICAS:
+            self.invariants.look_at_request(transport.process.name, data)
 
     def pending(self) -> list[str]:
         """Names of pods that are not bound."""

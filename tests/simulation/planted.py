@@ -1,0 +1,155 @@
+"""Faults that are planted in the service: each takes away one protection, to see whether the simulation finds that.
+
+`python -m tests.simulation --planted` looks for each of them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final
+from unittest.mock import patch
+
+import aiohttp
+from dra_extender.allocator.rules.compatibility import CompatibilityTable
+from dra_extender.allocator.rules.counters import CounterTable
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.rules.shared_capacity import Sharing
+from dra_extender.kube.client import transport
+from dra_extender.kube.client.errors import ApiCallError
+from dra_extender.kube.leader.candidate import LeaseCandidate
+from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
+from dra_extender.kube.objects.claims import KubeClaims
+from dra_extender.kube.objects.scheduler_waker import KubeWaker
+from dra_extender.kube.watch.dispatch import EventDispatcher
+from dra_extender.ledger.holds import HoldBook
+from dra_extender.ledger.index.claims import ClaimIndex
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.claim_edits import with_allocation, without_reservations
+from dra_extender.model.resource_claim import read_claim
+from dra_extender.scheduling.binding import session
+from dra_extender.scheduling.binding.condition_wait import ConditionWait
+from dra_extender.scheduling.binding.decision import BindDecision
+from dra_extender.scheduling.binding.pending_claims import PendingClaims
+from dra_extender.scheduling.binding.session import BindSession
+from dra_extender.scheduling.claims import preconditions, writer
+from dra_extender.scheduling.claims.reserver import ClaimReserver
+from dra_extender.scheduling.reclaim.controller import ReclaimController
+from dra_extender.service.leadership import KubeLeadership
+from msgspec import json, structs
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+
+def _instead(owner: Any, name: str, instead: Any) -> Plant:
+    return lambda: patch.object(owner, name, instead)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing."""
+
+
+async def _nothing_awaited(*_: Any, **__: Any) -> None:
+    """Do nothing."""
+
+
+def _value(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+async def _binding_first(self: Any) -> None:
+    await session.post_binding(self._deps, self.pod, self.node)
+    await _WRITE_CLAIMS(self)
+
+
+async def _forever_ready(self: Any) -> list[Any]:
+    return [each.record.claim for each in self.claims]
+
+
+def _renewed_when_answered(self: Any, record: Any, sent: float, now: float) -> None:
+    _RENEWED(self, record, now, now)
+
+
+def _leads_for_ever(self: Any, now: float) -> bool:
+    return bool(self.holder == self.identity)
+
+
+async def _stored_without_version(self: Any, namespace: str, name: str, body: bytes) -> bytes:
+    """Overwrite whatever is stored by now."""
+    stored, wanted = json.decode(await self.read(namespace, name)), json.decode(body)
+    wanted["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+    return await _UPDATE_STATUS(self, namespace, name, json.encode(wanted))
+
+
+def _without_reservation(raw: bytes, allocation: Any, consumer: Any) -> bytes:
+    return without_reservations(with_allocation(raw, allocation, consumer), (consumer.uid,))
+
+
+def _uncounted_while_pending(self: Any, record: Any, before: Any) -> Any:
+    pending, record.pending = record.pending, None
+    try:
+        return _RECOUNT(self, record, before)
+    finally:
+        record.pending = pending
+
+
+def _known_only(self: Any, data: bytes) -> Any:
+    found = json.decode(data)["metadata"]
+    known = self.claims.by_uid(found["uid"])
+    return _ASSUME(self, data) if known is None else known
+
+
+def _as_unallocated(raw: bytes) -> Any:
+    claim = read_claim(raw)
+    return structs.replace(claim, status=structs.replace(claim.status, allocation=None))
+
+
+async def _sleep_for_ever(_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def _gone_is_forgotten(self: Any) -> bool:
+    return False
+
+
+_RECOUNT: Final = ClaimIndex._recount
+_ASSUME: Final = Ledger.assume_written
+_WRITE_CLAIMS: Final = BindSession._write_claims
+_RENEWED: Final = LeaseCandidate.renewed
+_UPDATE_STATUS: Final = KubeClaims.update_status
+
+PLANTED: Final[dict[str, Plant]] = {
+    "bind does not wait for the watch": _instead(BindSession, "_confirm_delivery", _nothing_awaited),
+    "bind does not wait for binding conditions": _instead(BindSession, "_wait_for_conditions", _forever_ready),
+    "bind looks at nothing before the Binding": _instead(ConditionWait, "confirm", _nothing_awaited),
+    "the Binding comes before the claims": _instead(BindSession, "_write_claims", _binding_first),
+    "bind goes on for a pod that is gone": _instead(BindSession, "cancel_reason", _nothing),
+    "bind takes no account of where a claim is allocated": _instead(preconditions, "useless_on", _nothing),
+    "a decision is not compared with what is allocated": _instead(BindDecision, "_conflict", _nothing),
+    "allocations that are being written do not count": _instead(ClaimIndex, "_recount", _uncounted_while_pending),
+    "an unknown outcome counts as not stored": _instead(PendingClaims, "resolve", PendingClaims.end),
+    "a locked claim is decided about": _instead(PendingClaims, "is_busy", _value(False)),
+    "what was written counts when the watch brings it": _instead(Ledger, "assume_written", _known_only),
+    "the finalizer is not written": _instead(writer, "is_kept", _value(True)),
+    "the allocation is written without its reservation": _instead(writer, "with_allocation", _without_reservation),
+    "a further pod is not reserved for": _instead(ClaimReserver, "reserve", _nothing_awaited),
+    "a status is written over a later one": _instead(KubeClaims, "update_status", _stored_without_version),
+    "an allocation is written over another": _instead(writer, "read_claim", _as_unallocated),
+    "a release does not look at what is allocated": _instead(writer, "same_allocation", _value(True)),
+    "no fence at the connection": _instead(transport, "_guarded_requests", _value(aiohttp.ClientRequest)),
+    "the leader leads until it learns of another": _instead(LeaseCandidate, "leads", _leads_for_ever),
+    "a renewal counts from its answer": _instead(LeaseCandidate, "renewed", _renewed_when_answered),
+    "a lease is taken before it has run out": _instead(LeaseCandidate, "may_take", _value(True)),
+    "a new leader does not catch up": _instead(KubeLeadership, "catch_up", _nothing_awaited),
+    "the leader is not published": _instead(EndpointPublisher, "run", _nothing_awaited),
+    "deletions are not delivered": _instead(EventDispatcher, "removed", _nothing),
+    "a list does not end what is gone": _instead(EventDispatcher, "missing_from", _value(())),
+    "a version that is gone is watched on": _instead(ApiCallError, "gone", property(_gone_is_forgotten)),
+    "pods are not woken": _instead(KubeWaker, "wake", _nothing_awaited),
+    "nothing is given back": _instead(ReclaimController, "run", _sleep_for_ever),
+    "holds do not end": _instead(HoldBook, "expire", _value(0)),
+    "holds do not end with their pod": _instead(HoldBook, "release_pod", _nothing),
+    "counters are not drawn": _instead(CounterTable, "reserve", _value(True)),
+    "compatibility groups are not joined": _instead(CompatibilityTable, "join", _value(True)),
+    "capacity of shares is not counted": _instead(Sharing, "exhausted", _nothing),
+    "a taken device is free": _instead(NodeView, "is_taken", _value(False)),
+}
