@@ -17,6 +17,8 @@ from dra_extender.kube.discovery.discovery import Discovery
 from dra_extender.kube.discovery.server_features import ServerFacts
 from dra_extender.runtime.clock import SystemClock
 
+from tests.support.turns import turns
+
 Object = dict[str, Any]
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -76,8 +78,9 @@ class ContractServer(ABC):
         )
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; return when their transports have ended, too, which needs the event loop."""
         await self._session.close()
+        await turns()
 
     async def ask(
         self,
