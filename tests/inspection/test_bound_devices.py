@@ -1,14 +1,24 @@
-"""What is said of a shared device that `bindsToNode` keeps on a node: by `why`, for one node, by `devices`, and by `what-if`."""
+"""What `why`, `devices`, `what-if` and `audit` say of a shared device that `bindsToNode` keeps on a node."""
+
+from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
+from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps
+from dra_extender.audit.findings import Check
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.devices_table import devices_wide
 from dra_extender.inspection.devices_tree import devices_tree
+from dra_extender.inspection.what_if.changes import Changes
+from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.node import why_on_node
 from dra_extender.inspection.why.why import why
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
+from msgspec.structs import replace
 
 from tests.controlplane.objects import device, device_class, request, resource_slice
-from tests.support.inspection.made_cluster import NAMESPACE, NOW, MadeCluster, objects_on
+from tests.support.inspection.made_cluster import NAMESPACE, NOW, Json, MadeCluster, objects_on
 
 FABRIC = "gpu.example.com"
 
@@ -50,3 +60,101 @@ def test_devices_say_to_which_node_a_device_is_bound(made: MadeCluster) -> None:
     report = devices_report(made.view())
     assert "bound to node n1" in devices_tree(report, NOW)
     assert "bound to node n1" in devices_wide(report, NOW)
+
+
+def share_of(made: MadeCluster, pod: str) -> Json:
+    """The claim of this pod."""
+    return next(each for each in made.objects["resourceclaims"] if each["metadata"]["name"] == f"claim-{pod}")
+
+
+def published(made: MadeCluster) -> Json:
+    (slice_,) = made.objects["resourceslices"]
+    return slice_
+
+
+def bound(made: MadeCluster) -> None:
+    """The device binds as it is published."""
+
+
+def bound_before(made: MadeCluster) -> None:
+    """The slice does not bind the device any more; it did when the share was allocated."""
+    published(made)["spec"]["devices"][0]["bindsToNode"] = False
+    claim = share_of(made, "old")
+    stored = claim_from(claim)
+    assert stored.status.allocation is not None
+    frozen = tuple(replace(each, consumption=(), binds_to_node=True) for each in holdings_of(stored))
+    claim["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: encode_snapshot(stored.status.allocation, frozen)}
+
+
+def never_bound(made: MadeCluster) -> None:
+    published(made)["spec"]["devices"][0]["bindsToNode"] = False
+
+
+def with_admin_access(made: MadeCluster) -> None:
+    claim = share_of(made, "old")
+    claim["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    claim["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+
+
+def asked_with_admin_access(made: MadeCluster) -> None:
+    share_of(made, "train")["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+
+
+def naming_no_node(made: MadeCluster) -> None:
+    del share_of(made, "old")["status"]["allocation"]["nodeSelector"]
+
+
+def local_to_nodes(made: MadeCluster) -> None:
+    """Each node has a device of this name of its own."""
+    slice_ = published(made)
+    del slice_["spec"]["allNodes"]
+    slice_["spec"]["pool"]["resourceSliceCount"] = 2
+    other = deepcopy(slice_)
+    other["metadata"] |= {"name": "rack-2", "uid": "rack-2"}
+    slice_["spec"]["nodeName"], other["spec"]["nodeName"] = "n1", "n2"
+    made.objects["resourceslices"].append(other)
+
+
+def of_a_node_that_is_gone(made: MadeCluster) -> None:
+    made.objects["nodes"] = [each for each in made.objects["nodes"] if each["metadata"]["name"] != "n1"]
+
+
+@pytest.mark.parametrize(
+    ("case", "device_is_bound", "refused"),
+    [
+        (bound, True, True),
+        (bound_before, True, True),
+        (of_a_node_that_is_gone, True, True),
+        (asked_with_admin_access, True, False),
+        (never_bound, False, False),
+        (with_admin_access, False, False),
+        (naming_no_node, False, False),
+        (local_to_nodes, False, False),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else str(value),
+)
+async def test_all_answers_follow_one_rule(
+    made: MadeCluster, case: Callable[[MadeCluster], None], *, device_is_bound: bool, refused: bool
+) -> None:
+    case(made)
+    view = made.view()
+    train = view.ledger.pods.by_key(NAMESPACE, "train")
+    assert train is not None
+    assert ("n2" not in view.try_on(train, ["n2"]).fits) is refused
+    assert why_on_node(view, NAMESPACE, "train", "n2").fits is not refused
+    (outcome,) = (each.after for each in (await what_if(made.cluster())).pods if each.pod.endswith("/train"))
+    assert outcome.node == ("" if refused else "n2")
+    (pool,) = devices_report(view).pools
+    assert {each.bound_to for each in pool.devices} == {("n1",) if device_is_bound else ()}
+    ended = await what_if(made.cluster(), Changes(without=((NAMESPACE, "old"),)))
+    (outcome,) = (each.after for each in ended.pods if each.pod.endswith("/train"))
+    assert outcome.node == "n2"
+
+    allocation = deepcopy(share_of(made, "old")["status"]["allocation"])
+    allocation["nodeSelector"] = objects_on("n2")
+    (result,) = allocation["devices"]["results"]
+    result["shareID"] = "3b1c9b8e-0000-4000-8000-000000000002"
+    result["adminAccess"] = share_of(made, "train")["spec"]["devices"]["requests"][0]["exactly"].get("adminAccess")
+    share_of(made, "train")["status"] = {"allocation": allocation}
+    steps = audit_steps(AuditedCluster(made.view().ledger, lambda: NOW, 600))
+    assert any(each is not None and each.check is Check.NODE_BINDING for each in steps) is refused

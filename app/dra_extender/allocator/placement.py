@@ -51,7 +51,7 @@ def claim_placement(
     """
     pools = node_view.pools
     try:
-        node_selector = selector_for(pools, [pick.location for pick in picks], binds=binds)
+        node_selector = selector_for(node_view, picks, binds=binds)
     except UnsupportedSelectorError as problem:
         raise SearchEndedError(
             Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=str(problem))
@@ -96,6 +96,7 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
     held = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
     frozen = frozen_view(held, device) if held else None
     is_share = share_id is not None and not pick.wanted.admin
+    is_bound = (binds and device_binds(published, device)) or _joins_bound(pick, node_view)
     return DeviceHolding(
         driver=published.driver,
         pool=published.pool,
@@ -108,8 +109,15 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
         sources=device.sources if frozen is None else frozen.sources,
         consumed_capacity=tuple((name, amount) for (name, _), amount in _consumed(pick, device)),
         node=node if is_share else None,
-        binds_to_node=is_share and binds and device_binds(published, device),
+        binds_to_node=is_share and is_bound,
     )
+
+
+def _joins_bound(pick: Pick, node_view: NodeView) -> bool:
+    """Return whether the pick is a further share of a device that allocated shares bind to this node."""
+    if pick.share is None or pick.wanted.admin:
+        return False
+    return node_view.pools.node in node_view.bound_nodes(pick.location)
 
 
 def _consumed(pick: Pick, device: Device) -> Iterable[tuple[tuple[str, DeviceCapacity], int]]:
@@ -167,21 +175,22 @@ def _collapsed(
     return AllocationConfiguration(source=entry.source, opaque=entry.opaque)
 
 
-def selector_for(pools: NodePools, locations: Iterable[int], *, binds: bool = True) -> NodeSelector | None:
+def selector_for(node_view: NodeView, picks: Iterable[Pick], *, binds: bool = True) -> NodeSelector | None:
     """The nodes that can use an allocation of these devices; None means all.
 
-    A device that is local to a node, or (with `binds`) binds to it, pins the allocation to this node.  Otherwise one term has the
-    requirements of all devices, each once.
+    A device that is local to a node, is bound to it by other shares, or (with `binds`) binds to it, pins the allocation to this
+    node.  Otherwise one term has the requirements of all devices, each once.
 
     Raises:
         UnsupportedSelectorError: a node selector has more than one term.
     """
+    pools = node_view.pools
     expressions: list[NodeSelectorRequirement] = []
     fields: list[NodeSelectorRequirement] = []
-    for location in locations:
-        device, published = pools.devices[location], pools.views[location].published
+    for pick in picks:
+        device, published = pools.devices[pick.location], pools.views[pick.location].published
         where = device if published.per_device_node_selection else published
-        if where.node_name or (binds and device.binds_to_node):
+        if where.node_name or (binds and device.binds_to_node) or _joins_bound(pick, node_view):
             return only_node(pools.node)
         terms = where.node_selector.node_selector_terms if where.node_selector is not None else ()
         if len(terms) > 1:

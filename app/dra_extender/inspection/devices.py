@@ -196,7 +196,7 @@ def _pool(
     names = {each.name for part in pool.published for each in part.devices}
     found = slice_finding(pool_id, published)
     devices = [
-        _device(view, pool_id, each, holders, usage.get(each.name, ()), verdicts.get((*pool_id, each.name)))
+        _device(view, part, each, holders, usage.get(each.name, ()), verdicts.get((*pool_id, each.name)))
         for part in pool.published
         for each in part.devices
     ]
@@ -249,13 +249,14 @@ def _counter_sets(pool: Pool, members: Sequence[tuple[str, CounterConsumption]])
 
 def _device(
     view: ClusterView,
-    pool_id: PoolId,
+    published: ResourceSlice,
     device: Device,
     holders: Holders,
     held: Sequence[DeviceHolding],
     verdict: FreeDevice | None,
 ) -> DeviceUse:
-    found = holders.of((*pool_id, device.name))
+    device_id = (*published.pool_id, device.name)
+    found = holders.of(device_id)
     frozen = frozen_view(held, device) or FrozenView.of(device)
     differences = snapshot_differences(device, found)
     return DeviceUse(
@@ -277,8 +278,8 @@ def _device(
             for each in found
             if each.holding.share_id is not None
         ),
-        bound_to=tuple(sorted(bound_nodes(held, device_binds=device.binds_to_node))),
-        conditions=tuple(_conditions(view, (*pool_id, device.name), found)),
+        bound_to=tuple(sorted(bound_nodes(published, device, held))),
+        conditions=tuple(_conditions(view, device_id, found)),
         drift=tuple(dict.fromkeys(each.counter_set for each in differences)),
         differences=differences,
         availability="" if verdict is None else verdict.availability.value,

@@ -12,7 +12,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.ledger.holds import kept_by
-from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given
@@ -25,6 +25,7 @@ from tests.support.allocator.building import (
     ask,
     claim_of,
     demand_of,
+    either,
     every,
     exactly,
     held,
@@ -115,6 +116,55 @@ def test_a_republished_device_stays_where_it_was_bound() -> None:
     assert found.rejections[0].code is Code.BOUND_ELSEWHERE
 
 
+@pytest.mark.parametrize(
+    ("now", "features"),
+    [
+        pytest.param(shareable("f0", None), Features(), id="republished"),
+        pytest.param(bound(), dataclasses.replace(Features(), device_binding_and_status=False), id="feature-off"),
+    ],
+)
+def test_a_further_share_of_a_device_that_was_bound_names_the_node_and_keeps_it_there(
+    now: Json, features: Features
+) -> None:
+    """Otherwise a second pod of that claim could use the device on another node."""
+    slices = fabric(now, generation=2)
+    first = taken(fabric(bound()))
+    found = ask(slices, claim_of(exactly()), usage=first, features=features)
+    assert isinstance(found, Placement)
+    (second,) = found.claims
+    assert second.allocation.node_selector is not None
+    assert not second.allocation.allows(SECOND)
+    after_the_first = ask(slices, claim_of(exactly()), usage=second.holdings, node=SECOND, features=features)
+    assert reasons(after_the_first).rejections[0].code is Code.BOUND_ELSEWHERE
+    assert ask(slices, claim_of(exactly()), features=features, rules=UPSTREAM) == ask(
+        slices, claim_of(exactly()), usage=first, features=features, rules=UPSTREAM
+    )
+
+
+def test_admin_access_to_a_device_that_was_bound_names_no_node() -> None:
+    found = ask(fabric(shareable("f0", None)), claim_of(exactly(adminAccess=True)), usage=taken(fabric(bound())))
+    assert isinstance(found, Placement)
+    assert found.claims[0].allocation.node_selector is None
+
+
+def test_only_the_requests_of_a_claim_without_admin_access_are_kept_from_the_device() -> None:
+    slices = fabric(bound("f0"), bound("f1"))
+    watch, use = exactly(1, "w", adminAccess=True), exactly(1, "u")
+    for requests, expected in (((watch, use), ["f0", "f1"]), ((use, watch), ["f1", "f0"])):
+        found = ask(slices, claim_of(*requests), usage=taken(slices), node=SECOND)
+        assert picks(found) == [expected]
+        assert isinstance(found, Placement)
+        bound_to = {each.device: each.node for each in found.claims[0].holdings}
+        assert bound_to == {"f0": None, "f1": SECOND.name}
+
+
+def test_an_alternative_is_taken_where_the_device_is_bound_elsewhere() -> None:
+    slices = fabric(bound("f0"), shareable("f1", None))
+    wanted = claim_of(either(exactly(2), exactly(1)))
+    assert picks(ask(slices, wanted, usage=taken(slices))) == [["f0", "f1"]]
+    assert picks(ask(slices, wanted, usage=taken(slices), node=SECOND)) == [["f1"]]
+
+
 def test_a_device_of_a_node_is_not_mistaken_for_one_of_that_name_on_another_node() -> None:
     first = [slice_of(bound(), nodeName=FIRST.name)]
     second = [slice_of(bound(), nodeName=SECOND.name, name="second")]
@@ -198,3 +248,48 @@ def test_whatever_is_allocated_in_turn_no_device_that_binds_is_on_two_nodes(
             nodes.setdefault(holdings[0].device, set()).add(node.name)
     assert not list(contradictions(pool, Held(*usage).pool(POOL)))
     assert all(len(names) == 1 for name, names in nodes.items() if binding[int(name[1:])])
+
+
+@examples(200)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("claim"), st.sampled_from([FIRST, SECOND, THIRD]), st.integers(0, 2)),
+            st.tuples(st.just("release"), st.integers(0, 5)),
+            st.tuples(st.just("publish"), st.booleans()),
+        ),
+        max_size=12,
+    )
+)
+def test_an_attached_device_is_used_on_its_node_alone_until_its_last_share_is_gone(
+    steps: list[tuple[Any, ...]],
+) -> None:
+    """Claims with admin access, releases in any order, and slices that say and unsay that the device binds."""
+    binding, attached = True, ""
+    claims: list[tuple[AllocationResult, DeviceHolding]] = []
+    for step in steps:
+        if step[0] == "publish":
+            binding = step[1]
+        elif step[0] == "release" and claims:
+            claims.pop(step[1] % len(claims))
+            attached = attached if any(holding.node for _, holding in claims) else ""
+        elif step[0] == "claim":
+            node, admin = step[1], step[2] == 0
+            slices = fabric(shareable("f0", None, bindsToNode=binding))
+            usage = [holding for _, holding in claims]
+            found = ask(slices, claim_of(exactly(adminAccess=admin)), usage=usage, node=node)
+            unbound = {holding.node for holding in usage if not holding.admin} <= {None}
+            if admin or (unbound and not attached) or attached == node.name:
+                assert isinstance(found, Placement)
+            if not isinstance(found, Placement):
+                continue
+            (placement,) = found.claims
+            claims.append((placement.allocation, placement.holdings[0]))
+            if admin:
+                continue
+            assert attached in ("", node.name)
+            if binding or attached:
+                attached = node.name
+                assert [each for each in (FIRST, SECOND, THIRD) if placement.allocation.allows(each)] == [node]
+            pool = published_pool(POOL, slices)
+            assert verdict(pool, Held(*usage).pool(POOL), placement.holdings) is None

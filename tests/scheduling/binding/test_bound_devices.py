@@ -10,7 +10,7 @@ from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
 from dra_extender.scheduling.binding.conflicts import find_conflict
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.simulator.apiserver.objects import Json, StoredKind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.scheduling.gang.test_gangs_fabric import FabricExtender
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
@@ -66,6 +66,49 @@ async def test_the_device_is_free_for_any_node_once_its_last_share_is_gone(world
     world.cluster.store.update_status(StoredKind.CLAIM, stored)
     world.sync()
     assert set((await world.filter("p1", "n1", "n2")).fitting) == {"n1", "n2"}
+
+
+def republish(world: InMemoryExtender, **device: Any) -> None:
+    slice_ = world.cluster.store.get(Key(StoredKind.SLICE, "", "fabric"))
+    slice_["spec"]["devices"] = [BOUND | device]
+    slice_["spec"]["pool"] = POOL | {"generation": slice_["spec"]["pool"]["generation"] + 1}
+    world.update(StoredKind.SLICE, slice_)
+
+
+def release(world: InMemoryExtender, claim: str) -> None:
+    stored = world.claim(claim)
+    stored["status"] = {}
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
+    world.sync()
+
+
+async def test_a_claim_of_several_pods_stays_with_the_device_that_was_bound_when_it_was_allocated(
+    world: InMemoryExtender,
+) -> None:
+    """Through a republication, a restart and the end of the share that bound the device."""
+    world.add_pod("second-of-c1", "c1")
+    async with world.watching():
+        await world.bind("p0", "n1")
+        republish(world, bindsToNode=False)
+        await world.bind("p1", "n1")
+    world.start()
+    world.sync()
+    for pod in ("second-of-c1", "p2"):
+        assert list((await world.filter(pod, "n1", "n2")).fitting) == ["n1"]
+    release(world, "c0")
+    for pod in ("second-of-c1", "p2"):
+        assert list((await world.filter(pod, "n1", "n2")).fitting) == ["n1"]
+    release(world, "c1")
+    assert set((await world.filter("p2", "n1", "n2")).fitting) == {"n1", "n2"}
+
+
+async def test_the_device_is_bound_to_a_deleted_node_as_long_as_the_claim_is_allocated(world: InMemoryExtender) -> None:
+    async with world.watching():
+        await world.bind("p0", "n1")
+    world.delete(StoredKind.NODE, "n1")
+    assert list((await world.filter("p1", "n2")).fitting) == []
+    release(world, "c0")
+    assert list((await world.filter("p1", "n2")).fitting) == ["n2"]
 
 
 @pytest.mark.parametrize(

@@ -30,21 +30,11 @@ def binds(published: ResourceSlice, device: Device) -> bool:
     return device.binds_to_node and can_move(published, device)
 
 
-def bound_nodes(holdings: Iterable[DeviceHolding], *, device_binds: bool) -> frozenset[str]:
-    """Return the nodes to which shares bind a device.
-
-    A share binds it if the device binds now (`device_binds`), or did when the share was allocated.
-    """
-    return frozenset(each.node for each in holdings if each.node is not None and (device_binds or each.binds_to_node))
-
-
-def nodes_elsewhere(
-    published: ResourceSlice, device: Device, holdings: Iterable[DeviceHolding], node: str
-) -> frozenset[str]:
-    """Return the nodes other than this one to which shares bind a published device."""
+def bound_nodes(published: ResourceSlice, device: Device, holdings: Iterable[DeviceHolding]) -> frozenset[str]:
+    """Return the nodes to which shares bind a published device."""
     if not can_move(published, device):
         return frozenset()
-    return bound_nodes(holdings, device_binds=binds(published, device)) - {node}
+    return _nodes_of(holdings, device_binds=device.binds_to_node)
 
 
 def shares_apart(
@@ -60,7 +50,12 @@ def shares_apart(
     places = [(part, device) for part in slices for device in part.devices if device.name == name]
     if places and not any(can_move(*place) for place in places):
         return None
-    bound = bound_nodes(holdings, device_binds=any(binds(*place) for place in places))
+    bound = _nodes_of(holdings, device_binds=any(binds(*place) for place in places))
     if not any(bound - {each.node} for each in added if each.node is not None):
         return None
     return SharesApart(tuple(sorted(bound)), tuple(sorted(nodes)))
+
+
+def _nodes_of(holdings: Iterable[DeviceHolding], *, device_binds: bool) -> frozenset[str]:
+    """Return the nodes of the shares that bind the device: of all if it binds now, otherwise of those that were bound before."""
+    return frozenset(each.node for each in holdings if each.node is not None and (device_binds or each.binds_to_node))

@@ -8,7 +8,7 @@ from dra_extender.allocator.demand.constraints import lookup
 from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.pools.pools import NodePools, Pool
-from dra_extender.allocator.rules.node_binding import nodes_elsewhere
+from dra_extender.allocator.rules.node_binding import bound_nodes
 from dra_extender.allocator.rules.shared_capacity import Sharing
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN, Rules
@@ -118,13 +118,16 @@ class NodeView:
                 shared = True
         return shared and self.rules.lapsed_shares_block and not self.sharing.is_shareable(location)
 
-    def nodes_elsewhere(self, location: int) -> frozenset[str]:
-        """Return the other nodes to which allocated shares bind the device."""
+    def bound_nodes(self, location: int) -> frozenset[str]:
+        """Return the nodes to which allocated shares bind the device."""
         holdings = self.holdings(location) if self.rules.devices_stay_on_node else ()
         if not holdings:
             return frozenset()
-        published, device = self.pools.views[location].published, self.pools.devices[location]
-        return nodes_elsewhere(published, device, holdings, self.pools.node)
+        return bound_nodes(self.pools.views[location].published, self.pools.devices[location], holdings)
+
+    def nodes_elsewhere(self, location: int) -> frozenset[str]:
+        """Return the other nodes to which allocated shares bind the device."""
+        return self.bound_nodes(location) - {self.pools.node}
 
     def holdings(self, location: int) -> tuple[DeviceHolding, ...]:
         """What allocated claims hold of the device."""
