@@ -8,6 +8,7 @@ from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.why.report import Cause, MemberState
 from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.pod_group import read_pod_group
@@ -115,3 +116,16 @@ def test_member_that_cannot_come_has_its_own_cause() -> None:
     assert report.cause is not Cause.POD_GROUP
     assert report.gang is not None
     assert report.gang.members[0].names == ("train-2",)
+
+
+def test_overview_counts_no_member_as_placeable_if_all_nodes_are_closed() -> None:
+    made = MadeCluster()
+    made.nodes("n1")
+    made.objects["nodes"][0]["spec"] = {"unschedulable": True}
+    made.add(device_class("gpu"), pod_group("team", NAMESPACE, min_count=2))
+    made.gpus("n1", device("gpu-0"), device("gpu-1"))
+    for number in range(2):
+        made.pod(f"train-{number}", request("gpu", "gpu"), schedulingGroup={"podGroupName": "team"})
+    (row,) = waiting(made.view()).causes
+    assert "can be placed" not in row.detail
+    assert "train-0: kube-scheduler finds no node for the pod: 0/1 nodes are available: 1 node(s) were" in row.detail

@@ -42,6 +42,18 @@ def gang_summary(gang: GangReport) -> str:
     return f"PodGroup {gang.pod_group}: {placed}, {needed} {gang.min_count} needed{exist}{lacking}"
 
 
+def unready_summary(view: ClusterView, pod: Pod) -> str:
+    """Return the summary of the pod's gang if no node takes the pod, and the gang cannot start without it; otherwise nothing."""
+    refusal = view.ledger.member_fit.refusal(pod.uid)
+    planned = view.extender.gang_account(pod, tuple(view.ledger.nodes), partly=False) if refusal else None
+    if planned is None:
+        return ""
+    with planned as account:
+        found = gang_summary(gang_report(view, account, (), ())) if account.cannot_start else ""
+    view.hold_again()
+    return found
+
+
 def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
     """How many members have to be created, if too few exist."""
     lacking = gang.min_count - gang.total

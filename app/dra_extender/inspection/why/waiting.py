@@ -5,13 +5,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.unread import require, unread
 from dra_extender.inspection.why.cause import OF_DEVICES, PodCause, cause_of
 from dra_extender.inspection.why.closeness import rejections_by_closeness, reported_by_closeness
+from dra_extender.inspection.why.gang import unready_summary
 from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind
 from dra_extender.inspection.why.reported_events import absent_scheduler, reported_reasons, scheduler_message
 from dra_extender.inspection.why.why import why
@@ -267,6 +268,9 @@ def _of_rejection(view: ClusterView, pod: Pod, verdict: PodCause) -> tuple[_Row,
     rejection = reasons[0].rejection
     option = None if result.demand is None else result.demand.option(rejection.claim, rejection.request)
     detail = rejection.detail if rejection.code not in OF_DEVICES else ""
+    if rejection.code is Code.GANG_INCOMPLETE:
+        # The evaluation took the pod for one that a node takes, as kube-scheduler asks about no other.
+        detail = unready_summary(view, pod) or detail
     wanted = "" if option is None else option.device_class.name
     return _Row(verdict.cause, rejection.code.value, rejection.code.name, wanted), detail
 
