@@ -12,7 +12,7 @@ from typing import Any, Final
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
-from dra_extender.simulator.apiserver.store import Change, Store
+from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.controlplane import objects
@@ -32,13 +32,18 @@ _RIVAL_TRIES: Final = 8
 
 
 class Actor:
-    """Does something some time after a change."""
+    """Does something some time after a change; one that starts takes what exists for new."""
 
     def __init__(self, loop: SimulationLoop, store: Store, view: View) -> None:
         self.loop = loop
         self.store = store
         self.random = random.Random(f"{type(self).__name__} {loop.random.random()}")
         view.subscribe(self.saw)
+        for kind in StoredKind:
+            for thing in view.all(kind):
+                self.saw(
+                    Change(WatchEventType.ADDED, key_of(kind, thing), thing["metadata"]["uid"], 0, b""), None, thing
+                )
 
     def saw(self, change: Change, before: Json | None, after: Json | None) -> None:
         """Decide what to do."""
@@ -58,9 +63,9 @@ class ControllerManager(Actor):
     """Brings claims into line with pods, some time after changes of either."""
 
     def __init__(self, loop: SimulationLoop, store: Store, view: View) -> None:
-        super().__init__(loop, store, view)
         self._controller = ClaimController(store)
         self._due = False
+        super().__init__(loop, store, view)
 
     def saw(self, change: Change, before: Json | None, after: Json | None) -> None:
         if change.key.kind in (StoredKind.POD, StoredKind.CLAIM, StoredKind.POD_GROUP) and not self._due:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_extender.scheduling.ports.cluster import ClusterError
+from dra_extender.simulator.apiserver.objects import StoredKind
 from fastapi.dependencies import models as fastapi_models
 
 from tests.simulation.api_requests import ApiRequest
@@ -50,6 +51,7 @@ class Course:
         self._loop = world.loop
         self._random = random.Random(f"course {world.loop.random.random()}")
         self._disturbed = 0.0
+        self._deaf_until = 0.0
         world.api.fault = self._fault
 
     async def run(self, actions: Sequence[Action]) -> None:
@@ -159,10 +161,17 @@ class Course:
         self._disturbed = share
         self._later(seconds, self._calm)
 
+    def deafen(self, seconds: float) -> None:
+        """Carry out what is written to claims, and tell nobody for a while: neither the writer nor those who watch."""
+        self._deaf_until = self._loop.time() + seconds
+        self.hold_watches(seconds)
+
     def _calm(self) -> None:
-        self._disturbed = 0.0
+        self._disturbed = self._deaf_until = 0.0
 
     def _fault(self, request: ApiRequest) -> Fault | None:
+        if request.writes and request.kind is StoredKind.CLAIM and self._loop.time() < self._deaf_until:
+            return Fault(lose_answer=True)
         if self._random.random() >= self._disturbed:
             return None
         if request.verb == "watch":

@@ -50,6 +50,8 @@ def _users(chance: random.Random) -> Iterator[Action]:
     for number in range(chance.choice((0, 0, 0, 2, 5))):
         begin = chance.uniform(_BEGIN, SECONDS)
         yield Action(begin, "place_rival", (f"rival-{number}",))
+        if chance.random() < 0.3:
+            yield Action(begin, "hold_watches", (chance.uniform(1.0, 6.0),))
         yield Action(begin + chance.uniform(1.0, 20.0), "delete_pod", (f"rival-{number}",))
     for number in range(chance.choice((0, 0, 1, 2))):
         yield Action(chance.uniform(_BEGIN, SECONDS), "create_hostile", (f"odd-{number}",))
@@ -104,6 +106,7 @@ _FAULTS: Final[dict[str, tuple[int, Any]]] = {
     "compact": (1, lambda chance: ()),
     "cut_watches": (2, lambda chance: ()),
     "hold_watches": (3, lambda chance: (chance.choice((0.3, 2.0, 6.0)),)),
+    "deafen": (3, lambda chance: (chance.uniform(1.0, 6.0),)),
     "disturb": (4, lambda chance: (chance.choice((0.2, 0.6)), chance.uniform(1.0, 8.0))),
 }
 """Name -> how often beside the others, and its arguments."""

@@ -18,6 +18,8 @@ from dra_extender.simulator.scheduler.in_tree import judged
 from tests.simulation.loop import Process, SimulationLoop
 
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
+_HTTP_SECONDS: Final = 5.0
+"""httpTimeout of the shipped configuration for every verb but bind."""
 _BACKOFF_SECONDS, _LONGEST_BACKOFF = 1.0, 10.0
 _FLUSH_SECONDS, _UNSCHEDULABLE_SECONDS = 30.0, 300.0
 _WAKING: Final = (StoredKind.CLAIM, StoredKind.CLASS, StoredKind.NODE, StoredKind.POD_GROUP)
@@ -82,9 +84,9 @@ class View:
 class HttpTransport:
     """Calls of the extender over HTTP, as Go's client makes them: connections are kept, one that broke is an error."""
 
-    def __init__(self, url: str, seconds: float) -> None:
+    def __init__(self, url: str, bind_seconds: float) -> None:
         self._url = url
-        self._limit = aiohttp.ClientTimeout(total=seconds)
+        self._seconds = {"bind": bind_seconds}
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
@@ -92,10 +94,9 @@ class HttpTransport:
         if self._session is None:
             self._session = aiohttp.ClientSession(trust_env=False)
         headers = {"Content-Type": "application/json"}
+        limit = aiohttp.ClientTimeout(total=self._seconds.get(verb, _HTTP_SECONDS))
         try:
-            async with self._session.post(
-                f"{self._url}/{verb}", data=body, headers=headers, timeout=self._limit
-            ) as answer:
+            async with self._session.post(f"{self._url}/{verb}", data=body, headers=headers, timeout=limit) as answer:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError) as problem:
             raise OSError(f"{type(problem).__name__}: {problem}") from problem
@@ -115,11 +116,11 @@ class _Queued(msgspec.Struct):
 class Scheduler:
     """Schedules pods of SCHEDULER_NAME through the extender at a URL."""
 
-    def __init__(self, loop: SimulationLoop, store: Store, view: View, url: str, seconds: float = 30.0) -> None:
+    def __init__(self, loop: SimulationLoop, store: Store, view: View, url: str, bind_seconds: float) -> None:
         self._loop = loop
         self._store = store
         self._view = view
-        self._extender = ExtenderClient(HttpTransport(url, seconds))
+        self._extender = ExtenderClient(HttpTransport(url, bind_seconds))
         self._random = random.Random(f"scheduler {loop.random.random()}")
         self._active: list[tuple[int, float, int, str]] = []
         self._pods: dict[str, _Queued] = {}

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+from dra_extender.config.scheduling_settings import BIND_MARGIN_SECONDS, SchedulingSettings
 from dra_extender.config.service_settings import ClusterSettings, LeaderElectionSettings, ServerSettings
 from dra_extender.config.settings import Settings
 from dra_extender.service.wiring import serve
@@ -34,6 +35,7 @@ _API: Final[Address] = ("10.0.0.1", 6443)
 _SERVICE_ADDRESS: Final[Address] = ("10.96.0.10", 80)
 _PORT: Final = 8080
 _RESTART_SECONDS: Final = 3.0
+_BINDING_SECONDS: Final = 30.0
 _KEPT_LINES: Final = 200
 
 
@@ -117,7 +119,13 @@ class World:
 
     def _scheduler(self, process: Process) -> Scheduler:
         host, port = _SERVICE_ADDRESS
-        return Scheduler(self.loop, self.store, self._view(process, 0.1), f"http://{host}:{port}")
+        return Scheduler(
+            self.loop,
+            self.store,
+            self._view(process, 0.1),
+            f"http://{host}:{port}",
+            _BINDING_SECONDS + BIND_MARGIN_SECONDS,
+        )
 
     def _view(self, process: Process, slowest: float) -> View:
         return View(self.store, self.loop, process, slowest)
@@ -148,6 +156,7 @@ class World:
         return Settings(
             server=ServerSettings(host=address, port=_PORT, plain_http=True),
             cluster=ClusterSettings(kubeconfig=self._kubeconfig(name)),
+            scheduling=SchedulingSettings(binding_timeout_seconds=_BINDING_SECONDS),
             leader_election=LeaderElectionSettings(
                 enabled=True,
                 namespace=_SYSTEM,
