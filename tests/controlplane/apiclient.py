@@ -17,6 +17,7 @@ from tests.controlplane.kubeconfig import Access, read_kubeconfig
 from tests.controlplane.resources import Resource
 from tests.controlplane.waiting import wait_for
 from tests.controlplane.watching import RETRY_SECONDS, Watch
+from tests.support.turns import turns
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -62,8 +63,9 @@ class ApiClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections; return when their transports have ended, too, which needs the event loop."""
         await self._session.close()
+        await turns()
 
     async def get(
         self, resource: Resource, name: str, namespace: str | None = None, subresource: str | None = None
