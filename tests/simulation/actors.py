@@ -14,6 +14,7 @@ from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 from dra_extender.simulator.controllers.claims import ClaimController
+from dra_extender.simulator.controllers.generated_claims import is_finished
 
 from tests.controlplane import objects
 from tests.simulation.cluster import NAMESPACE, WHOLE, random_kind, request, slices
@@ -90,7 +91,8 @@ class Kubelets(Actor):
 
     def _set_phase(self, key: Key, uid: str, phase: str) -> None:
         pod = self.store.get(key)
-        if pod["metadata"]["uid"] == uid:
+        # A pod that has ended never runs again, whatever a kubelet has forgotten.
+        if pod["metadata"]["uid"] == uid and not is_finished(pod):
             self.store.replace(key, lambda stored: stored["status"].update(phase=phase))
             if phase == "Running" and self.random.random() < 0.5:
                 self.later(40.0, self._set_phase, key, uid, "Succeeded")
