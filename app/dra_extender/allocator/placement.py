@@ -96,7 +96,6 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
     held = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
     frozen = frozen_view(held, device) if held else None
     is_share = share_id is not None and not pick.wanted.admin
-    is_bound = (binds and device_binds(published, device)) or _joins_bound(pick, node_view)
     return DeviceHolding(
         driver=published.driver,
         pool=published.pool,
@@ -109,7 +108,7 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
         sources=device.sources if frozen is None else frozen.sources,
         consumed_capacity=tuple((name, amount) for (name, _), amount in _consumed(pick, device)),
         node=node if is_share else None,
-        binds_to_node=is_share and is_bound,
+        binds_to_node=is_share and ((binds and device_binds(published, device)) or _joins_bound(pick, node_view)),
     )
 
 
