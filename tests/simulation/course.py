@@ -1,7 +1,6 @@
 """One run of a seed: the actions happen, then the faults end, and in the end everything must be in order."""
 
 import asyncio
-import gc
 import logging
 import random
 import signal
@@ -264,8 +263,6 @@ def _freed() -> Iterator[None]:
     """Free at the end what the processes of a world leave, without a word in the log."""
     before = logging.root.manager.disable
     logging.disable()
-    # What was there before need not be looked at for garbage.
-    gc.freeze()
     try:
         with logged(lambda _: None, str), collected():
             try:
@@ -276,7 +273,6 @@ def _freed() -> Iterator[None]:
                     if hasattr(each, "cache_clear"):
                         each.cache_clear()
     finally:
-        gc.unfreeze()
         logging.disable(before)
 
 
