@@ -57,7 +57,7 @@ def test_search_pauses_in_a_replay_where_it_did_in_the_recording(
     asyncio.run(record_story("12", tmp_path / "story.gz", SHORT_SLICE))
     recorded_pauses, pauses = pauses, []
     report = replay(read_recording(tmp_path / "story.gz"))
-    assert recorded_pauses
+    assert len(recorded_pauses) >= 3
     assert pauses == recorded_pauses
     assert (report.different, report.other_requests, report.departure) == ((), (), "")
 

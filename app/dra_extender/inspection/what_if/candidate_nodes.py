@@ -72,7 +72,7 @@ class CandidateNodes:
                     self._judge(kind, needs.node)
 
     def move(self, pod: Pod, node: str) -> None:
-        """The pod takes this node, or gives up the one that it has where the name is empty."""
+        """Count the pod on this node; with an empty name, take it off the node that it has."""
         needs = None if self._fit is None else self._fit.needs(pod.key)
         if self._fit is not None and needs is not None and needs.node != node:
             self._fit.add(msgspec.structs.replace(needs, node=node))

@@ -108,7 +108,7 @@ class ClaimChanges:
         return ProposedChange(text, (ObjectChange("deviceclasses", before, after),))
 
     def can_be_ended(self, holder: Holder) -> bool:
-        """Whether the device is free once the holder's consumers end, and none of them is of the pod's own PodGroup."""
+        """Return whether the end of the holder's consumers frees the device, and none of them is in the pod's own PodGroup."""
         return holder.can_be_ended and self._own.isdisjoint(holder.consumers)
 
     def ended(self, holders: Sequence[Holder]) -> ProposedChange | None:

@@ -111,7 +111,7 @@ class Trials:
         return NextStep(text=change.text, nodes=named, verified=verified) if fitting else None
 
     def _gang_fits(self, change: ProposedChange) -> NextStep | None:
-        """Whether as many members as the gang needs get devices at once, and may use their nodes beside each other."""
+        """Return whether enough members of the gang get devices at once and fit on their nodes together."""
         nodes = self._open(self._view.ledger.nodes)
         self._view.offer_gang(self._pod, change.ended)
         planned = self._view.extender.gang_account(self._pod, nodes, partly=False)

@@ -209,7 +209,7 @@ class OfferedNodes:
         return known
 
     def is_known(self, pod_uid: str, node: str) -> bool:
-        """Whether this node as it is was, or was not, offered to this member; otherwise that is assumed."""
+        """Return whether kube-scheduler has offered or left out this node for the member since the node last changed."""
         offer = self._offers.get(pod_uid)
         return pod_uid == self._pod_uid or (offer is not None and self._changed.get(node, offer.place) <= offer.place)
 

@@ -31,7 +31,7 @@ class PlacementTrial(Protocol):
     """Answers whether a rejected pod would be placed now."""
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None) -> bool:
-        """Whether the pod might fit on one of these nodes, or its gang does not lack the members that it was rejected for.
+        """Return whether the pod might fit on one of these nodes, or its gang no longer lacks the members named in `lacking`.
 
         Raises:
             SearchPaused: the slice of the budget is over.
