@@ -252,6 +252,7 @@ async def _run(world: World, actions: Sequence[Action], result: Result) -> None:
 def _report(world: World, result: Result) -> None:
     loop = world.loop
     result.wrong[:0] = [str(each) for each in world.invariants.violations]
+    result.wrong += [f"judged otherwise in full: {each}" for each in world.invariants.disagreement()]
     result.wrong += loop.problems
     result.digest, result.steps, result.seconds = loop.digest(), loop.steps, loop.time()
     result.writes = world.invariants.writes

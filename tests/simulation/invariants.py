@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
 from dra_extender.allocator.state.features import Features
-from dra_extender.audit.findings import AWAY, DEVICE_TWICE, KUBELET
 from dra_extender.audit.invariants import audit
 from dra_extender.audit.pending import waiting_pods
 from dra_extender.kube.leader.candidate import held_on
@@ -25,14 +23,10 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part
 from dra_extender.simulator.apiserver.store import Store, WatchEventType
 
-from tests.simulation.actors import whole_devices
 from tests.simulation.api_server import Write
-from tests.support.e2e.checker import NEVER
+from tests.simulation.judge import Judge
 from tests.support.model.reading import pod_from
 
-RIVAL: Final = "rival-"
-"""How names of the rival's pods and claims begin."""
-_ALWAYS: Final = NEVER | {AWAY, KUBELET}
 _WRITES: Final = (b"POST", b"PUT", b"PATCH", b"DELETE")
 
 
@@ -59,82 +53,42 @@ class Invariants:
         self._store = store
         self._lease = lease
         self._moment = moment
-        self._reader = SliceReader()
-        self._read: dict[StoredKind, Callable[[bytes], Any]] = {
-            StoredKind.CLAIM: lambda data: claim_from(msgspec.json.decode(data)),
-            StoredKind.SLICE: self._reader.read,
-            StoredKind.POD: lambda data: pod_from(msgspec.json.decode(data)),
-            StoredKind.NODE: lambda data: node_from(msgspec.json.decode(data)),
-            StoredKind.POD_GROUP: read_pod_group,
-        }
-        self._objects: dict[StoredKind, dict[Key, Any]] = {kind: {} for kind in self._read}
+        self._judge = Judge(lease.namespace)
         self._found: set[str] = set()
-        self._audited: list[str] = []
-        for kind, read in self._read.items():
+        for kind in StoredKind:
             for key, data in store.keyed(kind).items():
-                self._objects[kind][key] = read(data)
+                self._judge.change(key, data)
 
     def look(self, write: Write) -> None:
         """Judge the store as this write has left it."""
         self.writes += 1
         change = write.change
-        kind = change.key.kind
-        found: list[str] = []
-        if kind in self._read:
-            before = self._objects[kind].pop(change.key, None)
-            if change.verb is not WatchEventType.DELETED:
-                self._keep(change.key, change.data, before)
-            if kind is not StoredKind.POD or _where(before) != _where(self._objects[kind].get(change.key)):
-                self._audited = [*self._broken_rules(), *self._bound_twice()]
-            if kind is StoredKind.POD:
-                found += self._not_ready(before, self._objects[kind].get(change.key))
-        found += self._audited
-        seconds, step, process = self._moment()
-        writer = f"{write.user} ({write.verb} {write.subresource})" if write.user else process
-        for each in found:
-            if each not in self._found:
-                self.violations.append(Violation(seconds, step, each, writer, str(change.key)))
+        data = None if change.verb is WatchEventType.DELETED else change.data
+        before, after = self._judge.change(change.key, data)
+        found = self._judge.broken()
+        if isinstance(after, Pod):
+            found += self._not_ready(before, after)
+        if found:
+            seconds, step, process = self._moment()
+            writer = f"{write.user} ({write.verb} {write.subresource})" if write.user else process
+            for each in found:
+                if each not in self._found:
+                    self.violations.append(Violation(seconds, step, each, writer, str(change.key)))
         self._found = set(found)
 
-    def _keep(self, key: Key, data: bytes, before: Any) -> None:
-        try:
-            self._objects[key.kind][key] = self._read[key.kind](data)
-        except ModelError:
-            # The service cannot read it, either, and goes on with what it knew of the object.
-            if before is not None:
-                self._objects[key.kind][key] = before
+    def disagreement(self) -> list[str]:
+        """Return what is found after every write and not when everything is judged anew, or the other way round."""
+        return sorted(set(self._judge.broken()) ^ set(self._judge.broken_in_full()))
 
-    def _broken_rules(self) -> Iterator[str]:
-        for each in self._audit():
-            # The rival may store what a pod of ours has that is not bound yet.
-            if each.rule in _ALWAYS and not (each.rule == DEVICE_TWICE and RIVAL in each.detail):
-                yield str(each)
-
-    def _bound_twice(self) -> Iterator[str]:
-        """Devices that two bound pods have: what a pod has when it is bound stays its own."""
-        bound = {pod.uid for pod in self._objects[StoredKind.POD].values() if pod.node_name and not pod.finished}
-        holders: dict[tuple[str, str, str], str] = {}
-        for key in self._objects[StoredKind.CLAIM]:
-            claim = self._store.find(key) or {}
-            if any(each["uid"] in bound for each in part(claim, "status").get("reservedFor") or ()):
-                for device in whole_devices(claim):
-                    if device in holders:
-                        yield f"bound twice: {'/'.join(device)}: {holders[device]} and {key}"
-                    holders[device] = str(key)
-
-    def _not_ready(self, before: Pod | None, after: Pod | None) -> Iterator[str]:
+    def _not_ready(self, before: Pod | None, after: Pod) -> Iterator[str]:
         """Claims of a pod that has just been bound whose devices were not reported as ready."""
-        if after is None or not after.node_name or before is None or before.node_name:
+        if not after.node_name or before is None or before.node_name:
             return
-        for key, claim in self._objects[StoredKind.CLAIM].items():
-            if claim.reserved_by(after.uid):
-                verdict = evaluate_conditions(claim, now=0.0, waiting_since=0.0, timeout=inf)
-                if verdict.readiness is not Readiness.READY:
-                    yield f"bound before its devices are ready: pod {after.key}, {key}: {verdict.text}"
-
-    def _audit(self) -> Any:
-        claims, slices, pods, nodes, groups = (list(self._objects[kind].values()) for kind in self._read)
-        return audit(claims, slices, pods, nodes, groups, GroupReservation.AUTO, self._lease.namespace)
+        for claim in self._judge.reserved_for(after.uid):
+            verdict = evaluate_conditions(claim, now=0.0, waiting_since=0.0, timeout=inf)
+            if verdict.readiness is not Readiness.READY:
+                name = "/".join(claim.metadata.key)
+                yield f"bound before its devices are ready: pod {after.key}, {name}: {verdict.text}"
 
     def look_at_request(self, host: str, data: bytes) -> None:
         """Judge bytes that a replica hands to a connection: only the holder of the lease may begin a write, but to the lease.
@@ -149,11 +103,6 @@ class Invariants:
             request = data.partition(b" HTTP")[0].decode()
             found = f"write by a deposed leader, while {holder or 'nobody'} has the lease"
             self.violations.append(Violation(seconds, step, found, host, request))
-
-
-def _where(pod: Pod | None) -> tuple[object, ...]:
-    """What the rules ask of a pod, as far as it changes."""
-    return () if pod is None else (pod.uid, pod.node_name, pod.finished, pod.deleting, pod.claim_statuses)
 
 
 def left_at_rest(store: Store, guard_namespace: str) -> list[str]:
