@@ -1,7 +1,9 @@
 """How strong the tests are: change the product in small places and see which tests notice.
 
 python -m tests.mutants --map                  # run the tests once and note which lines each test runs (slow)
-python -m tests.mutants --count 500 --seed 1   # prints a table; the survivors are in .mutants/survivors.json
+python -m tests.mutants --count 500 --seed 1   # prints a table; what became of each mutant is in .mutants/outcomes.json
+
+A mutant that a test killed in an earlier trial meets that test first: trials after a change of the tests are quick.
 """
 
 import argparse
@@ -13,11 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants.mutations import ROOT, Mutation, choose
-from tests.mutants.trial import Fate, Trials
+from tests.mutants.trial import Outcome, Status, Trials
 from tests.mutants.who_runs import LineMap, make_map
 
 PACKAGES: Final = ("allocator", "ledger", "scheduling", "kube", "nodefit", "inspection")
 FOLDER: Final = ROOT / ".mutants"
+OUTCOMES: Final = FOLDER / "outcomes.json"
 
 
 def main() -> int:
@@ -38,29 +41,38 @@ def main() -> int:
         sys.stderr.write("mutants: there is no map of lines; run python -m tests.mutants --map first\n")
         return 2
     mutations = choose(options.packages, options.count, options.seed)
-    trials = Trials(LineMap(FOLDER / "lines.coverage"))
-    fates: dict[Mutation, Fate] = {}
-    with ThreadPoolExecutor(options.workers) as pool:
-        for mutation, fate in zip(mutations, pool.map(trials.run, mutations), strict=True):
-            fates[mutation] = fate
-            sys.stdout.write(f"{fate.value:10} {mutation}\n")
-            sys.stdout.flush()
-    survivors = [str(mutation) for mutation, fate in fates.items() if not fate.is_killed]
-    (FOLDER / "survivors.json").write_text(json.dumps(survivors, indent=1))
-    sys.stdout.write(table(fates))
+    outcomes = try_mutations(mutations, options.workers)
+    sys.stdout.write(table(outcomes))
     return 0
 
 
-def table(fates: dict[Mutation, Fate]) -> str:
-    """Return a row for each package in Markdown: mutants, killed, survived, run by no test."""
-    lines = ["| package | mutants | killed | survived | run by no test |", "|---|---|---|---|---|"]
-    packages = sorted({Path(mutation.path).parts[2] for mutation in fates})
+def try_mutations(mutations: list[Mutation], workers: int) -> dict[Mutation, Outcome]:
+    """Try each mutation, write what became of it to `OUTCOMES`, and return all outcomes."""
+    kept = json.loads(OUTCOMES.read_text()) if OUTCOMES.exists() else {}
+    trials = Trials(LineMap(FOLDER / "lines.coverage"))
+    outcomes: dict[Mutation, Outcome] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        killers = (kept.get(str(mutation), {}).get("killer", "") for mutation in mutations)
+        for mutation, outcome in zip(mutations, pool.map(trials.try_mutation, mutations, killers), strict=True):
+            outcomes[mutation] = outcome
+            sys.stdout.write(f"{outcome.status.value:10} {mutation}\n")
+            sys.stdout.flush()
+            kept[str(mutation)] = {"status": outcome.status.value, "killer": outcome.killer}
+            OUTCOMES.write_text(json.dumps(kept, indent=1))
+    return outcomes
+
+
+def table(outcomes: dict[Mutation, Outcome]) -> str:
+    """Return a row for each package in Markdown."""
+    lines = ["| package | mutants | killed | survived | timed out | run by no test |", "|---|---|---|---|---|---|"]
+    packages = sorted({Path(mutation.path).parts[2] for mutation in outcomes})
     for package in (*packages, "all"):
-        count = Counter(fate for mutation, fate in fates.items() if package in {"all", Path(mutation.path).parts[2]})
-        killed = sum(number for fate, number in count.items() if fate.is_killed)
-        total = count.total()
-        share = f"{killed} ({killed / total:.1%})"
-        lines.append(f"| {package} | {total} | {share} | {count[Fate.SURVIVED]} | {count[Fate.NOT_RUN]} |")
+        count = Counter(
+            outcome.status for mutation, outcome in outcomes.items() if package in {"all", Path(mutation.path).parts[2]}
+        )
+        total, killed = count.total(), count[Status.KILLED]
+        cells = (total, f"{killed} ({killed / total:.1%})", *(count[status] for status in list(Status)[1:]))
+        lines.append(f"| {package} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 

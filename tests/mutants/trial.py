@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 from enum import Enum
@@ -9,57 +10,69 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from types import ModuleType
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.mutants.mutations import ROOT, Mutation
 from tests.mutants.who_runs import LineMap
 
 MOST_TESTS: Final = 300
 """A line that more tests run is judged by a sample of them, chosen by the mutation."""
-SECONDS: Final = 240.0
-_PASSED, _NO_TESTS = 0, 5
+SECONDS: Final = 900.0
+"""A single test that hangs fails long before, by `TEST_SECONDS`."""
+TEST_SECONDS: Final = 120
+_PASSED, _UNKNOWN_TEST, _NO_TESTS = 0, 4, 5
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", re.MULTILINE)
 
 
-class Fate(Enum):
+class Status(Enum):
     """What became of a mutant."""
 
     KILLED = "killed"
-    TIMED_OUT = "timed out"
     SURVIVED = "survived"
-    NOT_RUN = "not run"
+    TIMED_OUT = "timed out"
+    NOT_RUN = "run by no test"
 
-    @property
-    def is_killed(self) -> bool:
-        """Whether a test noticed; a program that hangs is noticed, too."""
-        return self in {Fate.KILLED, Fate.TIMED_OUT}
+
+class Outcome(NamedTuple):
+    """What became of a mutant, and the id of the test that killed it."""
+
+    status: Status
+    killer: str = ""
 
 
 class Trials:
-    """Runs mutants."""
+    """Tries mutants on the tests that run their lines."""
 
     def __init__(self, lines: LineMap) -> None:
         self._lines = lines
 
-    def run(self, mutation: Mutation) -> Fate:
-        """Return what became of the mutant."""
+    def try_mutation(self, mutation: Mutation, killer: str = "") -> Outcome:
+        """Return what becomes of the mutant; `killer` is the test to try first, for example the killer of an earlier trial."""
+        if killer and (outcome := _run_tests(mutation, [killer])).status is Status.KILLED:
+            return outcome
         tests = sorted(self._lines.tests(mutation.path, mutation.line))
         if not tests:
-            return Fate.NOT_RUN
-        chosen = random.Random(str(mutation)).sample(tests, min(len(tests), MOST_TESTS))
-        command = (sys.executable, "-m", "tests.mutants.trial", mutation.path)
-        try:
-            done = subprocess.run(
-                command,
-                cwd=ROOT,
-                env={**os.environ, "HYPOTHESIS_DATABASE_FILE": os.devnull},
-                input=b"\0".join((mutation.source(), *(test.encode() for test in chosen))),
-                capture_output=True,
-                timeout=SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Fate.TIMED_OUT
-        return Fate.SURVIVED if done.returncode in {_PASSED, _NO_TESTS} else Fate.KILLED
+            return Outcome(Status.NOT_RUN)
+        return _run_tests(mutation, random.Random(str(mutation)).sample(tests, min(len(tests), MOST_TESTS)))
+
+
+def _run_tests(mutation: Mutation, tests: list[str]) -> Outcome:
+    try:
+        done = subprocess.run(
+            (sys.executable, "-m", "tests.mutants.trial", mutation.path),
+            cwd=ROOT,
+            env={**os.environ, "HYPOTHESIS_DATABASE_FILE": os.devnull},
+            input=b"\0".join((mutation.source(), *(test.encode() for test in tests))),
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome(Status.TIMED_OUT)
+    if done.returncode in {_PASSED, _UNKNOWN_TEST, _NO_TESTS}:
+        return Outcome(Status.SURVIVED)
+    failed = _FAILED.search(done.stdout.decode(errors="replace"))
+    return Outcome(Status.KILLED, failed.group(1) if failed else "")
 
 
 class _MutantFinder(MetaPathFinder):
@@ -98,9 +111,8 @@ def main() -> int:
     sys.path[:0] = [str(ROOT / "app")]
     import pytest  # noqa: PLC0415 - it must not be imported before the finder is there
 
-    return int(
-        pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *(test.decode() for test in tests)])
-    )
+    options = ("-x", "-q", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}")
+    return int(pytest.main([*options, *(test.decode() for test in tests)]))
 
 
 if __name__ == "__main__":
