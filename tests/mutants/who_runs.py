@@ -10,16 +10,13 @@ from coverage import CoverageData
 
 from tests.mutants.mutations import ROOT
 
-UNIT_TIER: tuple[str, ...] = ("tests", "-m", "not e2e and not chart and not verify and not nightly")
-
 
 def make_map(path: Path, workers: int) -> int:
-    """Run the tests that need Python alone and write which lines each of them runs; returns pytest's exit status."""
+    """Run the tests of `make unit` and write which lines each test runs; return make's exit status."""
+    pytest = f"PYTEST={sys.executable} -m pytest --cov --cov-context=test --cov-report="
     environment = {**os.environ, "COVERAGE_FILE": str(path)}
-    command = (sys.executable, "-m", "pytest", *UNIT_TIER, "-n", str(workers), "--dist", "worksteal", "-q")
-    return subprocess.run(
-        (*command, "--cov", "--cov-context=test", "--cov-report="), cwd=ROOT, env=environment, check=False
-    ).returncode
+    command = ("make", "--no-print-directory", "unit", pytest, f"WORKERS={workers}")
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
 class LineMap:
