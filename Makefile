@@ -92,7 +92,7 @@ e2e: $(READY) ## End to end on a real etcd, API server, controller manager and s
 	$(call build,controlplane earlier-scheduler helm)
 	$(BIN)/python -m tests.support.granted_rights --forget
 	$(PYTEST) $(call marked,mark\.e2e) tests/contract -m e2e \
-	  -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+	  -n $(E2E_WORKERS) --dist loadgroup --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 	$(if $(K),,$(BIN)/python -m tests.support.granted_rights)
 	$(if $(K),,$(BIN)/python -m tests.support.versions_table $(REPORTS)/$@.xml)
 

@@ -1,10 +1,9 @@
-from collections import Counter
-
 import coverage
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.controlplane.options import ControlPlaneOptions
 from tests.support.examples import MORE, THOROUGH
 
 pytest_plugins = ["tests.controlplane.plugin", "tests.support.real_time", "pytester"]
@@ -27,44 +26,6 @@ structlog.configure(
 
 LONGEST_ID_OF_A_VALUE = 32
 """Characters of a parameter's text that stand in the id of a test."""
-
-E2E_SECONDS_OF_A_TEST = 6.0
-# Files for which this says too little or too much; seconds of the whole file, measured beside two other workers.
-E2E_SECONDS_OF_A_FILE = {
-    "test_e2e_workloads_crowd": 93.0,
-    "test_e2e_binding_emulated": 86.0,
-    "test_e2e_chaos": 82.0,
-    "test_e2e_reasons": 70.0,
-    "test_e2e_reasons_in_tree": 60.0,
-    "test_e2e_workloads_made": 60.0,
-    "test_e2e_wake_up": 52.0,
-    "test_controlplane_smoke": 50.0,
-    "test_e2e_leader": 44.0,
-    "test_e2e_workloads_gate": 41.0,
-    "test_e2e_binding_timeout": 40.0,
-    "test_e2e_kill_boundaries": 40.0,
-    "test_kube_watches_e2e": 40.0,
-    "test_e2e_workloads": 38.0,
-    "test_e2e_audit": 35.0,
-    "test_e2e_sources": 35.0,
-    "test_e2e_what_if": 28.0,
-    "test_e2e_workloads_gates_off": 28.0,
-    "test_e2e_binding": 26.0,
-    "test_e2e_holds": 26.0,
-    "test_e2e_groups": 24.0,
-    "test_install_on_a_cluster": 24.0,
-    "test_e2e_reclaim": 23.0,
-    "test_kube_writes_e2e": 23.0,
-    "test_e2e_late_rights": 20.0,
-    "test_e2e_fleet": 19.0,
-    "test_examples_on_a_real_api": 19.0,
-    "test_e2e_crash": 18.0,
-    "test_e2e_workloads_binding": 17.0,
-    "test_e2e_workloads_lost_member": 16.0,
-    "test_e2e_workloads_per_pod": 13.0,
-    "test_delete_protection": 11.0,
-    "test_e2e_namespace_bytes": 11.0,
-}
 
 # Files, or single tests, that run the same lines many times.  Coverage, which other tests have of these lines, would make them
 # three times as long.
@@ -94,6 +55,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     Workers of pytest-xdist refuse to run if they collect different ids. Bytes may contain a time or a random number, and a
     document of several lines is no name: the name of the parameter stands for them.
     """
+    if isinstance(val, ControlPlaneOptions):
+        return val.name
     if isinstance(val, bytes) or (isinstance(val, str) and "\n" in val):
         return argname
     if isinstance(val, (str, int)):
@@ -114,21 +77,9 @@ def pytest_sessionstart() -> None:
         collector.data_lock = None
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave long repetitions out of the measured coverage, and start the longest files on a control plane first.
-
-    The workers, which take whole files, then end together.  xdist by itself starts the files with most tests first, and the longest
-    ones have a single test.
-    """
+    """Leave long repetitions out of the measured coverage."""
     for item in items:
         name = getattr(item, "originalname", item.name)
         if not WITHOUT_COVERAGE.isdisjoint((item.path.stem, f"{item.path.stem}::{name}")):
             item.add_marker("no_cover")
-    if any(item.get_closest_marker("e2e") is None for item in items):
-        return
-    tests = Counter(item.path for item in items)
-    seconds = {
-        path: E2E_SECONDS_OF_A_FILE.get(path.stem, E2E_SECONDS_OF_A_TEST * count) for path, count in tests.items()
-    }
-    items.sort(key=lambda item: (-seconds[item.path], str(item.path)))

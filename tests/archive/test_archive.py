@@ -13,6 +13,7 @@ import pytest
 from tests.archive.conftest import DIST, HERE
 from tests.controlplane import objects
 from tests.controlplane.build import CONTROL_PLANE, KREW, ensure
+from tests.controlplane.planes import DEFAULTS
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import NODES, RESOURCE_SLICES
 from tests.release import licenses
@@ -84,7 +85,7 @@ def test_program_plays_every_story(unpacked: Path) -> None:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_program_reads_a_real_cluster(unpacked: Path, control_plane: ControlPlaneFactory) -> None:
     """It brings a client with TLS."""
-    cluster = await control_plane()
+    cluster = await control_plane(DEFAULTS)
     await cluster.api.create(NODES, objects.node("n1"))
     await cluster.api.create(
         RESOURCE_SLICES, objects.resource_slice("s1", node="n1", devices=[objects.device("gpu-0")])

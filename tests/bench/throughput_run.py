@@ -22,7 +22,6 @@ from tests.bench.rows import BenchError
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.extender import ExtenderProcess
-from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.model.reading import pod_from
 
@@ -103,8 +102,7 @@ async def run(contender: Contender, load: Load, workdir: Path) -> Run:
 
     Raises BenchError if pods are left over or the allocations are wrong.
     """
-    options = ControlPlaneOptions(scheduler_feature_gates=contender.scheduler_gates)
-    async with ControlPlane.start(workdir, options) as cluster, AsyncExitStack() as stack:
+    async with ControlPlane.start(workdir) as cluster, AsyncExitStack() as stack:
         await prepare(cluster.api)
         await load.populate(cluster.api)
         extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
@@ -124,7 +122,8 @@ async def _scheduled(cluster: ControlPlane, contender: Contender, extender: Exte
     bindings = _Bindings(pods, pids)
     async with cluster.api.watch(PODS, workload.NAMESPACE) as events, _following(bindings, events) as following:
         before = _Moment.now(pids())
-        await cluster.start_scheduler(contender.config(extender.url if extender is not None else ""))
+        configuration = contender.config(extender.url if extender is not None else "")
+        await cluster.start_scheduler(configuration, feature_gates=contender.scheduler_gates)
         try:
             await asyncio.wait_for(following, contender.seconds or _RUN_SECONDS)
         except TimeoutError as late:

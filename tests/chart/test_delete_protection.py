@@ -25,6 +25,7 @@ from tests.controlplane.resources import (
     ROLE_BINDINGS,
     Resource,
 )
+from tests.controlplane.schedulers import in_tree_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -40,8 +41,9 @@ REFUSED = r"finalizer resource.kubernetes.io/delete-protection stays while the c
 async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
     """A cluster that serves all versions of claims, with the policies, an in-tree scheduler, and a user with the role edit."""
     apis = default_apis() | dict.fromkeys(OLDER, True)
-    options = ControlPlaneOptions(users={TENANT: ()}, runtime_config=apis, with_scheduler=True)
+    options = ControlPlaneOptions(users={TENANT: ()}, runtime_config=apis)
     cluster = await control_plane(options)
+    await cluster.start_scheduler(in_tree_config())
     await cluster.api.create(NAMESPACES, objects.namespace(SPACE))
     await cluster.api.create(DEVICE_CLASSES, objects.device_class("gpu"))
     binding = {

@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from tests.chart.programs import CHART, Done, Helm, Object, run
 from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.planes import DEFAULTS
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.waiting import wait_for
 from tests.support.chart.kubernetes_types import read_types
@@ -22,7 +23,7 @@ SECONDS = 60.0
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
-    return await control_plane(used=True)
+    return await control_plane(DEFAULTS)
 
 
 def helm_does(helm: Helm, plane: ControlPlane, *arguments: str, values: Object | None = None) -> Done:

@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -22,11 +23,18 @@ from tests.controlplane.schedulers import IN_TREE, completed_config, in_tree_con
 ADMIN = "admin"
 SCHEDULER_USER = "system:kube-scheduler"
 EXTENDER_USER = "dra-extender"
-# The scheduler's name brings its built-in roles; the extender's user has no rights until a test binds a role to it.
-USERS: Mapping[str, tuple[str, ...]] = {ADMIN: ("system:masters",), SCHEDULER_USER: (), EXTENDER_USER: ()}
+VIEWER = "viewer"
+TENANT = "tenant"
+# The scheduler's name brings its built-in roles; the others have no rights until a test binds a role to them.
+USERS: Mapping[str, tuple[str, ...]] = {
+    ADMIN: ("system:masters",),
+    **dict.fromkeys((SCHEDULER_USER, EXTENDER_USER, VIEWER, TENANT), ()),
+}
 KUBECTL_SECONDS = 60.0
 BASIC = ("etcd", "kube-apiserver", "kube-controller-manager")
 DEFAULT_OPTIONS = ControlPlaneOptions()
+STARTED: Counter[str] = Counter()
+"""The control planes that this process has started, by the names of their options."""
 
 
 class KubectlError(Exception):
@@ -69,6 +77,7 @@ class ControlPlane:
     @classmethod
     async def open(cls, workdir: Path, options: ControlPlaneOptions = DEFAULT_OPTIONS) -> Self:
         """As `start`, until `close`."""
+        STARTED[options.name] += 1
         programs = build.ensure(build.CONTROL_PLANE)
         home = Path(tempfile.mkdtemp(prefix="control-plane-", dir=workdir))
         cluster = cls(commands.Layout(programs, home, *free_ports(4)), options)
@@ -160,15 +169,14 @@ class ControlPlane:
     ) -> str:
         """Starts a scheduler with a configuration (see schedulers.completed_config), and waits until it is ready.
 
-        `kubeconfig`: who it is; by default the user that Kubernetes keeps for it.  `feature_gates` replace those of the options.
+        `kubeconfig`: who it is; by default the user that Kubernetes keeps for it.  `feature_gates`: set beside the defaults.
         `programs`: the folder of the program, for a scheduler of another release.  Returns the URL of its own pages.  Several may
         run beside each other under different names.
         """
         kubeconfig = kubeconfig or self.kubeconfig_for(SCHEDULER_USER)
         path = self.layout.home / f"{name}-config.json"
         path.write_text(json.dumps(completed_config(config, kubeconfig), indent=2))
-        gates = self.options.scheduler_feature_gates if feature_gates is None else feature_gates
-        self._schedulers[name] = commands.Scheduler(programs or self.layout.programs, path, gates)
+        self._schedulers[name] = commands.Scheduler(programs or self.layout.programs, path, feature_gates or {})
         return await self._start_scheduler(name)
 
     async def stop_scheduler(self, name: str = "kube-scheduler") -> None:
@@ -210,6 +218,15 @@ class ControlPlane:
             self.options = replace(self.options, feature_gates=feature_gates)
         await self.stop_apiserver()
         await self.start_apiserver()
+
+    async def change(self, options: ControlPlaneOptions) -> None:
+        """Restart what has other gates or API versions in these options. The controller-manager follows the API server at once."""
+        before, self.options = self.options, options
+        served_anew = before.gates != options.gates or before.apis != options.apis
+        if served_anew:
+            await self.restart_apiserver()
+        if served_anew or before.controller_manager_gates != options.controller_manager_gates:
+            await self.restart_controller_manager()
 
     async def restart_controller_manager(self, feature_gates: Mapping[str, bool] | None = None) -> None:
         """Stops the controller-manager and starts it again, with other gates if given: an administrator switches one."""
@@ -254,8 +271,6 @@ class ControlPlane:
         self.connect()
         self._teardown.push_async_callback(self.disconnect)
         await self._start_controller_manager()
-        if self.options.with_scheduler:
-            await self.start_scheduler(in_tree_config())
 
     async def _start_controller_manager(self) -> None:
         controllers = commands.controller_manager(self.layout, self.options, self.admin_kubeconfig)

@@ -35,20 +35,18 @@ def default_apis(emulated_version: str | None = None) -> dict[str, bool]:
 class ControlPlaneOptions:
     """How a control plane is started.
 
-    `emulated_version` ("1.34" to "1.37"; None: as built) applies to all components. Gates are set per component, as in real
-    clusters: `feature_gates` are the API server's, and the controller-manager's unless `controller_manager_feature_gates`
-    replaces them; schedulers keep their defaults but for `scheduler_feature_gates`. None stands for `default_gates` and
-    `default_apis` of the version; a mapping replaces them. `users` get tokens beside the ones that always have one, as
-    {name: groups}. Of the controllers that run by default, `without_controllers` do not. With `with_scheduler`, an in-tree
-    scheduler (`default-scheduler`, all plugins) is started too.
+    One with a `name` is shared by the test modules that name it; see planes.py. `emulated_version` ("1.34" to "1.37"; None: as
+    built) applies to all components. Gates are set per component, as in real clusters: `feature_gates` are the API server's,
+    and the controller-manager's unless `controller_manager_feature_gates` replaces them; schedulers get their own when they are
+    started. None stands for `default_gates` and `default_apis` of the version; a mapping replaces them. `users` get tokens
+    beside the ones that always have one, as {name: groups}. Of the controllers that run by default, `without_controllers` do not.
     """
 
+    name: str = ""
     emulated_version: str | None = None
     feature_gates: Mapping[str, bool] | None = None
     controller_manager_feature_gates: Mapping[str, bool] | None = None
     runtime_config: Mapping[str, bool] | None = None
-    with_scheduler: bool = False
-    scheduler_feature_gates: Mapping[str, bool] = field(default_factory=dict)
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     without_controllers: tuple[str, ...] = WITHOUT_CONTROLLERS
     apiserver_flags: tuple[str, ...] = ()

@@ -12,7 +12,6 @@ from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.cluster import ControlPlane, KubectlError
 from tests.controlplane.options import ControlPlaneOptions, default_gates
-from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.ports import is_open
 from tests.controlplane.process import ComponentError
 from tests.controlplane.resources import (
@@ -250,10 +249,6 @@ async def test_kubectl_applies_what_it_is_given(cluster: ControlPlane) -> None:
     assert (await cluster.api.get(NAMESPACES, "applied"))["kind"] == "Namespace"
 
 
-async def test_a_factory_shares_equal_control_planes(control_plane: ControlPlaneFactory, cluster: ControlPlane) -> None:
-    assert await control_plane() is cluster
-
-
 async def test_a_control_plane_that_the_next_module_gets_is_as_it_was_at_first(cluster: ControlPlane) -> None:
     """Claims that are protected, in use and being deleted are gone too; what the API server made itself stays."""
 
@@ -327,7 +322,8 @@ async def test_nothing_is_left_behind(binaries: Path, tmp_path: Path, cancelled:
     started: asyncio.Future[tuple[ControlPlane, dict[str, int]]] = asyncio.get_running_loop().create_future()
 
     async def use() -> None:
-        async with ControlPlane.start(tmp_path, ControlPlaneOptions(with_scheduler=True)) as cluster:
+        async with ControlPlane.start(tmp_path) as cluster:
+            await cluster.start_scheduler(in_tree_config())
             started.set_result((cluster, cluster.pids))
             if cancelled:
                 await asyncio.Event().wait()

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator, Generator
 import pytest
 import pytest_asyncio
 
-from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.cluster import ControlPlane
 from tests.support.e2e.checker import expect_sound
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import NamespaceFixture, namespace_name
@@ -17,10 +17,9 @@ def setup() -> Setup:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(
-    control_plane: ControlPlaneFactory, setup: Setup, tmp_path_factory: pytest.TempPathFactory
+    cluster: ControlPlane, setup: Setup, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[InstalledExtender]:
     """The module's world."""
-    cluster = await control_plane(setup.options, used=True)
     async with InstalledExtender.start(cluster, tmp_path_factory.mktemp("extender"), setup) as world:
         yield world
 

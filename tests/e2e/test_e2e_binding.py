@@ -3,6 +3,7 @@
 import pytest
 
 from tests.controlplane.objects import device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import NODES
 from tests.support.e2e.fabric import (
     ATTACHED,
@@ -17,7 +18,7 @@ from tests.support.e2e.fabric import (
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 COOL_DOWN_SECONDS = 20.0
 """Longer than the next attempt takes, also on a busy machine, and short enough for the one test that waits for its end."""

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import Object
-from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import V1_35, V1_36
 from tests.controlplane.resources import RESOURCE_SLICES
 from tests.support.e2e.fabric import (
     ATTACHED,
@@ -41,24 +41,23 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.parametrize(
-        ("setup", "by_policy"),
-        [("1.36", False), ("1.36", True), (STRIPPING, True)],
-        indirect=["setup"],
+        ("plane", "by_policy"),
+        [(V1_36, False), (V1_36, True), (V1_35, True)],
+        indirect=["plane"],
         scope="module",
     ),
 ]
 
 
 @pytest.fixture(scope="module")
-def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Setup:
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
     policy.write_text(RULES)
     environment = {
         **LONG_TIMEOUT,
         "DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy),
     }
-    options = ControlPlaneOptions(emulated_version=request.param, feature_gates={}, runtime_config={})
-    return Setup(options, environment=environment)
+    return Setup(environment=environment)
 
 
 @pytest.fixture

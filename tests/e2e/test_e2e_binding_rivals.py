@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import IN_TREE
 from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, wait_for_any_event
@@ -16,7 +17,7 @@ from tests.support.e2e.installed_extender import NAMESPACE, InstalledExtender, S
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 from tests.support.e2e.relay import Relay
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 DEVICES = 8
 ROUNDS = 6

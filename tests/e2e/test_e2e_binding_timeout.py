@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.controlplane.objects import Object
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.support.e2e.fabric import (
     ATTACHED,
     FakeDriver,
@@ -17,7 +18,7 @@ from tests.support.e2e.fabric import (
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 TIMEOUT_SECONDS = 15
 """Longer than a busy machine takes for what has to happen before the time is over."""

@@ -5,12 +5,13 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from tests.controlplane.objects import device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import NODES
 from tests.support.e2e.installed_extender import InstalledExtender
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.service_rights import without_right
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 REFUSED = 'cannot create resource "pods/binding"'
 

@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from tests.controlplane.objects import device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.support.e2e.installed_extender import InstalledExtender, page, total
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 QUIET_SECONDS = 3.0
 

@@ -3,12 +3,13 @@
 An API server of 1.37 refuses to create such a slice, as 1.34 emulated too, so it is put into etcd as the older one left it there.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.controlplane.extender import ExtenderProcess
-from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import V1_34, V1_35
 from tests.controlplane.resources import RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender, Setup, shipped_configuration
@@ -26,20 +27,16 @@ rules:
     devices: device.attributes[device.driver].type == "vgpu"
     compatibilityGroups: [vgpu]
 """
-NORMAL = pytest.mark.parametrize("setup", ["1.34"], indirect=True, scope="module")
-LEFT_OVER = pytest.mark.parametrize("setup", ["1.35"], indirect=True, scope="module")
+COUNTERS = {"DRAPartitionableDevices": True}
+NORMAL = pytest.mark.parametrize("plane", [replace(V1_34, feature_gates=COUNTERS)], indirect=True, scope="module")
+LEFT_OVER = pytest.mark.parametrize("plane", [replace(V1_35, feature_gates=COUNTERS)], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
-def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Setup:
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
     policy.write_text(RULES)
-    return Setup(
-        ControlPlaneOptions(
-            emulated_version=request.param, feature_gates={"DRAPartitionableDevices": True}, runtime_config={}
-        ),
-        environment={"DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy)},
-    )
+    return Setup(environment={"DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy)})
 
 
 async def publish(scene: NamespaceFixture) -> str:

@@ -3,21 +3,16 @@
 import pytest
 
 from tests.controlplane.objects import device, device_class
-from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import V1_34, V1_35, V1_36
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-WITHOUT_GROUPS = pytest.mark.parametrize("setup", ["1.36"], indirect=True, scope="module")
-WITHOUT_COUNTERS = pytest.mark.parametrize("setup", ["1.35", "1.34"], indirect=True, scope="module")
-
-
-@pytest.fixture(scope="module")
-def setup(request: pytest.FixtureRequest) -> Setup:
-    return Setup(ControlPlaneOptions(emulated_version=request.param, feature_gates={}, runtime_config={}))
+WITHOUT_GROUPS = pytest.mark.parametrize("plane", [V1_36], indirect=True, scope="module")
+WITHOUT_COUNTERS = pytest.mark.parametrize("plane", [V1_35, V1_34], indirect=True, scope="module")
 
 
 @WITHOUT_GROUPS

@@ -8,13 +8,14 @@ import pytest
 from dra_extender.runtime.supervision import running_task
 
 from tests.controlplane.objects import Object
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.support.e2e.checker import expect_sound, forbidden_findings
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender
 from tests.support.e2e.namespace_fixture import NamespaceFixture, devices_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 NODES = 20
 GPUS = ("gpu-0", "gpu-1")

@@ -9,13 +9,14 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object
 from tests.controlplane.options import default_gates
+from tests.controlplane.planes import BROKEN
 from tests.controlplane.resources import RESOURCE_SLICES
 from tests.controlplane.schedulers import IN_TREE
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import SCHEDULER, InstalledExtender
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture, refusal
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
 
 GATE: Final = "DRADeviceCompatibilityGroups"
 CONFLICT: Final = "compatibility groups in conflict"

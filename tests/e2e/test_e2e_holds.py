@@ -13,14 +13,14 @@ from dra_extender.scheduling.recent_decisions import DecisionReport, Outcome
 
 from tests.controlplane import objects
 from tests.controlplane.kubeconfig import Access, read_kubeconfig, write_kubeconfig
-from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, NODES, PODS
 from tests.support.e2e.command import kubectl_dra
 from tests.support.e2e.forwarding_kubelet import ForwardingKubelet, node_status
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 SECONDS: Final = 60.0
 VIEWER: Final = "viewer"
@@ -33,7 +33,7 @@ EXTENDER: Final = "dra-extender-0"
 def setup() -> Setup:
     # Holds outlast the slowest of the commands below.
     environment = {"DRA_EXTENDER_SCHEDULING__HOLD_SECONDS": "300"}
-    return Setup(ControlPlaneOptions(users={VIEWER: ()}), environment, relayed=True, applied=("viewer-role",))
+    return Setup(environment, relayed=True, applied=("viewer-role",))
 
 
 @pytest_asyncio.fixture(loop_scope="module")

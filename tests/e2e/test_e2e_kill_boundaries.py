@@ -13,6 +13,7 @@ from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device, device_class
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from tests.support.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, CREATION, NOMINATION, TOLD, ApiRelay, pass_on
 from tests.support.e2e.boundaries import Boundaries, Boundary, every_boundary
@@ -21,7 +22,7 @@ from tests.support.e2e.driver import ATTACHED, FAILED, driving
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 ONE: Final = "one"
 TWO: Final = "two"

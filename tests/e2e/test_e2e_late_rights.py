@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import ExtenderProcess
-from tests.controlplane.options import ControlPlaneOptions
-from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.planes import BROKEN
 from tests.support.e2e.installed_extender import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, page
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
 
 READY_SECONDS = 60.0
 PATIENCE_SECONDS = 600
@@ -20,9 +20,8 @@ LATE = frozenset({"rbac"})
 
 
 async def test_start_waits_until_the_api_server_has_loaded_its_roles_and_watches_survive_a_restart_of_the_api_server(
-    control_plane: ControlPlaneFactory, tmp_path: Path
+    cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    cluster = await control_plane(ControlPlaneOptions())
     cluster.kubectl("apply", *(f"--filename={DEPLOY / name}.yaml" for name in APPLIED if name not in LATE))
     cluster.kubectl("delete", f"--filename={DEPLOY / 'rbac'}.yaml", "--ignore-not-found")
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)
@@ -49,9 +48,8 @@ async def test_start_waits_until_the_api_server_has_loaded_its_roles_and_watches
 
 
 async def test_start_without_rights_ends_with_the_patience_and_names_verb_and_resource(
-    control_plane: ControlPlaneFactory, tmp_path: Path
+    cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    cluster = await control_plane(ControlPlaneOptions())
     cluster.kubectl("apply", *(f"--filename={DEPLOY / name}.yaml" for name in APPLIED if name not in LATE))
     cluster.kubectl("delete", f"--filename={DEPLOY / 'rbac'}.yaml", "--ignore-not-found")
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)

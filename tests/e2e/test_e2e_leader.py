@@ -10,10 +10,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from tests.controlplane.cluster import SCHEDULER_USER
+from tests.controlplane.cluster import SCHEDULER_USER, ControlPlane
 from tests.controlplane.objects import Object, device
-from tests.controlplane.options import ControlPlaneOptions
-from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import LEASES, RESOURCE_CLAIMS
 from tests.support.e2e.api_relay import ApiRelay, pass_on
 from tests.support.e2e.boundaries import Boundaries, Boundary
@@ -21,7 +20,7 @@ from tests.support.e2e.installed_extender import ACCOUNT, NAMESPACE, shipped_con
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.replicas import LEASE, Pair, Replica, grant, replica
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 ATTACHED = "example.com/attached"
 MANY = 30
@@ -33,10 +32,9 @@ PASSING = {"Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, "N
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(control_plane: ControlPlaneFactory, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+async def world(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     """Two replicas that were started at the same moment."""
     folder = tmp_path_factory.mktemp("replicas")
-    cluster = await control_plane(ControlPlaneOptions())
     environment = {f"DRA_EXTENDER_LEADER_ELECTION__{name}": value for name, value in TIMES.items()}
     async with (
         ApiRelay(cluster.api.access) as relay,

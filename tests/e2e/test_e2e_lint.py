@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from typing import Final
 
 import pytest
-import pytest_asyncio
 
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.options import ControlPlaneOptions, default_gates
-from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.planes import LATER_GATES
 from tests.controlplane.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -24,17 +22,8 @@ from tests.controlplane.resources import (
 )
 from tests.support.validated_objects import ValidatedObject, all_objects
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(LATER_GATES), pytest.mark.asyncio(loop_scope="module")]
 
-GATES: Final = (
-    "DRADerivedAttributes",
-    "DRAFractionalCapacityRange",
-    "DRAListTypeAttributes",
-    "DRANodeAllocatableResources",
-    "DRAOptionalNodeOperations",
-    "DRAPartitionableDevicesType",
-    "DRAResourcePoolStatus",
-)
 RESOURCES: Final[Mapping[str, Resource]] = {
     "ResourceSlice": RESOURCE_SLICES,
     "ResourceClaim": RESOURCE_CLAIMS,
@@ -44,12 +33,6 @@ RESOURCES: Final[Mapping[str, Resource]] = {
 }
 AT_ONCE: Final = 10
 UNREADABLE_OR_INVALID: Final = (400, 422)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def strict(control_plane: ControlPlaneFactory) -> ControlPlane:
-    """An API server that knows every field that lint knows."""
-    return await control_plane(ControlPlaneOptions(feature_gates=default_gates() | dict.fromkeys(GATES, True)))
 
 
 async def refusal(cluster: ControlPlane, case: ValidatedObject) -> str:
@@ -63,13 +46,13 @@ async def refusal(cluster: ControlPlane, case: ValidatedObject) -> str:
     return ""
 
 
-async def test_api_server_refuses_what_lint_refuses_and_accepts_what_it_accepts(strict: ControlPlane) -> None:
+async def test_api_server_refuses_what_lint_refuses_and_accepts_what_it_accepts(cluster: ControlPlane) -> None:
     """`tests/lint/test_objects.py` asks lint about the same objects."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def asked(case: ValidatedObject) -> str:
         async with gate:
-            return await refusal(strict, case)
+            return await refusal(cluster, case)
 
     cases = all_objects()
     answers = await asyncio.gather(*map(asked, cases))

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 
 from tests.controlplane import objects
-from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import V1_36
 from tests.controlplane.resources import NAMESPACES, PODS, RESOURCE_CLAIMS
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(V1_36), pytest.mark.asyncio(loop_scope="module")]
 
 BOUND = 20_000
 PADDING = "y" * 9_600
@@ -21,7 +21,6 @@ COUNT = 8
 @pytest.fixture(scope="module")
 def setup() -> Setup:
     return Setup(
-        ControlPlaneOptions(emulated_version="1.36", feature_gates={}, runtime_config={}),
         environment={"DRA_EXTENDER_SCHEDULING__NAMESPACE_CLAIM_BYTES": str(BOUND)},
     )
 

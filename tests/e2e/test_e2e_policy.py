@@ -7,13 +7,13 @@ import pytest
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import device
-from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import V1_36
 from tests.controlplane.resources import NAMESPACES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(V1_36), pytest.mark.asyncio(loop_scope="module")]
 
 # Every test has a driver of its own, so the rules cannot name one; the attribute is in the domain of the driver.
 RULES = """
@@ -40,7 +40,6 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def setup(policy: Path) -> Setup:
     return Setup(
-        ControlPlaneOptions(emulated_version="1.36", feature_gates={}, runtime_config={}),
         environment={
             "DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy),
             "DRA_EXTENDER_SCHEDULING__POLICY_CHECK_SECONDS": "0.1",

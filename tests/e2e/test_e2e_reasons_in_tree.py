@@ -12,8 +12,6 @@ import pytest_asyncio
 
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.options import ControlPlaneOptions
-from tests.controlplane.plugin import ControlPlaneFactory
 from tests.support.e2e.installed_extender import InstalledExtender
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.reasons.asking import ask_why, check_report
@@ -41,10 +39,9 @@ class InTreeControlPlane:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def in_tree(control_plane: ControlPlaneFactory) -> InTreeControlPlane:
-    return InTreeControlPlane(
-        await control_plane(ControlPlaneOptions(with_scheduler=True, scheduler_feature_gates=GATES))
-    )
+async def in_tree(cluster: ControlPlane) -> AsyncIterator[InTreeControlPlane]:
+    async with cluster.in_tree_scheduler(feature_gates=GATES):
+        yield InTreeControlPlane(cluster)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

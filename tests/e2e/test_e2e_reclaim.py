@@ -15,12 +15,13 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.objects import Object, binding, device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.relay import Relay
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 GRACE = 2.0
 LONG_GRACE = pytest.mark.parametrize("setup", [SECONDS], ids=["long-grace"], indirect=True, scope="module")

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.apiclient import ApiClient
+from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import Object
-from tests.controlplane.options import ControlPlaneOptions
-from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import (
     DEVICE_CLASSES,
     NAMESPACES,
@@ -25,18 +25,18 @@ from tests.support.e2e.namespace_fixture import SECONDS
 from tests.support.inspection.example_snapshot import example
 from tests.support.shown_runs import in_tree_words
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 POD: Final = ("ml", "infer-1")
 _MADE_BY_THE_SERVER: Final = ("uid", "creationTimestamp", "resourceVersion", "ownerReferences")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def api(control_plane: ControlPlaneFactory) -> AsyncIterator[ApiClient]:
-    options = ControlPlaneOptions(
-        with_scheduler=True, scheduler_feature_gates={"DRADeviceCompatibilityGroups": True, "DRADeviceTaintRules": True}
-    )
-    yield (await control_plane(options)).api
+async def api(cluster: ControlPlane) -> AsyncIterator[ApiClient]:
+    async with cluster.in_tree_scheduler(
+        feature_gates={"DRADeviceCompatibilityGroups": True, "DRADeviceTaintRules": True}
+    ):
+        yield cluster.api
 
 
 async def test_the_in_tree_scheduler_says_what_the_documents_show(api: ApiClient) -> None:

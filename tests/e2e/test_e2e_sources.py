@@ -23,7 +23,7 @@ from dra_extender.runtime.clock import SystemClock
 from tests.controlplane import objects
 from tests.controlplane.cluster import ADMIN, ControlPlane
 from tests.controlplane.kubeconfig import read_kubeconfig
-from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import DEFAULTS
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -51,7 +51,7 @@ Json = dict[str, Any]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
     """Two nodes, one free GPU that is too small, and a pod that waits for a larger one; a viewer, and a tenant of one namespace."""
-    plane = await control_plane(ControlPlaneOptions(users={VIEWER: (), TENANT: ()}))
+    plane = await control_plane(DEFAULTS)
     api = plane.api
     await api.create(NAMESPACES, objects.namespace(SPACE))
     for node in ("n1", "n2"):

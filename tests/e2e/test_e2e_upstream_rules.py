@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from tests.controlplane.objects import device
-from tests.controlplane.options import ControlPlaneOptions, default_gates
+from tests.controlplane.planes import LATER_GATES
 from tests.controlplane.resources import DEVICE_TAINT_RULES, NODES, RESOURCE_SLICES
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(LATER_GATES), pytest.mark.asyncio(loop_scope="module")]
 
 GATES = {"DRAOptionalNodeOperations": True, "DRANodeAllocatableResources": True}
 SKIPS, COUNTS = GATES
@@ -21,7 +21,7 @@ NOT_COUNTED = "nodeAllocatableResources of devices are not supported"
 
 @pytest.fixture(scope="module")
 def setup() -> Setup:
-    return Setup(ControlPlaneOptions(feature_gates=default_gates() | GATES))
+    return Setup()
 
 
 async def lay(scene: NamespaceFixture, world: InstalledExtender, **spec: Any) -> None:

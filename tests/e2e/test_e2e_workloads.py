@@ -3,13 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from random import Random
 
 import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import EVENTS, POD_GROUPS, RESOURCE_CLAIMS
 from tests.support.e2e.checker import expect_rest
 from tests.support.e2e.gpus import gpu, partition
@@ -19,7 +19,7 @@ from tests.support.e2e.random_gangs import create_gangs, random_gangs
 from tests.support.e2e.settled import QUIET_SECONDS, calls, settled
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 MANY = 300
 RANDOM = 50
@@ -123,10 +123,8 @@ async def test_gang_is_placed_in_one_cycle_of_a_scheduler_that_schedules_groups_
 ) -> None:
     """Its gate GenericWorkload on: it asks about all members before it binds one, and all are answered by the plan."""
     name, cluster = "group-scheduler", groups.world.cluster
-    options = cluster.options
-    cluster.options = replace(options, scheduler_feature_gates={"GenericWorkload": True})
-    await cluster.start_scheduler(shipped_configuration(groups.world.extender.url, name), name)
-    cluster.options = options
+    configuration = shipped_configuration(groups.world.extender.url, name)
+    await cluster.start_scheduler(configuration, name, feature_gates={"GenericWorkload": True})
     whole, halves = await cards(groups, "a", whole=True), await cards(groups, "b", whole=False)
     await groups.template("any")
     await groups.template("whole", f'{groups.attribute("type")} == "whole"')

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, wait_for_any_event
 from tests.support.e2e.installed_extender import Setup
 from tests.support.e2e.namespace_fixture import NamespaceFixture, devices_of
 from tests.support.e2e.workloads import clear_groups, create_group, delete_group, member
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 QUIET_SECONDS = 5.0
 

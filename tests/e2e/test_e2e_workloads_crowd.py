@@ -10,13 +10,14 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import Object, device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import PODS
 from tests.support.e2e.checker import expect_rest
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 PODS_OF_ALL: Final = 300
 OWN: Final = 200

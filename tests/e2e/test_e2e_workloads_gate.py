@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import Object, device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS, Resource
 from tests.support.e2e.api_relay import BINDING, Answer, ApiCall, ApiRelay, Forward, pass_on
 from tests.support.e2e.checker import expect_rest, forbidden_findings
@@ -17,7 +18,7 @@ from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 MEMBERS: Final = 4
 GANGS: Final = 6

@@ -1,27 +1,20 @@
 """API servers that know the KEPs and have their gates off: what needs them is off, said once, and ordinary claims are served."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.controlplane.objects import device, device_class
-from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import GATES_OFF, V1_36
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
-from tests.support.e2e.installed_extender import InstalledExtender, Setup
+from tests.support.e2e.installed_extender import InstalledExtender
 from tests.support.e2e.namespace_fixture import NamespaceFixture, devices_of
 from tests.support.e2e.workloads import bound_members, create_group, member
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-GATES = (
-    "GenericWorkload",
-    "DRAWorkloadResourceClaims",
-    "DRADeviceCompatibilityGroups",
-    "DRADeviceBindingConditions",
-    "DRAPartitionableDevices",
-    "DRAConsumableCapacity",
-)
 NOT_SERVED = {
     "compatibility-groups": "DRADeviceCompatibilityGroups",
     "binding-conditions": "DRADeviceBindingConditions",
@@ -30,23 +23,17 @@ NOT_SERVED = {
 }
 PLACED_ONE_BY_ONE = "not served by this API server: pods are placed one by one"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
-ALL = ControlPlaneOptions(feature_gates=dict.fromkeys(GATES, False), runtime_config={})
-CLAIMS_OF_GROUPS = ControlPlaneOptions(
+CLAIMS_OF_GROUPS = replace(
+    GATES_OFF,
     feature_gates={"GenericWorkload": True, "DRAWorkloadResourceClaims": False},
     runtime_config={"scheduling.k8s.io/v1beta1": True},
 )
-EXTENDED = ControlPlaneOptions(emulated_version="1.36", feature_gates={"DRAExtendedResource": False}, runtime_config={})
-ALL_OFF = pytest.mark.parametrize("setup", [ALL], ids=["all"], indirect=True, scope="module")
+EXTENDED = replace(V1_36, feature_gates={"DRAExtendedResource": False})
+ALL_OFF = pytest.mark.parametrize("plane", [GATES_OFF], ids=["all"], indirect=True, scope="module")
 CLAIMS_OF_GROUPS_OFF = pytest.mark.parametrize(
-    "setup", [CLAIMS_OF_GROUPS], ids=["claims-of-groups"], indirect=True, scope="module"
+    "plane", [CLAIMS_OF_GROUPS], ids=["claims-of-groups"], indirect=True, scope="module"
 )
-EXTENDED_OFF = pytest.mark.parametrize("setup", [EXTENDED], ids=["extended"], indirect=True, scope="module")
-
-
-@pytest.fixture(scope="module")
-def setup(request: pytest.FixtureRequest) -> Setup:
-    options: ControlPlaneOptions = request.param
-    return Setup(options)
+EXTENDED_OFF = pytest.mark.parametrize("plane", [EXTENDED], ids=["extended"], indirect=True, scope="module")
 
 
 async def backing(scene: NamespaceFixture) -> str:

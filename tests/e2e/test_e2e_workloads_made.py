@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -10,15 +11,17 @@ from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 
 from tests.controlplane import objects
 from tests.controlplane.objects import Object, device
-from tests.controlplane.options import ControlPlaneOptions, default_gates
+from tests.controlplane.options import default_gates
+from tests.controlplane.planes import BROKEN
 from tests.controlplane.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import clear_groups, create_group, delete_group, member
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
-
 GATE = "DRAWorkloadResourceClaims"
+WITHOUT_CLAIMS_OF_GROUPS = replace(BROKEN, controller_manager_feature_gates=default_gates() | {GATE: False})
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(WITHOUT_CLAIMS_OF_GROUPS), pytest.mark.asyncio(loop_scope="module")]
+
 GRACE = 1
 MEMBERS = 5
 
@@ -26,7 +29,6 @@ MEMBERS = 5
 @pytest.fixture(scope="module")
 def setup() -> Setup:
     return Setup(
-        ControlPlaneOptions(controller_manager_feature_gates=default_gates() | {GATE: False}),
         environment={
             "DRA_EXTENDER_SCHEDULING__RESERVE_FOR_POD_GROUPS": "always",
             "DRA_EXTENDER_SCHEDULING__GROUP_CLAIMS_ENABLED": "true",

@@ -7,11 +7,12 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import NODES, PODS
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 GATES: Final = [{"name": "example.com/wait"}]
 LACKING: Final = "PodGroup gang: 3 more members needed, 2 can be placed; pod c: "

@@ -7,11 +7,12 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
+from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.support.e2e.installed_extender import Setup
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 MOST = 256
 MANY_SECONDS = 240.0

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from tests.controlplane import objects
 from tests.controlplane.kubeconfig import read_kubeconfig
+from tests.controlplane.planes import DEFAULTS
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.image.builder import Image
 from tests.image.contained import command
@@ -158,7 +159,7 @@ async def world(
     control_plane: ControlPlaneFactory, setup: Setup, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[InstalledExtender]:
     """A control plane with a kube-scheduler that asks the service in the image."""
-    async with InstalledExtender.start(await control_plane(), tmp_path_factory.mktemp("image"), setup) as world:
+    async with InstalledExtender.start(await control_plane(DEFAULTS), tmp_path_factory.mktemp("image"), setup) as world:
         yield world
 
 

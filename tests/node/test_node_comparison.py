@@ -3,7 +3,6 @@
 import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -66,9 +65,7 @@ def setup() -> NodesSetup:
 async def rival(nodes: RealNodes) -> AsyncIterator[None]:
     """The in-tree scheduler with all that it has, and a priority."""
     cluster = nodes.cluster
-    options, cluster.options = cluster.options, replace(cluster.options, scheduler_feature_gates=RIVAL_GATES)
-    async with cluster.in_tree_scheduler():
-        cluster.options = options
+    async with cluster.in_tree_scheduler(feature_gates=RIVAL_GATES):
         high = {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",

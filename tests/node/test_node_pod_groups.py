@@ -10,6 +10,7 @@ import pytest_asyncio
 from dra_extender.ledger.index.pod_groups import START_LABEL
 from dra_extender.model.resource_claim import OWN_ENTRIES
 
+from tests.controlplane.cluster import DEFAULT_OPTIONS
 from tests.controlplane.node.options import WITH_POD_GROUP_CLAIMS, WITHOUT_POD_GROUP_CLAIMS, NodeOptions
 from tests.controlplane.objects import Object, device
 from tests.controlplane.options import ControlPlaneOptions, default_gates
@@ -37,15 +38,19 @@ WORLDS: Final = {
     "always": Setup(environment={RESERVATION: "always"}),
     "never": Setup(environment={RESERVATION: "never"}),
     "auto": Setup(environment={f"{PREFIX}POD_GROUP_TRIAL_SECONDS": str(TRIAL_SECONDS)}),
-    "fields dropped": Setup(ControlPlaneOptions(feature_gates=default_gates() | {GATE: False})),
+    "fields dropped": Setup(),
     "made by the service": Setup(
-        ControlPlaneOptions(controller_manager_feature_gates=default_gates() | {GATE: False}),
         environment={
             f"{PREFIX}GROUP_CLAIMS_ENABLED": "true",
             f"{PREFIX}GROUP_CLAIMS_GRACE_SECONDS": "1",
         },
         applied=("../components/group-claims/rbac",),
     ),
+}
+WITHOUT_GATE: Final = default_gates() | {GATE: False}
+PLANES: Final = {
+    "fields dropped": ControlPlaneOptions(feature_gates=WITHOUT_GATE),
+    "made by the service": ControlPlaneOptions(controller_manager_feature_gates=WITHOUT_GATE),
 }
 
 
@@ -56,7 +61,7 @@ def where(world: str) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="module")
 def setup(request: pytest.FixtureRequest) -> NodesSetup:
-    return NodesSetup(NODES_OF_BOTH_KINDS, WORLDS[request.param])
+    return NodesSetup(NODES_OF_BOTH_KINDS, WORLDS[request.param], PLANES.get(request.param, DEFAULT_OPTIONS))
 
 
 @pytest_asyncio.fixture(loop_scope="module")

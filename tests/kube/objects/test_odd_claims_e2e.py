@@ -13,6 +13,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.runtime.clock import SystemClock
 
+from tests.controlplane.planes import DEFAULTS
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.support.kube.recording import CountingObserver
 from tests.support.turns import until
@@ -41,7 +42,7 @@ def body(name: str, parameters: bytes) -> bytes:
 async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed_and_listed_anew(
     control_plane: ControlPlaneFactory,
 ) -> None:
-    plane = await control_plane()
+    plane = await control_plane(DEFAULTS)
     settings = KubeSettings(kubeconfig=plane.admin_kubeconfig)
     transport = ApiTransport(settings, SystemClock(), CountingObserver())
     transport.connect(await find_credentials(settings, SystemClock()))

@@ -19,12 +19,13 @@ from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import BROKEN
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import NAMESPACES, RESOURCE_CLAIMS
 from tests.support.kube.recording import CountingObserver
 from tests.support.turns import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
 
 CLAIMS = 2000
 AT_ONCE = 25
@@ -109,7 +110,7 @@ async def test_a_crowd_of_claims_is_followed_through_writes_and_a_restart(
     control_plane: ControlPlaneFactory,
 ) -> None:
     """List and watch agree with the server while it is written to, and after it was restarted."""
-    cluster = await control_plane()
+    cluster = await control_plane(BROKEN)
     await cluster.api.create(NAMESPACES, objects.namespace("crowd"))
     half = CLAIMS // 2
     await in_parallel(cluster, range(half), "create")

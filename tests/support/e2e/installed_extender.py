@@ -16,7 +16,6 @@ from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import REPOSITORY, SERVE, ExtenderProcess
 from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
-from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.process import whole_lines
 from tests.support.e2e.api_relay import ApiRelay
 from tests.support.e2e.relay import Relay
@@ -36,7 +35,7 @@ CLOSED_WHILE_CLOSING: Final = "Fatal error on SSL protocol"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How a module wants its world: options of the control plane, environment of the extender, and whether a relay is between.
+    """How a module wants its world beside the control plane: environment of the extender, and whether a relay is between.
 
     `applied`: manifests below deploy/base beside those that everybody needs.
     `command`: given a kubeconfig, what starts the extender for it, in place of `serve --kubeconfig`.
@@ -45,7 +44,6 @@ class Setup:
     there were any, are what the extender is told of them.
     """
 
-    options: ControlPlaneOptions = field(default_factory=ControlPlaneOptions)
     environment: Mapping[str, str] = field(default_factory=dict)
     command: Callable[[Path], Sequence[str]] | None = None
     relayed: bool = False

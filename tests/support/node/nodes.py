@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from tests.controlplane.apiclient import ApiClient
-from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.cluster import DEFAULT_OPTIONS, ControlPlane
 from tests.controlplane.node.node import Node
 from tests.controlplane.node.options import NodeOptions
 from tests.controlplane.options import ControlPlaneOptions
@@ -20,19 +20,20 @@ NOT_WITH_KUBELETS: Final = ("node-ipam-controller",)
 
 @dataclass(frozen=True, slots=True)
 class NodesSetup:
-    """How a module wants its nodes, by their names 127.0.0.2, 127.0.0.3, ..., and its world.
+    """How a module wants its nodes, by their names 127.0.0.2, 127.0.0.3, ..., its world and its control plane.
 
     With `in_tree`, an unmodified scheduler takes pods of `default-scheduler` beside ours.
     """
 
     nodes: Mapping[str, NodeOptions] = field(default_factory=lambda: {"127.0.0.2": NodeOptions()})
     world: Setup = field(default_factory=Setup)
+    plane: ControlPlaneOptions = DEFAULT_OPTIONS
     in_tree: bool = False
 
     @property
     def options(self) -> ControlPlaneOptions:
-        """The control plane of the world, with users for the kubelets, and controllers that look after nodes."""
-        given = self.world.options
+        """The control plane, with users for the kubelets, and controllers that look after nodes."""
+        given = self.plane
         users = {f"system:node:{name}": ("system:nodes",) for name in self.nodes}
         return replace(
             given,
