@@ -87,11 +87,16 @@ chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, valida
 	$(call build,helm kubeconform promtool)
 	$(PYTEST) tests/chart -m chart --junitxml $(REPORTS)/$@.xml
 
+.PHONY: contract
+contract: $(READY) ## What the simulated API server promises, asked of the real one (K=expression selects)
+	$(call build,controlplane)
+	$(PYTEST) tests/contract -m e2e -n 1 --most-planes 3 --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+
 .PHONY: e2e
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
-	$(call build,controlplane earlier-scheduler helm)
+	$(call build,controlplane helm)
 	$(BIN)/python -m tests.support.granted_rights --forget
-	$(PYTEST) $(call marked,mark\.e2e) tests/contract -m e2e \
+	$(PYTEST) $(call marked,mark\.e2e) -m e2e \
 	  -n $(E2E_WORKERS) --dist loadgroup --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 	$(if $(K),,$(BIN)/python -m tests.support.granted_rights)
 	$(if $(K),,$(BIN)/python -m tests.support.versions_table $(REPORTS)/$@.xml)

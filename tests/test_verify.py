@@ -58,6 +58,15 @@ def test_a_part_runs_while_another_one_is_being_prepared(tmp_path: Path) -> None
     assert [(each.part, each.problem) for each in found] == [("quick", ""), ("slow", "")]
 
 
+def test_a_part_runs_while_what_some_of_its_tests_use_is_being_built(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    part = Part(
+        "one", python(f"open({str(pipe)!r}, 'w').close()"), 60.0, beside=(python(f"open({str(pipe)!r}).read()"),)
+    )
+    assert outcome(part) == Outcome("one", 0)
+
+
 UNPREPARED = [
     Part("one", DONE, 60.0, needs=python("print('no browser'); raise SystemExit(1)")),
     Part("one", DONE, 60.0, prepare=(python("raise SystemExit('no browser')"), DONE)),

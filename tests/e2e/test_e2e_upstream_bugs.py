@@ -3,6 +3,7 @@
 docs/upstream-bugs.md lists them. Bugs that 1.37.1 no longer has are shown with kube-scheduler 1.36.0.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -26,7 +27,9 @@ from tests.support.e2e.installed_extender import InstalledExtender
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of, namespace_name
 from tests.support.e2e.workloads import clear_groups, create_group, member
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+BUILD_SECONDS: Final = 1800.0
+"""For a test that builds the earlier kube-scheduler."""
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(BUILD_SECONDS), pytest.mark.asyncio(loop_scope="module")]
 
 EARLIER: Final = "earlier-scheduler"
 CARD: Final = "card"
@@ -40,7 +43,9 @@ async def in_tree(world: InstalledExtender) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def earlier(world: InstalledExtender) -> AsyncIterator[str]:
-    async with world.cluster.in_tree_scheduler(EARLIER, feature_gates={}, programs=ensure(EARLIER_SCHEDULER)):
+    """The first who asks for it builds it; it may be built already, or at this moment."""
+    programs = await asyncio.to_thread(ensure, EARLIER_SCHEDULER)
+    async with world.cluster.in_tree_scheduler(EARLIER, feature_gates={}, programs=programs):
         yield EARLIER
 
 

@@ -35,7 +35,10 @@ UPDATE: Final = ("apt-get", "update", "-qq")
 
 @dataclass(frozen=True)
 class Part:
-    """A target of the Makefile. `needs` says what is missing, `setup` installs it, `prepare` fetches and builds the rest."""
+    """A target of the Makefile. `needs` says what is missing, `setup` installs it, `prepare` fetches and builds the rest.
+
+    `beside`: built next, while the part may run already, for the tests of it that wait for a program themselves.
+    """
 
     name: str
     call: Command
@@ -43,6 +46,7 @@ class Part:
     needs: Command = ()
     setup: Sequence[Command] = ()
     prepare: Sequence[Command] = ()
+    beside: Sequence[Command] = ()
 
 
 class Outcome(NamedTuple):
@@ -73,7 +77,14 @@ PARTS: Final = (
     ),
     Part("programs", _make("programs"), 600.0, prepare=(_build("actionlint", "helm", "krew", "oracle"),)),
     Part("chart", _make("chart"), 420.0, prepare=(_build("helm", "kubeconform", "promtool"),)),
-    Part("e2e", _make("e2e"), 2400.0, prepare=(_build("controlplane", "earlier-scheduler", "helm"),)),
+    Part("contract", _make("contract"), 420.0, prepare=(_build("controlplane"),)),
+    Part(
+        "e2e",
+        _make("e2e"),
+        2400.0,
+        prepare=(_build("controlplane", "helm"),),
+        beside=(_build("earlier-scheduler"),),
+    ),
     Part(
         "image",
         _make("image", "QUICK=1"),
@@ -110,7 +121,11 @@ def run_all(parts: Iterable[Part], ends: float, say: Callable[[str], None] | Non
     say = say or _say
     outcomes = []
     with ThreadPoolExecutor(1) as preparing:
-        waiting = {part: preparing.submit(_prepare, part, say) for part in parts}
+        waiting = {}
+        for part in parts:
+            waiting[part] = preparing.submit(_prepare, part, say)
+            for command in part.beside:
+                preparing.submit(_problem, command, PREPARE_SECONDS)
         while waiting:
             part = _first_prepared(waiting)
             outcomes.append(_outcome(part, waiting.pop(part).result(), ends, say))
