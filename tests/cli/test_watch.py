@@ -15,11 +15,11 @@ from dra_extender.cli.answers import AnswerFormat, ChangedAnswers
 from dra_extender.cli.app import app
 from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.why.report import Cause, WhyReport
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from typer.testing import CliRunner
 
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
-from tests.support.inspection.served_cluster import PATHS, put, serve
-from tests.support.kube.fake_api_server import FakeApiServer
+from tests.support.inspection.served_cluster import served
 
 SECONDS: Final = 60.0
 
@@ -65,33 +65,29 @@ async def line(process: asyncio.subprocess.Process, begins: str) -> str:
 async def test_answer_is_printed_again_after_a_change_until_the_person_stops_it(
     made: MadeCluster, tmp_path: Path
 ) -> None:
-    async with FakeApiServer.start() as server:
-        serve(server, made)
-        async with watching(server.kubeconfig(tmp_path / "kubeconfig")) as process:
-            assert "fits 0 of 1 nodes" in await line(process, "ml/train")
-            node = made.objects["nodes"][0]
-            node["metadata"]["labels"] = {"seen": "by nobody"}
-            put(server, "nodes", node)
-            pod = made.objects["pods"][-1]
-            pod["spec"]["nodeName"] = "n1"
-            put(server, "pods", pod)
-            assert "is bound to node n1" in await line(process, "ml/train")
-            process.send_signal(signal.SIGINT)
-            out, err = await asyncio.wait_for(process.communicate(), SECONDS)
-            assert (process.returncode, err) == (0, b"")
-            assert b"ml/train" not in out
+    async with served(made) as server, watching(server.kubeconfig(tmp_path / "kubeconfig")) as process:
+        assert "fits 0 of 1 nodes" in await line(process, "ml/train")
+        node = made.objects["nodes"][0]
+        node["metadata"]["labels"] = {"seen": "by nobody"}
+        server.put(StoredKind.NODE, node)
+        pod = made.objects["pods"][-1]
+        pod["spec"]["nodeName"] = "n1"
+        server.put(StoredKind.POD, pod)
+        assert "is bound to node n1" in await line(process, "ml/train")
+        process.send_signal(signal.SIGINT)
+        out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+        assert (process.returncode, err) == (0, b"")
+        assert b"ml/train" not in out
 
 
 async def test_pod_that_is_deleted_ends_the_program_with_status_1(made: MadeCluster, tmp_path: Path) -> None:
-    async with FakeApiServer.start() as server:
-        serve(server, made)
-        async with watching(server.kubeconfig(tmp_path / "kubeconfig")) as process:
-            await line(process, "ml/train")
-            server.delete(PATHS["pods"], "train", NAMESPACE)
-            _, err = await asyncio.wait_for(process.communicate(), SECONDS)
-            assert process.returncode == 1
-            assert b"pod ml/train does not exist" in err
-            assert b"Traceback" not in err
+    async with served(made) as server, watching(server.kubeconfig(tmp_path / "kubeconfig")) as process:
+        await line(process, "ml/train")
+        server.store.delete(Key(StoredKind.POD, NAMESPACE, "train"))
+        _, err = await asyncio.wait_for(process.communicate(), SECONDS)
+        assert process.returncode == 1
+        assert b"pod ml/train does not exist" in err
+        assert b"Traceback" not in err
 
 
 async def test_cluster_that_cannot_be_reached_ends_the_program_with_status_2(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import msgspec
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.simulator.virtual_time import VirtualClock, running_virtual_loop
 
@@ -16,7 +15,6 @@ from tests.simulation.api_access import User
 from tests.simulation.api_discovery import Release
 from tests.simulation.api_requests import ApiRequest
 from tests.simulation.api_server import ApiServer, policy_denial
-from tests.simulation.test_service_on_api_server import kubeconfig_of
 
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES: Final = "/apis/admissionregistration.k8s.io/v1"
@@ -35,9 +33,7 @@ class SimulatedServer(ContractServer):
         """A new server, by default of the newest release."""
         server = ApiServer(VirtualClock(running_virtual_loop()), release=release)
         url = await server.start()
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_bytes(msgspec.json.encode(kubeconfig_of(url, "admin")))
-        return cls(server, url, KubeSettings(kubeconfig=kubeconfig))
+        return cls(server, url, KubeSettings(kubeconfig=server.kubeconfig(folder / "kubeconfig")))
 
     async def close(self) -> None:
         """Close the connections and stop the server."""

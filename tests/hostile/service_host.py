@@ -18,24 +18,19 @@ from typing import Any, Final
 
 import structlog
 from dra_extender.config.settings import load_settings
-from dra_extender.kube.client.resources import WATCHED
 from dra_extender.runtime import installation
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.service.http_server import listen, listen_at
 from dra_extender.service.service import Service
 from dra_extender.service.wiring import kube_cluster, kube_settings
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
 
+from tests.simulation.api_server import ApiServer
 from tests.support.api.tls import caller, issuer
-from tests.support.kube.fake_api_server import FakeApiServer
 
-Json = dict[str, Any]
 DRIVER: Final = "gpu.example.com"
 NODES: Final = ("node-1", "node-2")
-PATHS: Final = {
-    "podgroups": "/apis/scheduling.k8s.io/v1alpha3/podgroups",
-    "devicetaintrules": "/apis/resource.k8s.io/v1beta2/devicetaintrules",
-    **{plural: kind.path() for plural, kind in WATCHED.items()},
-}
 _JSON: Final = {"Content-Type": "application/json"}
 _TICK_SECONDS: Final = 0.005
 _READY_SECONDS: Final = 60.0
@@ -68,26 +63,16 @@ class ServiceHost:
         self._victims = 0
         self._longest = 0.0
         self.problems: list[str] = []
-        self.api: FakeApiServer = _wait(self._api_loop, self._start_api())
+        self.api: ApiServer = _wait(self._api_loop, self._start_api())
         _wait(self._loop, self._start_service())
         self._until_ready()
         self._tasks = _wait(self._loop, _running())
 
-    async def _start_api(self) -> FakeApiServer:
-        server = await self._closing.enter_async_context(FakeApiServer.start())
-        resources = [{"name": plural} for plural in ("resourceclaims", "devicetaintrules")]
-        server.pages |= {
-            "/version": {"gitVersion": "v1.37.1", "minor": "37"},
-            "/apis/resource.k8s.io": {"versions": [{"version": "v1"}, {"version": "v1beta2"}]},
-            "/apis/resource.k8s.io/v1": {"resources": resources[:1]},
-            "/apis/resource.k8s.io/v1beta2": {"resources": resources[1:]},
-            "/apis/scheduling.k8s.io": {"versions": [{"version": "v1alpha3"}]},
-            "/apis/scheduling.k8s.io/v1alpha3": {"resources": [{"name": "podgroups"}]},
-        }
-        for path in PATHS.values():
-            server.objects[path] = {}
+    async def _start_api(self) -> ApiServer:
+        server = ApiServer(SystemClock())
         for kind, thing in _cluster():
-            self._store(server, kind, thing)
+            server.put(StoredKind(kind), thing)
+        await server.start()
         return server
 
     async def _start_service(self) -> None:
@@ -139,34 +124,16 @@ class ServiceHost:
 
     def deliver(self, kind: str, verb: str, text: str) -> None:
         """Send an event with this JSON as its object, whatever it is, to the watches of a kind."""
-        line = f'{{"type":{json.dumps(verb)},"object":{text}}}'.encode(errors="surrogatepass")
-        _wait(self._api_loop, self._send(PATHS[kind], line))
-
-    async def _send(self, path: str, line: bytes) -> None:
-        self.api.version += 1
-        self.api.line(path, line)
+        line = f'{{"type":{json.dumps(verb)},"object":{text}}}\n'.encode(errors="surrogatepass")
+        _wait(self._api_loop, _called(lambda: self.api.send(StoredKind(kind), line)))
 
     def store(self, kind: str, thing: Json) -> None:
         """Store an object that lists and watches bring."""
-        _wait(self._api_loop, self._stored(kind, thing))
-
-    async def _stored(self, kind: str, thing: Json) -> None:
-        self._store(self.api, kind, thing)
-
-    def _store(self, server: FakeApiServer, kind: str, thing: Json) -> None:
-        server.version += 1
-        metadata = {**thing["metadata"], "resourceVersion": str(server.version)}
-        key = metadata.get("namespace", ""), metadata["name"]
-        verb = "MODIFIED" if key in server.objects[PATHS[kind]] else "ADDED"
-        server.objects[PATHS[kind]][key] = {**thing, "metadata": metadata}
-        server.announce(PATHS[kind], verb, server.objects[PATHS[kind]][key])
+        _wait(self._api_loop, _called(lambda: self.api.put(StoredKind(kind), thing)))
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Delete a stored object."""
-        _wait(self._api_loop, self._removed(kind, namespace, name))
-
-    async def _removed(self, kind: str, namespace: str, name: str) -> None:
-        self.api.delete(PATHS[kind], name, namespace)
+        _wait(self._api_loop, _called(lambda: self.api.store.delete(Key(StoredKind(kind), namespace, name))))
 
     def victim(self) -> str | None:
         """Let a neighbour's pod be filtered; why it finds no node, None if it does."""
@@ -246,6 +213,10 @@ def _loop_in_thread(
 
 def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run_coroutine_threadsafe(work, loop).result(timeout=120)
+
+
+async def _called(call: Callable[[], object]) -> None:
+    call()
 
 
 async def _running() -> Counter[str]:

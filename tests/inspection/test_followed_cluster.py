@@ -6,17 +6,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import web
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.followed_cluster import FollowedCluster, KeptObjects
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.model.api_json import ModelError
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
+from tests.simulation.api_server import ApiServer, Fault
+from tests.simulation.faults import ALWAYS, Faults
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster, one_gpu_held
-from tests.support.inspection.served_cluster import PATHS, put, serve
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.support.inspection.served_cluster import PATHS, served
 
 
 @pytest.fixture
@@ -25,14 +26,13 @@ def made() -> MadeCluster:
 
 
 @pytest.fixture
-async def server(made: MadeCluster) -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer.start() as started:
-        serve(started, made)
+async def server(made: MadeCluster) -> AsyncIterator[ApiServer]:
+    async with served(made) as started:
         yield started
 
 
 @pytest.fixture
-async def cluster(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[FollowedCluster]:
+async def cluster(server: ApiServer, tmp_path: Path) -> AsyncIterator[FollowedCluster]:
     followed = FollowedCluster(KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig")))
     yield followed
     await followed.stop()
@@ -53,36 +53,34 @@ async def test_decisions_over_the_followed_cluster_are_those_over_its_objects(
 
 
 async def test_change_is_seen_without_a_further_list(
-    cluster: FollowedCluster, made: MadeCluster, server: FakeApiServer
+    cluster: FollowedCluster, made: MadeCluster, server: ApiServer
 ) -> None:
+    faults = Faults(server)
     await cluster.start()
     await cluster.objects()
     changed = asyncio.create_task(cluster.change())
     pod = made.objects["pods"][-1]
     pod["spec"]["nodeName"] = "n1"
-    put(server, "pods", pod)
+    server.put(StoredKind.POD, pod)
     async with asyncio.timeout(60):
         await changed
     assert why(ClusterView(await cluster.objects()), NAMESPACE, "train").node == "n1"
-    assert len(server.requests("GET", PATHS["pods"])) == 1
+    assert len(faults.requests("list", "pods")) == 1
 
 
-async def test_deleted_object_is_gone(cluster: FollowedCluster, server: FakeApiServer) -> None:
+async def test_deleted_object_is_gone(cluster: FollowedCluster, server: ApiServer) -> None:
     await cluster.start()
     await cluster.objects()
-    server.delete(PATHS["pods"], "train", NAMESPACE)
+    server.store.delete(Key(StoredKind.POD, NAMESPACE, "train"))
     async with asyncio.timeout(60):
         await cluster.change()
     assert ClusterView(await cluster.objects()).pod(NAMESPACE, "train") is None
 
 
 async def test_kind_that_the_account_may_not_list_is_missing_and_the_rest_is_there(
-    cluster: FollowedCluster, server: FakeApiServer
+    cluster: FollowedCluster, server: ApiServer
 ) -> None:
-    def forbid(_: web.Request) -> web.Response:
-        return status_answer(403, "Forbidden", "nodes is forbidden")
-
-    server.intervene("GET", PATHS["nodes"], forbid, times=10**6)
+    Faults(server).plan("list", "nodes", Fault(refuse=403, message="nodes is forbidden"), ALWAYS)
     await cluster.start()
     origin = (await cluster.objects()).origin
     assert origin.partial

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import web
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.followed_cluster import FollowedCluster
@@ -20,11 +19,13 @@ from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.scheduling.ports.cluster import ClusterError
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.controlplane.objects import device, device_class, pod, request
+from tests.simulation.api_server import ApiServer, Fault
+from tests.simulation.faults import ALWAYS, Faults
 from tests.support.inspection.made_cluster import CREATED, NAMESPACE, MadeCluster
-from tests.support.inspection.served_cluster import PATHS, serve
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.support.inspection.served_cluster import PATHS, served
 
 
 @pytest.fixture
@@ -133,48 +134,41 @@ def test_devices_usage_and_a_node_are_not_answered_without_what_they_depend_on(m
             ask(made.view())
 
 
-def refuse(request: web.Request) -> web.Response:
-    return status_answer(403, "Forbidden", f"{request.path.rpartition('/')[2]} is forbidden")
-
-
-def fail(_: web.Request) -> web.Response:
-    return status_answer(500, "InternalError", "etcdserver: request timed out")
+def forbidden(kind: str) -> Fault:
+    return Fault(refuse=403, message=f"{kind} is forbidden")
 
 
 @pytest.fixture
-async def server(made: MadeCluster) -> AsyncIterator[FakeApiServer]:
+async def server(made: MadeCluster) -> AsyncIterator[ApiServer]:
     made.nodes("n1")
     made.gpus("n1", device("gpu-0"))
     made.pod("train", request("gpu", "gpu"))
-    async with FakeApiServer.start() as started:
-        serve(started, made)
+    async with served(made) as started:
         yield started
 
 
 @pytest.fixture
-def settings(server: FakeApiServer, tmp_path: Path) -> KubeSettings:
+def faults(server: ApiServer) -> Faults:
+    return Faults(server)
+
+
+@pytest.fixture
+def settings(server: ApiServer, tmp_path: Path) -> KubeSettings:
     return KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig"))
 
 
-def in_namespace(path: str) -> str:
-    root, _, kind = path.rpartition("/")
-    return f"{root}/namespaces/{NAMESPACE}/{kind}"
-
-
-def tenant_of(server: FakeApiServer) -> None:
+def tenant_of(faults: Faults) -> None:
     """Let the account list pods, claims and templates of one namespace alone."""
     for kind, path in PATHS.items():
-        server.intervene("GET", path, refuse, times=10**6)
-        if kind in ("pods", "resourceclaims", "resourceclaimtemplates"):
-            server.objects[in_namespace(path)] = server.objects[path]
+        of_namespace = kind in ("pods", "resourceclaims", "resourceclaimtemplates")
+        faults.plan("list", path if of_namespace else kind, forbidden(kind), ALWAYS)
 
 
 async def test_nothing_is_made_of_a_cluster_of_which_nothing_may_be_read(
-    server: FakeApiServer, settings: KubeSettings
+    faults: Faults, settings: KubeSettings
 ) -> None:
-    for path in PATHS.values():
-        server.intervene("GET", path, refuse, times=10**6)
-        server.intervene("GET", in_namespace(path), refuse, times=10**6)
+    for kind in PATHS:
+        faults.plan("list", kind, forbidden(kind), ALWAYS)
     objects = await read_live(settings, NAMESPACE)
     with pytest.raises(UnreadKindsError, match=r"may not list nodes, deviceclasses.*pods.*dra-viewer.*403 Forbidden"):
         require_any(objects.origin)
@@ -182,9 +176,9 @@ async def test_nothing_is_made_of_a_cluster_of_which_nothing_may_be_read(
 
 @pytest.mark.parametrize("follows", [False, True], ids=["once", "followed"])
 async def test_kinds_that_may_be_listed_in_one_namespace_are_read_there(
-    server: FakeApiServer, settings: KubeSettings, *, follows: bool
+    faults: Faults, settings: KubeSettings, *, follows: bool
 ) -> None:
-    tenant_of(server)
+    tenant_of(faults)
     objects = await read_objects(settings, follows=follows)
     assert {each.kind for each in objects.origin.missing if each.namespace == NAMESPACE} == {
         "pods",
@@ -209,9 +203,9 @@ async def read_objects(settings: KubeSettings, *, follows: bool) -> ClusterObjec
 
 @pytest.mark.parametrize("follows", [False, True], ids=["once", "followed"])
 async def test_kind_that_the_api_server_cannot_list_is_unknown_and_no_right_is_said_to_lack(
-    server: FakeApiServer, settings: KubeSettings, *, follows: bool
+    faults: Faults, settings: KubeSettings, *, follows: bool
 ) -> None:
-    server.intervene("GET", PATHS["resourceslices"], fail, times=10**6)
+    faults.plan("list", "resourceslices", Fault(refuse=500, message="etcdserver: request timed out"), ALWAYS)
     objects = await read_objects(settings, follows=follows)
     (missing,) = (each for each in objects.origin.missing if each.served)
     assert (missing.kind, missing.forbidden) == ("resourceslices", False)
@@ -221,27 +215,23 @@ async def test_kind_that_the_api_server_cannot_list_is_unknown_and_no_right_is_s
     assert why(ClusterView(objects), NAMESPACE, "train").cause is Cause.UNKNOWN
 
 
-async def test_connection_that_ends_half_way_is_no_answer(server: FakeApiServer, settings: KubeSettings) -> None:
-    def hang_up(request: web.Request) -> web.Response:
-        assert request.transport is not None
-        request.transport.close()
-        return web.Response()
-
-    server.intervene("GET", PATHS["resourceslices"], hang_up, times=10**6)
+async def test_connection_that_ends_half_way_is_no_answer(faults: Faults, settings: KubeSettings) -> None:
+    faults.plan("list", "resourceslices", Fault(lose_request=True), ALWAYS)
     with pytest.raises(ClusterError, match="list resourceslices: no answer"):
         await read_live(settings, NAMESPACE)
 
 
 async def test_events_of_the_namespace_are_read_and_are_no_condition_of_an_answer(
-    server: FakeApiServer, settings: KubeSettings
+    server: ApiServer, faults: Faults, settings: KubeSettings
 ) -> None:
-    path = f"/api/v1/namespaces/{NAMESPACE}/events"
-    server.intervene("GET", "/api/v1/events", refuse, times=10**6)
-    server.objects[path] = {}
-    server.put(path, "train.1", NAMESPACE, reason="FailedScheduling")
+    faults.plan("list", "/api/v1/events", forbidden("events"), ALWAYS)
+    event = {"reason": "FailedScheduling", "type": "Warning"}
+    kubelet = {**event, "source": {"component": "kubelet"}}
+    for name, said in (("train.1", event), ("train.2", kubelet)):
+        server.store.create(StoredKind.EVENT, {"metadata": {"name": name, "namespace": NAMESPACE}, **said})
     objects = await read_live(settings, NAMESPACE, WITH_EVENTS)
     assert [msgspec.json.decode(each)["reason"] for each in objects.of("events")] == ["FailedScheduling"]
-    server.intervene("GET", path, refuse, times=10**6)
+    faults.plan("list", "events", forbidden("events"), ALWAYS)
     objects = await read_live(settings, NAMESPACE, WITH_EVENTS)
     assert [each.kind for each in objects.origin.missing if each.served] == ["events"]
     assert why(ClusterView(objects), NAMESPACE, "train").cause is Cause.NOT_DEVICES

@@ -7,15 +7,34 @@ from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.runtime.clock import SystemClock
+from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.kube.fake_api_server import FakeApiServer
+from tests.simulation.api_access import User
+from tests.simulation.api_discovery import Release
+from tests.simulation.api_server import ApiServer
+from tests.simulation.faults import Faults
 from tests.support.kube.recording import CountingObserver
 
 
+@pytest.fixture
+def release() -> Release:
+    """What the server serves."""
+    return Release()
+
+
 @pytest_asyncio.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer.start() as started:
-        yield started
+async def server(release: Release) -> AsyncIterator[ApiServer]:
+    """A simulated API server with a namespace `space`."""
+    started = ApiServer(SystemClock(), release=release, users={"first-token": User("dra-extender")})
+    started.store.create(StoredKind.NAMESPACE, {"metadata": {"name": "space"}})
+    await started.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def faults(server: ApiServer) -> Faults:
+    return Faults(server)
 
 
 @pytest.fixture
@@ -24,7 +43,7 @@ def observer() -> CountingObserver:
 
 
 @pytest.fixture
-def settings(server: FakeApiServer, tmp_path: Path) -> KubeSettings:
+def settings(server: ApiServer, tmp_path: Path) -> KubeSettings:
     return KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig"), instance="replica-0")
 
 

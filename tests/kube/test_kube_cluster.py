@@ -1,11 +1,11 @@
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.resources import WATCHED
 from dra_extender.kube.client.settings import KubeSettings
@@ -13,12 +13,14 @@ from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.watch.reflector import SleepAndJitter
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Cluster, RequestRejectedError, ServerUnavailableError
+from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.simulation.api_discovery import Release
+from tests.simulation.api_server import ApiServer, Fault
+from tests.simulation.faults import ALWAYS, Faults
 from tests.support.kube.recording import CountingObserver, ManualClock, RecordingSink, Sleeper
 from tests.support.turns import until
 
-CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 Make = Callable[..., KubeCluster]
 
 
@@ -28,18 +30,8 @@ def sleeper() -> Sleeper:
 
 
 @pytest_asyncio.fixture
-async def make(
-    server: FakeApiServer, settings: KubeSettings, observer: CountingObserver, sleeper: Sleeper
-) -> AsyncIterator[Make]:
+async def make(settings: KubeSettings, observer: CountingObserver, sleeper: Sleeper) -> AsyncIterator[Make]:
     made: list[KubeCluster] = []
-    served = {"versions": [{"version": "v1"}]}
-    server.pages |= {
-        "/version": {"gitVersion": "v1.37.1", "minor": "37"},
-        "/apis/resource.k8s.io": served,
-        "/apis/resource.k8s.io/v1": {"resources": [{"name": "resourceclaims"}]},
-    }
-    for kind in WATCHED.values():
-        server.objects[kind.path()] = {}
 
     def build(**more: Any) -> KubeCluster:
         arguments: dict[str, Any] = {
@@ -55,10 +47,10 @@ async def make(
         await cluster.stop()
 
 
-async def test_every_kind_reaches_its_own_feed(server: FakeApiServer, make: Make) -> None:
+async def test_every_kind_reaches_its_own_feed(server: ApiServer, make: Make) -> None:
     feeds = {plural: RecordingSink() for plural in WATCHED}
-    for plural, kind in WATCHED.items():
-        server.put(kind.path(), f"a-{plural}")
+    for plural in WATCHED:
+        server.store.create(StoredKind(plural), {"metadata": {"name": f"a-{plural}"}, "spec": {}})
     cluster = make()
     contract: Cluster = cluster
     assert contract.health() == {"api-server": "not connected yet"}
@@ -70,8 +62,8 @@ async def test_every_kind_reaches_its_own_feed(server: FakeApiServer, make: Make
     assert cluster.contact_ages().keys() == WATCHED.keys()
 
 
-async def test_health_names_what_is_not_listed_and_why(server: FakeApiServer, make: Make) -> None:
-    server.intervene("GET", CLAIMS, lambda _: status_answer(403, "Forbidden", "you may not list"), times=1000)
+async def test_health_names_what_is_not_listed_and_why(faults: Faults, make: Make) -> None:
+    faults.plan("list", "resourceclaims", Fault(refuse=403, message="you may not list"), ALWAYS)
     cluster = make()
     await cluster.start({"resourceclaims": RecordingSink(), "pods": RecordingSink()})
     await until(lambda: cluster.health()["watch-pods"] is None)
@@ -81,6 +73,7 @@ async def test_health_names_what_is_not_listed_and_why(server: FakeApiServer, ma
     )
 
 
+@pytest.mark.parametrize("release", [Release(without=frozenset({StoredKind.POD_GROUP, StoredKind.TAINT_RULE}))])
 async def test_a_kind_that_is_not_served_is_told_absent_and_noted(make: Make) -> None:
     feeds = {"podgroups": RecordingSink(), "devicetaintrules": RecordingSink()}
     cluster = make()
@@ -92,9 +85,10 @@ async def test_a_kind_that_is_not_served_is_told_absent_and_noted(make: Make) ->
 
 @pytest.mark.parametrize(("minor", "expected"), [("34", True), ("34+", True), ("35", False), ("37", False)])
 async def test_release_tells_whether_slices_have_devices_beside_counters(
-    server: FakeApiServer, make: Make, minor: str, *, expected: bool
+    faults: Faults, make: Make, minor: str, *, expected: bool
 ) -> None:
-    server.pages["/version"] = {"major": "1", "minor": "37", "emulationMinor": minor, "gitVersion": "v1.37.1"}
+    version = {"major": "1", "minor": "37", "emulationMinor": minor, "gitVersion": "v1.37.1"}
+    faults.plan("get", "/version", Fault(answer=(200, json.dumps(version).encode())))
     cluster = make()
     assert not cluster.has_devices_beside_counters
     await cluster.start({})
@@ -106,42 +100,42 @@ async def test_a_kind_nobody_knows_is_refused(make: Make) -> None:
         await make().start({"secrets": RecordingSink()})
 
 
-async def test_a_refresh_returns_when_everything_stored_before_is_known(server: FakeApiServer, make: Make) -> None:
+async def test_a_refresh_returns_when_everything_stored_before_is_known(
+    server: ApiServer, faults: Faults, make: Make
+) -> None:
     feed = RecordingSink()
     cluster = make()
     await cluster.start({"resourceclaims": feed})
     await cluster.wait_synced()
-    server.refuse_watches = True
+    faults.plan("watch", "resourceclaims", Fault(refuse=503), ALWAYS)
     server.cut_watches()
-    server.put(CLAIMS, "missed", "space")
+    server.store.create(StoredKind.CLAIM, {"metadata": {"name": "missed"}, "spec": {}})
     await cluster.refresh()
     assert (feed.told, feed.lists) == (["+missed"], 2)
 
 
-async def test_a_start_waits_for_a_server_that_is_not_up_yet(
-    server: FakeApiServer, make: Make, sleeper: Sleeper
-) -> None:
-    server.intervene("GET", "/version", lambda _: status_answer(503, "", "starting"), times=3)
+async def test_a_start_waits_for_a_server_that_is_not_up_yet(faults: Faults, make: Make, sleeper: Sleeper) -> None:
+    faults.plan("get", "/version", Fault(refuse=503), times=3)
     await make().start({})
     assert len(sleeper.pauses) >= 3
 
 
-async def test_the_patience_of_a_start_ends(server: FakeApiServer, make: Make) -> None:
+async def test_the_patience_of_a_start_ends(faults: Faults, make: Make) -> None:
     clock = ManualClock()
 
     async def sleep(seconds: float) -> None:
         clock.pass_by(seconds)
 
-    server.intervene("GET", "/version", lambda _: status_answer(503, "", "starting"), times=1000)
-    with pytest.raises(ServerUnavailableError, match="get /version: 503: starting"):
+    faults.plan("get", "/version", Fault(refuse=503, message="starting"), ALWAYS)
+    with pytest.raises(ServerUnavailableError, match="get /version: 503 ServiceUnavailable: starting"):
         await make(clock=clock, chance=SleepAndJitter(sleep=sleep)).start({})
-    assert 5 < len(server.requests("GET", "/version")) < 20
+    assert 5 < len(faults.requests("get", "/version")) < 20
 
 
 async def test_a_start_without_rights_or_configuration_fails_at_once(
-    server: FakeApiServer, make: Make, settings: KubeSettings
+    server: ApiServer, make: Make, settings: KubeSettings
 ) -> None:
-    server.tokens = set()
+    server.access.users.clear()
     with pytest.raises(RequestRejectedError, match="401"):
         await make().start({})
     assert settings.kubeconfig is not None
@@ -151,11 +145,7 @@ async def test_a_start_without_rights_or_configuration_fails_at_once(
 
 
 ROLES = "User cannot get path: RBAC is loading"
-PATHS = [
-    ("/version", "get /version"),
-    ("/apis/resource.k8s.io", "get /apis/resource.k8s.io"),
-    (CLAIMS, "list resourceclaims"),
-]
+RIGHTS = [("get", "/version"), ("get", "/apis/resource.k8s.io"), ("list", "resourceclaims")]
 
 
 async def started(cluster: KubeCluster, *plurals: str) -> None:
@@ -163,11 +153,11 @@ async def started(cluster: KubeCluster, *plurals: str) -> None:
     await cluster.wait_synced()
 
 
-@pytest.mark.parametrize(("path", "_right"), PATHS)
+@pytest.mark.parametrize(("verb", "what"), RIGHTS)
 async def test_a_start_waits_for_rights_that_are_loaded_late(
-    server: FakeApiServer, make: Make, sleeper: Sleeper, path: str, _right: str
+    faults: Faults, make: Make, sleeper: Sleeper, verb: str, what: str
 ) -> None:
-    server.intervene("GET", path, lambda _: status_answer(403, "Forbidden", ROLES), times=6)
+    faults.plan(verb, what, Fault(refuse=403, message=ROLES), times=6)
     cluster = make()
     await started(cluster, "resourceclaims")
     # Others sleep for a minute.
@@ -176,17 +166,18 @@ async def test_a_start_waits_for_rights_that_are_loaded_late(
     assert cluster.health() == {"watch-resourceclaims": None}
 
 
-@pytest.mark.parametrize(("path", "right"), PATHS)
+@pytest.mark.parametrize(("verb", "what"), RIGHTS)
 async def test_a_start_without_a_right_ends_with_the_patience_and_names_verb_and_resource(
-    server: FakeApiServer, make: Make, settings: KubeSettings, path: str, right: str
+    faults: Faults, make: Make, settings: KubeSettings, verb: str, what: str
 ) -> None:
+    right = f"{verb} {what}"
     clock = ManualClock()
 
     async def sleep(seconds: float) -> None:
         clock.pass_by(seconds)
         await asyncio.sleep(0)
 
-    server.intervene("GET", path, lambda _: status_answer(403, "Forbidden", ROLES), times=10_000)
+    faults.plan(verb, what, Fault(refuse=403, message=ROLES), ALWAYS)
     with pytest.raises(
         RequestRejectedError, match=f"^the account lacks a right, for 60 s at least: {right}: 403 Forbidden: {ROLES}$"
     ):
@@ -196,18 +187,10 @@ async def test_a_start_without_a_right_ends_with_the_patience_and_names_verb_and
 
 
 async def test_optional_kinds_that_may_not_be_listed_do_not_delay_a_start_and_are_noted(
-    server: FakeApiServer, make: Make, sleeper: Sleeper
+    server: ApiServer, faults: Faults, make: Make
 ) -> None:
-    rules = "/apis/resource.k8s.io/v1/devicetaintrules"
-    server.pages["/apis/resource.k8s.io/v1"] = {"resources": [{"name": "devicetaintrules"}]}
-    server.objects[rules] = {}
-    server.put(rules, "late")
-    refused = True
-
-    def answer(request: web.Request) -> web.Response:
-        return status_answer(403, "Forbidden", "no list for you") if refused else server.list_answer(request)
-
-    server.intervene("GET", rules, answer, times=10_000, watch=False)
+    server.store.create(StoredKind.TAINT_RULE, {"metadata": {"name": "late"}, "spec": {}})
+    faults.plan("list", "devicetaintrules", Fault(refuse=403, message="no list for you"), ALWAYS)
     feeds = {"resourceclaims": RecordingSink(), "devicetaintrules": RecordingSink()}
     cluster = make(chance=SleepAndJitter())
     await cluster.start(feeds)
@@ -218,21 +201,19 @@ async def test_optional_kinds_that_may_not_be_listed_do_not_delay_a_start_and_ar
         "list devicetaintrules: 403 Forbidden: no list for you: only taints in slices count"
     )
     await cluster.refresh()
-    refused = False
+    faults.clear()
     await until(lambda: feeds["devicetaintrules"].told == ["absent", "+late"])
     await until(lambda: "forbidden-devicetaintrules" not in cluster.notes())
 
 
 async def test_waiting_events_are_written_before_the_end_and_calls_after_it_are_unavailable(
-    server: FakeApiServer, make: Make
+    server: ApiServer, make: Make
 ) -> None:
-    events = "/apis/events.k8s.io/v1/namespaces/space/events"
-    server.intervene("POST", events, lambda _: web.json_response({}))
     cluster = make()
     await cluster.start({})
     cluster.events.about_pod(Pod(namespace="space", name="p", uid="u"), warning=False, reason="R", message="m")
     await cluster.stop()
-    assert len(server.requests("POST", events)) == 1
+    assert [event["note"] for event in server.store.all(StoredKind.EVENT)] == ["m"]
     with pytest.raises(ServerUnavailableError):
         await cluster.claims.read("space", "claim")
 
@@ -240,7 +221,7 @@ async def test_waiting_events_are_written_before_the_end_and_calls_after_it_are_
 async def test_troubles_with_which_the_service_goes_on_are_notes(make: Make) -> None:
     cluster = make()
     await cluster.start({})
-    cluster.events.about_pod(Pod(namespace="space", name="p", uid="u"), warning=False, reason="R", message="m")
+    cluster.events.about_pod(Pod(namespace="none", name="p", uid="u"), warning=False, reason="R", message="m")
     await cluster.waker.wake()
     await cluster.events.flush()
     assert "does not exist" in cluster.notes()["wake-up"]

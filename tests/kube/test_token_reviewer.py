@@ -5,16 +5,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.scheduling.ports.cluster import ClusterError, ServerUnavailableError
 
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.simulation.api_server import Fault
+from tests.simulation.faults import Faults
 from tests.support.kube.recording import CountingObserver
 
-TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
-ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+TOKENS, ACCESS = "tokenreviews", "subjectaccessreviews"
 USER = {"username": "prometheus", "uid": "u", "groups": ["scrapers"], "extra": {"example.com/a": ["1"]}}
 
 
@@ -25,47 +24,45 @@ async def reviewer(settings: KubeSettings, observer: CountingObserver) -> AsyncI
     await made.close()
 
 
-def answer(server: FakeApiServer, path: str, **status: object) -> None:
-    server.intervene("POST", path, lambda _: web.json_response({"status": status}, status=201))
+def answer(faults: Faults, review: str, **status: object) -> None:
+    faults.plan("create", review, Fault(answer=(201, json.dumps({"status": status}).encode())))
 
 
 async def test_the_user_of_the_token_is_asked_about_with_all_that_is_known(
-    server: FakeApiServer, reviewer: TokenReviewer
+    faults: Faults, reviewer: TokenReviewer
 ) -> None:
-    answer(server, TOKENS, authenticated=True, user=USER)
-    answer(server, ACCESS, allowed=True)
+    answer(faults, TOKENS, authenticated=True, user=USER)
+    answer(faults, ACCESS, allowed=True)
     assert await reviewer.review("secret") == ("prometheus", True)
-    first, second = (json.loads(each.body) for each in server.seen)
+    first, second = (json.loads(each.body) for each in faults.seen)
     assert first["spec"] == {"token": "secret"}
     attributes = {"path": "/metrics", "verb": "get"}
     known = {"user": "prometheus", "uid": "u", "groups": ["scrapers"], "extra": {"example.com/a": ["1"]}}
     assert second["spec"] == {**known, "nonResourceAttributes": attributes}
 
 
-async def test_a_token_of_nobody_is_not_asked_about_further(server: FakeApiServer, reviewer: TokenReviewer) -> None:
-    answer(server, TOKENS, authenticated=False, user=USER)
+async def test_a_token_of_nobody_is_not_asked_about_further(faults: Faults, reviewer: TokenReviewer) -> None:
+    answer(faults, TOKENS, authenticated=False, user=USER)
     assert await reviewer.review("secret") == ("", False)
-    assert len(server.seen) == 1
+    assert len(faults.seen) == 1
 
 
 @pytest.mark.parametrize("status", [{}, {"allowed": False}, {"denied": True}])
-async def test_only_a_yes_is_a_yes(server: FakeApiServer, reviewer: TokenReviewer, status: dict[str, object]) -> None:
-    answer(server, TOKENS, authenticated=True, user=USER)
-    answer(server, ACCESS, **status)
+async def test_only_a_yes_is_a_yes(faults: Faults, reviewer: TokenReviewer, status: dict[str, object]) -> None:
+    answer(faults, TOKENS, authenticated=True, user=USER)
+    answer(faults, ACCESS, **status)
     assert await reviewer.review("secret") == ("prometheus", False)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "no JSON", '{"status": 7}', '{"status": {"authenticated": "yes"}}'])
-async def test_an_answer_that_says_nothing_allows_nothing(
-    server: FakeApiServer, reviewer: TokenReviewer, text: str
-) -> None:
-    server.intervene("POST", TOKENS, lambda _: web.Response(text=text, status=201))
+async def test_an_answer_that_says_nothing_allows_nothing(faults: Faults, reviewer: TokenReviewer, text: str) -> None:
+    faults.plan("create", TOKENS, Fault(answer=(201, text.encode())))
     with pytest.raises(ServerUnavailableError, match="cannot be read"):
         await reviewer.review("secret")
 
 
-async def test_a_refusal_is_an_error_without_the_token(server: FakeApiServer, reviewer: TokenReviewer) -> None:
-    server.intervene("POST", TOKENS, lambda _: status_answer(403, "Forbidden", "may not create tokenreviews"))
+async def test_a_refusal_is_an_error_without_the_token(faults: Faults, reviewer: TokenReviewer) -> None:
+    faults.plan("create", TOKENS, Fault(refuse=403, message="may not create tokenreviews"))
     with pytest.raises(ClusterError, match="tokenreviews") as refused:
         await reviewer.review("secret")
     assert "secret" not in str(refused.value)

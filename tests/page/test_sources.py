@@ -13,12 +13,13 @@ from dra_extender.page.server import PortError, serve
 from dra_extender.page.sources import FixedState, FollowedState
 from dra_extender.page.views import CommandLines
 from dra_extender.runtime.supervision import cancel
+from dra_extender.simulator.apiserver.objects import StoredKind
 
+from tests.simulation.api_server import ApiServer, Fault
+from tests.simulation.faults import ALWAYS, Faults
 from tests.support.api.serving import answer_to
 from tests.support.inspection.made_cluster import MadeCluster
-from tests.support.inspection.served_cluster import PATHS, put
-from tests.support.inspection.served_cluster import serve as serve_objects
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.support.inspection.served_cluster import PATHS, served
 from tests.support.turns import turns
 
 
@@ -28,27 +29,26 @@ async def no_pause(_: float) -> None:
 
 
 @pytest.fixture
-async def server(made: MadeCluster) -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer.start() as started:
-        serve_objects(started, made)
+async def server(made: MadeCluster) -> AsyncIterator[ApiServer]:
+    async with served(made) as started:
         yield started
 
 
 @pytest.fixture
-def followed(server: FakeApiServer, tmp_path: Path) -> FollowedState:
+def followed(server: ApiServer, tmp_path: Path) -> FollowedState:
     settings = KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig"))
     return FollowedState(FollowedCluster(settings), sleep=no_pause)
 
 
 async def test_change_of_the_cluster_makes_a_further_generation(
-    followed: FollowedState, made: MadeCluster, server: FakeApiServer
+    followed: FollowedState, made: MadeCluster, server: ApiServer
 ) -> None:
     await followed.start()
     running = asyncio.create_task(followed.run())
     pod = made.objects["pods"][-1]
     pod["spec"]["nodeName"] = "n1"
     generation = followed.latest().generation
-    put(server, "pods", pod)
+    server.put(StoredKind.POD, pod)
     async with asyncio.timeout(60):
         while True:
             reports = await followed.later_than(generation)
@@ -86,7 +86,7 @@ class Serving:
 
 
 async def test_stream_has_the_generation_of_each_new_state(
-    followed: FollowedState, made: MadeCluster, server: FakeApiServer
+    followed: FollowedState, made: MadeCluster, server: ApiServer
 ) -> None:
     serving = Serving(followed)
     address = await serving.address()
@@ -98,7 +98,7 @@ async def test_stream_has_the_generation_of_each_new_state(
         assert stream.headers["content-type"].startswith("text/event-stream")
         data = (line.removeprefix("data: ") async for line in stream.aiter_lines() if line.startswith("data: "))
         first = int(await anext(data))
-        put(server, "pods", {**made.objects["pods"][-1], "spec": {"nodeName": "n1"}})
+        server.put(StoredKind.POD, {**made.objects["pods"][-1], "spec": {"nodeName": "n1"}})
         assert int(await anext(data)) > first
     await serving.end()
 
@@ -135,12 +135,11 @@ class EndedCluster(FollowedCluster):
 
 
 async def test_cluster_of_which_nothing_may_be_read_ends_the_page_and_its_connections(
-    server: FakeApiServer, tmp_path: Path
+    server: ApiServer, tmp_path: Path
 ) -> None:
-    for path in PATHS.values():
-        root, _, kind = path.rpartition("/")
-        for refused in (path, f"{root}/namespaces/default/{kind}"):
-            server.intervene("GET", refused, lambda _: status_answer(403, "Forbidden", "is forbidden"), times=10**6)
+    faults = Faults(server)
+    for kind in PATHS:
+        faults.plan("list", kind, Fault(refuse=403), ALWAYS)
     cluster = EndedCluster(KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig")))
     with pytest.raises(UnreadKindsError, match="may not list nodes"):
         await serve(FollowedState(cluster), CommandLines(), 0, lambda _: None)

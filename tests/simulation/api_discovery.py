@@ -15,11 +15,15 @@ _ALL_VERBS: Final = ("create", "delete", "get", "list", "patch", "update", "watc
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release of Kubernetes 1 with its gates: `minor`, the fields that it keeps, and the kinds that it does not serve."""
+    """A release of Kubernetes 1 with its gates: `minor`, the fields that it keeps, and the kinds that it does not serve.
+
+    `versions` has the kinds that it serves in another group/version than that of their stored form.
+    """
 
     minor: int = NEWEST
     served: Served = field(default_factory=lambda: served_by(NEWEST))
     without: frozenset[StoredKind] = frozenset()
+    versions: Mapping[StoredKind, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, minor: int) -> "Release":
@@ -30,7 +34,11 @@ class Release:
     @property
     def kinds(self) -> Mapping[tuple[str, str], StoredKind]:
         """The kinds that are served, by group/version and plural."""
-        return {(kind.api_version, str(kind)): kind for kind in StoredKind if kind not in self.without}
+        return {
+            (self.versions.get(kind, kind.api_version), str(kind)): kind
+            for kind in StoredKind
+            if kind not in self.without
+        }
 
     @property
     def gates(self) -> Mapping[str, bool]:

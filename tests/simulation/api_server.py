@@ -7,12 +7,13 @@ Faults are asked for each request; every write is reported with its writer.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from dra_extender.kube.client.protobuf import MEDIA_TYPE
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError, RequestRejectedError
-from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of
 from dra_extender.simulator.apiserver.store import Change, Store
 from dra_extender.simulator.apiserver.validation import InvalidError
 
@@ -48,13 +49,16 @@ _APPLY: Final = "application/apply-patch+yaml"
 class Fault:
     """What goes wrong with a request.
 
-    `refuse` is the HTTP code with which it is refused unread, `retry_after` the seconds of its Retry-After.  `delay` seconds pass
-    before it is carried out, and `late` between that and the answer.  With `lose_answer` it is carried out and the connection is
-    reset; with `lose_request` the connection is reset at once.
+    `refuse` is the HTTP code with which it is refused unread, `message` what the refusal says, `retry_after` the seconds of its
+    Retry-After.  `answer` is the code and the body with which it is answered unread, as by a proxy or a server that is broken.
+    `delay` seconds pass before it is carried out, and `late` between that and the answer.  With `lose_answer` it is carried out
+    and the connection is reset; with `lose_request` the connection is reset at once.
     """
 
     refuse: int = 0
+    message: str = ""
     retry_after: int | None = None
+    answer: tuple[int, bytes] | None = None
     delay: float = 0.0
     late: float = 0.0
     lose_answer: bool = False
@@ -75,7 +79,15 @@ class Write:
 Admission = Callable[[ApiRequest, Json | None, Json | None], None]
 """Given the request, the stored object and the new one: raises StatusError to deny the write."""
 _NO_FAULT: Final = Fault()
-_REASONS: Final = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 403: "Forbidden"}
+_REASONS: Final = {
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
 
 
 class ApiServer:
@@ -119,7 +131,25 @@ class ApiServer:
             self.history.compact()
         self._server = await loop.create_server(self.connect, host, port)
         self.address = (host, port or self._server.sockets[0].getsockname()[1])
+        return self.url
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
         return f"http://{self.address[0]}:{self.address[1]}"
+
+    def kubeconfig(self, path: Path, **user: Any) -> Path:
+        """Write a kubeconfig (as JSON, which is YAML), by default with the token of the first user."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "simulated", "cluster": {"server": self.url}}],
+            "users": [{"name": "user", "user": user or {"token": next(iter(self.access.users))}}],
+            "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "user"}}],
+            "current-context": "simulated",
+        }
+        path.write_bytes(msgspec.json.encode(config))
+        return path
 
     def connect(self) -> HttpConnection:
         """The protocol of a new connection."""
@@ -132,7 +162,6 @@ class ApiServer:
             self._server = None
         for watch in list(self._watches):
             watch.forget()
-        self._watches.clear()
         for connection in list(self._connections):
             connection.abort()
 
@@ -141,6 +170,25 @@ class ApiServer:
         for watch, connection in list(self._watches.items()):
             if kind in (None, watch.kind):
                 connection.abort()
+
+    def put(self, kind: StoredKind, thing: Json) -> None:
+        """Create or change an object beside HTTP; its status, times and UID are stored as they are."""
+        key = key_of(kind, thing)
+        if self.store.find(key) is None:
+            self.store.create(kind, thing)
+        self.store.replace(key, lambda stored: stored.update(thing))
+
+    def end_watches(self, kind: StoredKind) -> None:
+        """End the watches of a kind that are open now, as when their time is over."""
+        for watch in list(self._watches):
+            if watch.kind is kind:
+                watch.end()
+
+    def send(self, kind: StoredKind, data: bytes) -> None:
+        """Send these bytes to the watches of a kind that are open now, whatever they are."""
+        for watch, connection in self._watches.items():
+            if watch.kind is kind:
+                connection.send_piece(data)
 
     def pause_watches(self, seconds: float, kind: StoredKind | None = None) -> None:
         """Send the events of the watches that are open now later, as a server does that has too much to do."""
@@ -173,9 +221,12 @@ class ApiServer:
         fault = self.fault(request) or _NO_FAULT
         if fault.lose_request:
             connection.abort()
+        elif fault.answer is not None:
+            connection.respond(*fault.answer)
         elif fault.refuse:
             reason = _REASONS.get(fault.refuse, "")
-            _refuse(connection, StatusError(fault.refuse, reason, f"refused: {reason}", retry_after=fault.retry_after))
+            message = fault.message or f"refused: {reason}"
+            _refuse(connection, StatusError(fault.refuse, reason, message, retry_after=fault.retry_after))
         elif fault.delay:
             asyncio.get_running_loop().call_later(fault.delay, self._carry_out, request, user, connection, fault)
         else:
@@ -202,12 +253,8 @@ class ApiServer:
 
     def _watch(self, request: ApiRequest, connection: HttpConnection) -> None:
         watch = Watch(request, connection, self.store, self.history, asyncio.get_running_loop())
-
-        def forget() -> None:
-            watch.forget()
-            self._watches.pop(watch, None)
-
-        connection.on_close = forget
+        watch.on_end = lambda: self._watches.pop(watch, None)
+        connection.on_close = watch.forget
         if watch.begin():
             self._watches[watch] = connection
 

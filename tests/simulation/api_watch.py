@@ -30,8 +30,18 @@ _FIELDS: Final[dict[StoredKind, tuple[str, ...]]] = {
         "status.nominatedNodeName",
     ),
     StoredKind.SLICE: ("spec.nodeName", "spec.driver"),
-    StoredKind.EVENT: ("type", "reason", "reportingController", "regarding.kind", "regarding.name", "regarding.uid"),
+    StoredKind.EVENT: (
+        "type",
+        "reason",
+        "source",
+        "reportingController",
+        "regarding.kind",
+        "regarding.name",
+        "regarding.uid",
+    ),
 }
+_ELSEWHERE: Final = {"source": "source.component"}
+"""Where the value of a field is that selectors name otherwise."""
 _TERM: Final = re.compile(r"\s*(!?)([\w./-]+)\s*(?:(=|==|!=)\s*([\w./-]*)|(in|notin)\s*\(([^)]*)\))?\s*$")
 
 Matches = Callable[[bytes | None], bool]
@@ -61,7 +71,7 @@ def matcher(request: ApiRequest) -> Matches | None:
         thing = msgspec.json.decode(data)
         found = thing["metadata"].get("labels") or {}
         return all(_holds(term, found.get(term[0])) for term in by_label) and all(
-            _holds(term, str(_at(thing, term[0]) or "")) for term in by_field
+            _holds(term, str(_at(thing, _ELSEWHERE.get(term[0], term[0])) or "")) for term in by_field
         )
 
     return matches
@@ -239,6 +249,7 @@ class Watch:
         assert request.kind is not None
         query = request.http.query
         self.kind = request.kind
+        self.on_end: Callable[[], object] = lambda: None
         self._namespace = request.namespace
         self._matches = matcher(request)
         self._bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
@@ -308,9 +319,10 @@ class Watch:
         self._connection.end_stream()
 
     def forget(self) -> None:
-        """Plan nothing any more."""
+        """Plan nothing any more, and be told nothing."""
         for timer in self._timers:
             timer.cancel()
+        self.on_end()
 
     def _tell_all(self) -> None:
         for _, data in sorted(self._store.keyed(self.kind).items()):

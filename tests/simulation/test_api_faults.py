@@ -1,7 +1,6 @@
 """What goes wrong with the simulated API server on request, seen by the service's own client on virtual time."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,9 +14,9 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.virtual_time import VirtualClock, VirtualClockLoop, running_virtual_loop
 
 from tests.simulation.api_access import User
-from tests.simulation.api_requests import ApiRequest
 from tests.simulation.api_server import ApiServer, Fault, Write
-from tests.simulation.test_service_on_api_server import kubeconfig_of
+from tests.simulation.faults import Faults
+from tests.simulation.http_server import HttpConnection
 from tests.support.kube.recording import CountingObserver, RecordingSink
 from tests.support.simulator.things import claim
 
@@ -35,19 +34,13 @@ class World:
         self.cluster = cluster
         self.sink = sink
         self.observer = observer
+        self.faults = Faults(server)
         self.writes: list[Write] = []
         server.writes.append(self.writes.append)
 
     def fail_next_create(self, fault: Fault) -> None:
         """Let this go wrong with the next create."""
-
-        def once(request: ApiRequest) -> Fault | None:
-            if request.verb != "create":
-                return None
-            self.server.fault = lambda _: None
-            return fault
-
-        self.server.fault = once
+        self.faults.plan("create", "resourceclaims", fault)
 
     def change(self, name: str) -> None:
         """Create a claim beside HTTP."""
@@ -63,8 +56,8 @@ async def started(folder: Path) -> AsyncIterator[World]:
     """A world whose claims are listed."""
     clock = VirtualClock(running_virtual_loop())
     server = ApiServer(clock, users={"secret": User("dra-extender")})
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(json.dumps(kubeconfig_of(await server.start(), "secret")))
+    await server.start()
+    kubeconfig = server.kubeconfig(folder / "kubeconfig")
     sink, observer = RecordingSink(), CountingObserver()
     cluster = KubeCluster(KubeSettings(kubeconfig=kubeconfig), clock=clock, observer=observer)
     await cluster.start({"resourceclaims": sink})
@@ -139,15 +132,13 @@ def test_slow_answer_is_given_up_before_or_after_the_write(tmp_path: Path, fault
 
 def test_watch_that_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
     async def story(world: World) -> None:
-        asked: list[str] = []
-        world.server.requests.append(lambda request: asked.append(request.verb))
         world.change("a")
         await asyncio.sleep(1)
         world.server.cut_watches()
         world.change("b")
         await asyncio.sleep(10)
         assert world.sink.told == ["+a", "+b"]
-        assert asked == ["watch"]
+        assert [len(world.faults.requests(verb, "resourceclaims")) for verb in ("list", "watch")] == [0, 1]
 
     on_virtual_time(tmp_path, story)
 
@@ -196,8 +187,8 @@ def test_slow_watch_tells_everything_later_and_in_order(tmp_path: Path) -> None:
     on_virtual_time(tmp_path, story)
 
 
-class StalledTransport(asyncio.Transport):
-    """A connection whose client does not read."""
+class ClientTransport(asyncio.Transport):
+    """The connection of a client of which only the server's end is there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,14 +202,35 @@ class StalledTransport(asyncio.Transport):
         self.aborted = True
 
 
+def watching_leases(server: ApiServer) -> tuple[HttpConnection, ClientTransport]:
+    """A connection with a watch."""
+    connection, transport = server.connect(), ClientTransport()
+    connection.connection_made(transport)
+    path = "/apis/coordination.k8s.io/v1/leases?watch=true"
+    connection.data_received(f"GET {path} HTTP/1.1\r\nAuthorization: Bearer admin\r\n\r\n".encode())
+    return connection, transport
+
+
+def test_watch_that_has_ended_in_time_is_told_nothing_more() -> None:
+    """Its connection is used again, where bytes that nobody asked for would be a part of the next answer."""
+
+    async def story() -> None:
+        server = ApiServer(VirtualClock(running_virtual_loop()))
+        _, transport = watching_leases(server)
+        await asyncio.sleep(3600)
+        assert transport.sent.endswith(b"\r\n\r\n0\r\n\r\n")
+        server.store.create(StoredKind.LEASE, {"metadata": {"name": "later"}})
+        assert b"later" not in transport.sent
+
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        runner.run(story())
+
+
 @pytest.mark.parametrize(("changes", "aborted"), [(1000, False), (1001, True)])
 def test_client_that_does_not_read_gets_what_waited_or_is_cut_off(changes: int, *, aborted: bool) -> None:
     async def story() -> None:
         server = ApiServer(VirtualClock(running_virtual_loop()))
-        connection, transport = server.connect(), StalledTransport()
-        connection.connection_made(transport)
-        path = "/apis/coordination.k8s.io/v1/leases?watch=true"
-        connection.data_received(f"GET {path} HTTP/1.1\r\nAuthorization: Bearer admin\r\n\r\n".encode())
+        connection, transport = watching_leases(server)
         connection.pause_writing()
         for number in range(changes):
             server.store.create(StoredKind.LEASE, {"metadata": {"name": f"lease-{number}"}})

@@ -1,7 +1,6 @@
 """The service itself on the simulated API server, over loopback."""
 
 import asyncio
-import json
 from pathlib import Path
 
 import httpx
@@ -24,7 +23,7 @@ from tests.support.turns import until, until_async
 
 async def test_service_leads_and_binds_a_pod_with_a_claim(tmp_path: Path) -> None:
     server = ApiServer(SystemClock(), users={"secret": User("dra-extender")})
-    url = await server.start()
+    await server.start()
     writes: list[Write] = []
     server.writes.append(writes.append)
     store = server.store
@@ -39,8 +38,7 @@ async def test_service_leads_and_binds_a_pod_with_a_claim(tmp_path: Path) -> Non
     waiting = store.create(StoredKind.POD, pod("pod", "claim"))
     writes.clear()
 
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps(kubeconfig_of(url, "secret")))
+    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     settings = load_settings(None, {"server": {"host": "127.0.0.1", "port": 0}, "cluster": {"kubeconfig": kubeconfig}})
     metrics, connection = Metrics(), kube_settings(settings)
     lease = LeaseSettings("kube-system", "dra-extender", "host", "host_1")
@@ -88,16 +86,4 @@ async def test_service_leads_and_binds_a_pod_with_a_claim(tmp_path: Path) -> Non
     assert {write for write in found if write[0] == "leases"} == {
         ("leases", "create", "", *us),
         ("leases", "update", "", *us),
-    }
-
-
-def kubeconfig_of(url: str, token: str) -> dict[str, object]:
-    """A kubeconfig (as JSON, which is YAML) of a server that speaks plain HTTP."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "simulated", "cluster": {"server": url}}],
-        "users": [{"name": "user", "user": {"token": token}}],
-        "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "user"}}],
-        "current-context": "simulated",
     }

@@ -1,5 +1,6 @@
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from structlog.testing import capture_logs
 
-from tests.support.kube.fake_api_server import FakeApiServer
+from tests.simulation.api_access import Access, User
+from tests.simulation.api_server import ApiServer
 from tests.support.kube.recording import CountingObserver, ManualClock
 
 NOWHERE: dict[str, str] = {}
@@ -45,7 +47,7 @@ async def test_a_pod_uses_its_service_account(tmp_path: Path, clock: ManualClock
 
 
 async def test_the_order_is_argument_then_variable_then_pod_then_home(
-    server: FakeApiServer, tmp_path: Path, clock: ManualClock, account: ServiceAccount
+    server: ApiServer, tmp_path: Path, clock: ManualClock, account: ServiceAccount
 ) -> None:
     given, variable = (server.kubeconfig(tmp_path / name) for name in ("given", "variable"))
     (tmp_path / ".kube").mkdir()
@@ -82,11 +84,9 @@ async def test_an_unusable_kubeconfig_is_a_sentence(
         await find_credentials(KubeSettings(kubeconfig=path), clock, environ=NOWHERE)
 
 
-async def test_a_context_can_be_chosen_and_must_exist(
-    server: FakeApiServer, tmp_path: Path, clock: ManualClock
-) -> None:
+async def test_a_context_can_be_chosen_and_must_exist(server: ApiServer, tmp_path: Path, clock: ManualClock) -> None:
     path = server.kubeconfig(tmp_path / "config")
-    found = await find_credentials(KubeSettings(kubeconfig=path, context="one"), clock, environ=NOWHERE)
+    found = await find_credentials(KubeSettings(kubeconfig=path, context="simulated"), clock, environ=NOWHERE)
     assert found.configuration.host == server.url
     with pytest.raises(ConfigurationError, match="two"):
         await find_credentials(KubeSettings(kubeconfig=path, context="two"), clock, environ=NOWHERE)
@@ -149,36 +149,44 @@ def get(path: str) -> ApiCall:
     return ApiCall(RequestIntent("get", "things"), "GET", path, 5.0)
 
 
+class NotingAccess(Access):
+    """Notes who asks."""
+
+    def __init__(self, users: Mapping[str, User]) -> None:
+        super().__init__(users)
+        self.asked: list[str] = []
+
+    def user(self, headers: Mapping[str, str]) -> User:
+        self.asked.append(headers["authorization"])
+        return super().user(headers)
+
+
 async def test_a_refused_token_is_read_again_and_the_request_repeated(
-    server: FakeApiServer, tmp_path: Path, clock: ManualClock, observer: CountingObserver
+    server: ApiServer, tmp_path: Path, clock: ManualClock, observer: CountingObserver
 ) -> None:
+    server.access = access = NotingAccess(server.access.users)
     token = tmp_path / "token"
     token.write_text("first-token\n")
     settings = KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "config", tokenFile=str(token)))
     transport = ApiTransport(settings, clock, observer)
     transport.connect(await find_credentials(settings, clock))
-    server.pages["/x"] = {"fine": True}
-    assert await transport.send(get("/x")) == b'{"fine": true}'
-    server.tokens = {"second-token"}
+    assert await transport.send(get("/livez")) == b"ok"
+    access.users = {"second-token": User("dra-extender")}
     token.write_text("second-token\n")
     clock.pass_by(60)
-    assert await transport.send(get("/x")) == b'{"fine": true}'
-    assert [each.headers["Authorization"] for each in server.seen] == [
-        "Bearer first-token",
-        "Bearer first-token",
-        "Bearer second-token",
-    ]
-    server.tokens = set()
+    assert await transport.send(get("/livez")) == b"ok"
+    assert access.asked == ["Bearer first-token", "Bearer first-token", "Bearer second-token"]
+    access.users.clear()
     for _ in range(3):
         with pytest.raises(ApiCallError, match="get things: 401 Unauthorized: Unauthorized"):
-            await transport.send(get("/x"))
+            await transport.send(get("/livez"))
     # The token is the same as before, so nothing is repeated.
-    assert len(server.seen) == 6
+    assert len(access.asked) == 6
     await transport.close()
 
 
 async def test_a_login_program_is_asked_again_for_a_token(
-    server: FakeApiServer, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
     answer = tmp_path / "answer.json"

@@ -1,7 +1,8 @@
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from aiohttp import web
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
@@ -9,7 +10,15 @@ from dra_extender.kube.discovery.discovery import Discovery
 from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, ServerFacts, Support, supports
 from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
 
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.simulation.api_server import Fault
+from tests.simulation.faults import ALWAYS, Faults
+
+
+def serve(faults: Faults, pages: Mapping[str, Any]) -> None:
+    """Let these documents be at these paths from now on, whatever was there before."""
+    for path, document in pages.items():
+        fault = Fault(refuse=404) if document is None else Fault(answer=(200, json.dumps(document).encode()))
+        faults.plan("get", path, fault, ALWAYS)
 
 
 def group(*versions: str) -> dict[str, Any]:
@@ -47,8 +56,8 @@ GROUPS = {
 
 
 @pytest.fixture
-def discovery(server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> Discovery:
-    server.pages |= {
+def discovery(faults: Faults, transport: ApiTransport, settings: KubeSettings) -> Discovery:
+    pages = {
         "/version": version("37"),
         SCHEMA: schema(),
         "/apis/resource.k8s.io": group("v1"),
@@ -56,12 +65,13 @@ def discovery(server: FakeApiServer, transport: ApiTransport, settings: KubeSett
         "/apis/scheduling.k8s.io": group("v1", "v1beta1", "v1alpha3"),
         "/apis/scheduling.k8s.io/v1beta1": resources("podgroups", "workloads"),
     }
+    serve(faults, pages)
     return Discovery(transport, settings)
 
 
-async def test_a_current_server_needs_few_notes(server: FakeApiServer, discovery: Discovery) -> None:
+async def test_a_current_server_needs_few_notes(faults: Faults, discovery: Discovery) -> None:
     everything = {field.gate: True for field in OPTIONAL_FIELDS}
-    server.intervene("GET", "/metrics", lambda _: web.Response(text=gates(**everything)))
+    faults.plan("get", "/metrics", Fault(answer=(200, gates(**everything).encode())))
     facts = await discovery.facts()
     assert (facts.git_version, facts.minor) == ("v1.37.1", 37)
     assert facts.scheduling_versions == ("v1", "v1beta1", "v1alpha3")
@@ -71,8 +81,8 @@ async def test_a_current_server_needs_few_notes(server: FakeApiServer, discovery
     assert facts.notes() == {"api-server": "v1.37.1, behaves as 1.37"}
 
 
-async def test_an_emulated_version_decides_what_is_served(server: FakeApiServer, discovery: Discovery) -> None:
-    server.pages["/version"] = version("37", "36")
+async def test_an_emulated_version_decides_what_is_served(faults: Faults, discovery: Discovery) -> None:
+    serve(faults, {"/version": version("37", "36")})
     facts = await discovery.facts()
     assert facts.minor == 36
     assert facts.fields["compatibility-groups"] is Support.DROPPED
@@ -82,17 +92,17 @@ async def test_an_emulated_version_decides_what_is_served(server: FakeApiServer,
     assert facts.notes()["api-server"] == "v1.37.1, behaves as 1.36"
 
 
-async def test_without_the_right_to_read_metrics_gates_are_unknown(server: FakeApiServer, discovery: Discovery) -> None:
-    server.intervene("GET", "/metrics", lambda _: status_answer(403, "Forbidden", "no"))
+async def test_without_the_right_to_read_metrics_gates_are_unknown(faults: Faults, discovery: Discovery) -> None:
+    faults.plan("get", "/metrics", Fault(refuse=403))
     facts = await discovery.facts()
     assert facts.fields["compatibility-groups"] is Support.UNKNOWN
     assert facts.notes()["compatibility-groups"].startswith("unknown until an object carries it")
     assert facts.fields["device-status"] is Support.KEPT
 
 
-async def test_a_gate_that_is_off_is_named(server: FakeApiServer, discovery: Discovery) -> None:
+async def test_a_gate_that_is_off_is_named(faults: Faults, discovery: Discovery) -> None:
     off = gates(DRADeviceCompatibilityGroups=False, DRAPartitionableDevices=True)
-    server.intervene("GET", "/metrics", lambda _: web.Response(text=off))
+    faults.plan("get", "/metrics", Fault(answer=(200, off.encode())))
     facts = await discovery.facts()
     assert facts.fields["partitionable-devices"] is Support.KEPT
     assert facts.notes()["compatibility-groups"] == (
@@ -108,12 +118,10 @@ async def test_a_gate_that_is_off_is_named(server: FakeApiServer, discovery: Dis
     ],
 )
 async def test_a_server_without_the_needed_version_is_refused_in_words(
-    server: FakeApiServer, discovery: Discovery, served: dict[str, Any] | None, said: str
+    faults: Faults, discovery: Discovery, served: dict[str, Any] | None, said: str
 ) -> None:
-    server.pages["/version"] = version("33")
-    del server.pages["/apis/resource.k8s.io"]
-    if served:
-        server.pages["/apis/resource.k8s.io"] = served
+    serve(faults, {"/version": version("33")})
+    serve(faults, {"/apis/resource.k8s.io": served})
     with pytest.raises(RequestRejectedError) as refused:
         await discovery.facts()
     assert not isinstance(refused.value, NotFoundError)
@@ -123,19 +131,19 @@ async def test_a_server_without_the_needed_version_is_refused_in_words(
     )
 
 
-async def test_something_that_is_no_api_server_is_told_in_words(server: FakeApiServer, discovery: Discovery) -> None:
-    server.intervene("GET", "/version", lambda _: web.Response(text="<html>It works!</html>"))
+async def test_something_that_is_no_api_server_is_told_in_words(faults: Faults, discovery: Discovery) -> None:
+    faults.plan("get", "/version", Fault(answer=(200, b"<html>It works!</html>")))
     with pytest.raises(ServerUnavailableError, match="get /version: the answer cannot be read, is this an API server"):
         await discovery.facts()
 
 
-async def test_a_provider_may_append_to_the_minor_version(server: FakeApiServer, discovery: Discovery) -> None:
-    server.pages["/version"] = version("35+")
+async def test_a_provider_may_append_to_the_minor_version(faults: Faults, discovery: Discovery) -> None:
+    serve(faults, {"/version": version("35+")})
     assert (await discovery.facts()).minor == 35
 
 
-async def test_kinds_are_found_in_the_newest_version_that_has_them(server: FakeApiServer, discovery: Discovery) -> None:
-    server.pages |= {
+async def test_kinds_are_found_in_the_newest_version_that_has_them(faults: Faults, discovery: Discovery) -> None:
+    pages = {
         "/apis/resource.k8s.io": group("v1", "v1beta2", "v1alpha3"),
         "/apis/resource.k8s.io/v1": resources("resourceclaims"),
         "/apis/resource.k8s.io/v1beta2": resources("resourceclaims", "devicetaintrules"),
@@ -143,14 +151,15 @@ async def test_kinds_are_found_in_the_newest_version_that_has_them(server: FakeA
         "/apis/scheduling.k8s.io": group("v1", "v1alpha2"),
         "/apis/scheduling.k8s.io/v1alpha2": resources("podgroups"),
     }
+    serve(faults, pages)
     facts = await discovery.facts()
     assert facts.taint_rules == ResourceKind("devicetaintrules", "resource.k8s.io/v1beta2", namespaced=False)
     assert facts.pod_groups == ResourceKind("podgroups", "scheduling.k8s.io/v1alpha2")
 
 
-async def test_kinds_that_nobody_serves_are_noted(server: FakeApiServer, discovery: Discovery) -> None:
-    server.pages["/apis/scheduling.k8s.io"] = group("v1")
-    server.pages["/apis/resource.k8s.io/v1"] = resources("resourceclaims")
+async def test_kinds_that_nobody_serves_are_noted(faults: Faults, discovery: Discovery) -> None:
+    serve(faults, {"/apis/scheduling.k8s.io": group("v1")})
+    serve(faults, {"/apis/resource.k8s.io/v1": resources("resourceclaims")})
     facts = await discovery.facts()
     assert (facts.pod_groups, facts.taint_rules) == (None, None)
     assert {"pod-groups", "device-taint-rules"} <= facts.notes().keys()
@@ -179,10 +188,10 @@ def test_every_field_has_one_support_at_every_release(minor: int) -> None:
     ],
 )
 async def test_schema_tells_whether_allocations_keep_groups_in_the_form_of_the_kep(
-    server: FakeApiServer, discovery: Discovery, properties: dict[str, Any], support: Support
+    faults: Faults, discovery: Discovery, properties: dict[str, Any], support: Support
 ) -> None:
     """Whatever the release says of itself: a field of that name and another form is not one to write."""
-    server.pages |= {SCHEMA: schema(**properties), "/version": version("36")}
+    serve(faults, {SCHEMA: schema(**properties), "/version": version("36")})
     facts = await discovery.facts()
     assert facts.allocation_groups is support
     assert ("allocation-groups" in facts.notes()) is (support is Support.KEPT)
@@ -190,11 +199,9 @@ async def test_schema_tells_whether_allocations_keep_groups_in_the_form_of_the_k
 
 @pytest.mark.parametrize("page", [None, {}, {"components": {"schemas": {"x": {}}}}, {"components": []}])
 async def test_schema_that_cannot_be_read_is_noted_and_no_obstacle(
-    server: FakeApiServer, discovery: Discovery, page: dict[str, Any] | None
+    faults: Faults, discovery: Discovery, page: dict[str, Any] | None
 ) -> None:
-    del server.pages[SCHEMA]
-    if page is not None:
-        server.pages[SCHEMA] = page
+    serve(faults, {SCHEMA: page})
     facts = await discovery.facts()
     assert facts.allocation_groups is Support.UNKNOWN
     assert facts.notes()["allocation-groups"] == (

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.events.recorder import (
@@ -21,12 +20,14 @@ from dra_extender.kube.events.recorder import (
 from dra_extender.kube.events.series import RecentSeries
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import running_task
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.support.kube.fake_api_server import FakeApiServer, Seen, status_answer
+from tests.simulation.api_server import ApiServer, Fault
+from tests.simulation.faults import Faults
+from tests.simulation.http_server import HttpRequest
 from tests.support.kube.recording import CountingObserver, ManualClock
 from tests.support.turns import until
 
-EVENTS = "/apis/events.k8s.io/v1/namespaces/space/events"
 POD = Pod(namespace="space", name="pod", uid="uid-pod")
 
 
@@ -35,10 +36,11 @@ def pod(number: int, namespace: str = "space") -> Pod:
 
 
 class Desk:
-    """An event writer on a fake server, with a clock that stands still unless moved."""
+    """An event writer on a simulated API server, with a clock that stands still unless moved."""
 
-    def __init__(self, server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> None:
-        self.server = server
+    def __init__(self, server: ApiServer, faults: Faults, transport: ApiTransport, settings: KubeSettings) -> None:
+        self.store = server.store
+        self.faults = faults
         self.clock = ManualClock()
         self.observer = CountingObserver()
         self.events = KubeEvents(transport, settings, self.clock, self.observer)
@@ -51,44 +53,34 @@ class Desk:
         async with running_task(self.events.run()):
             yield
 
-    async def written(self) -> list[Seen]:
+    async def written(self) -> list[HttpRequest]:
         """What was sent for what was said so far."""
         async with asyncio.timeout(120):
             await self.events.flush()
-        return self.server.seen
+        return self.faults.seen
 
     def outcomes(self) -> list[str]:
         return [outcome for (outcome,) in self.observer.of("pod_event")]
 
 
 @pytest.fixture
-def desk(server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> Desk:
-    def accept(request: web.Request) -> web.Response:
-        return web.json_response({}, status=201)
-
-    server.intervene("POST", EVENTS, accept, times=10_000)
-    return Desk(server, transport, settings)
+def desk(server: ApiServer, faults: Faults, transport: ApiTransport, settings: KubeSettings) -> Desk:
+    return Desk(server, faults, transport, settings)
 
 
-def body(seen: Seen) -> dict[str, Any]:
+def body(seen: HttpRequest) -> dict[str, Any]:
     decoded: dict[str, Any] = json.loads(seen.body)
     return decoded
 
 
-def accept_events(desk: Desk, namespace: str) -> None:
-    path = EVENTS.replace("/space/", f"/{namespace}/")
-    desk.server.intervene("POST", path, lambda _: web.json_response({}, status=201), times=10_000)
+def make_namespaces(desk: Desk, *names: str) -> None:
+    for name in names:
+        desk.store.create(StoredKind.NAMESPACE, {"metadata": {"name": name}})
 
 
-async def written_when(desk: Desk, enough: Callable[[list[Seen]], bool]) -> list[Seen]:
-    await until(lambda: enough(desk.server.seen))
-    return desk.server.seen
-
-
-def accept_patches(desk: Desk, of: Seen) -> str:
-    name: str = body(of)["metadata"]["name"]
-    desk.server.intervene("PATCH", f"{EVENTS}/{name}", lambda _: web.json_response({}), times=100)
-    return name
+async def written_when(desk: Desk, enough: Callable[[list[HttpRequest]], bool]) -> list[HttpRequest]:
+    await until(lambda: enough(desk.faults.seen))
+    return desk.faults.seen
 
 
 async def test_an_event_regards_the_pod_and_says_who_reports(desk: Desk) -> None:
@@ -114,12 +106,12 @@ async def test_an_event_regards_the_pod_and_says_who_reports(desk: Desk) -> None
 async def test_the_same_text_within_ten_minutes_raises_the_count_of_one_object(desk: Desk) -> None:
     async with desk.writing():
         desk.say()
-        name = accept_patches(desk, (await desk.written())[0])
+        (created,) = await desk.written()
         desk.clock.pass_by(599)
         desk.say()
         _, patch = await desk.written()
-        assert (patch.method, patch.path) == ("PATCH", f"{EVENTS}/{name}")
-        assert patch.headers["Content-Type"] == "application/merge-patch+json"
+        assert (patch.method, patch.path) == ("PATCH", f"{created.path}/{body(created)['metadata']['name']}")
+        assert patch.headers["content-type"] == "application/merge-patch+json"
         assert body(patch) == {"series": {"count": 2, "lastObservedTime": "2023-11-14T22:23:19.000000Z"}}
         desk.clock.pass_by(601)
         desk.say()
@@ -172,8 +164,8 @@ async def test_the_pods_of_a_namespace_together_are_limited(desk: Desk) -> None:
 
 
 async def test_all_namespaces_together_are_limited_and_nothing_within_their_own_limits_is_lost(desk: Desk) -> None:
+    make_namespaces(desk, "a", "b", "c")
     for each in ("a", "b", "c"):
-        accept_events(desk, each)
         for number in range(int(NAMESPACE_BURST)):
             desk.say(about=pod(number, each))
     async with desk.writing():
@@ -185,8 +177,7 @@ async def test_all_namespaces_together_are_limited_and_nothing_within_their_own_
 async def test_twenty_namespaces_that_flood_do_not_silence_another(desk: Desk) -> None:
     """The namespace gets all through that it would get through alone, and waits for no more than its share of the others."""
     floods = [f"flood-{number}" for number in range(20)]
-    for each in ("victim", *floods):
-        accept_events(desk, each)
+    make_namespaces(desk, "victim", *floods)
     for number in range(200):
         for each in floods:
             desk.say(about=pod(number, each))
@@ -197,7 +188,7 @@ async def test_twenty_namespaces_that_flood_do_not_silence_another(desk: Desk) -
         while before < 40 * (len(floods) + 1):
             desk.clock.pass_by(1)
             await asyncio.sleep(0.001)
-            seen = [each.path for each in desk.server.seen]
+            seen = [each.path for each in desk.faults.seen]
             if sum("/victim/" in path for path in seen) == 40:
                 break
             before = len(seen)
@@ -214,13 +205,7 @@ async def test_a_full_queue_drops_and_does_not_wait(desk: Desk) -> None:
 
 
 async def test_a_full_queue_drops_what_the_longest_namespace_said_last(desk: Desk) -> None:
-    written: list[int] = []
-
-    def accept(_: web.Request) -> web.Response:
-        written.append(len(desk.server.seen))
-        return web.json_response({}, status=201)
-
-    desk.server.intervene("POST", EVENTS.replace("/space/", "/victim/"), accept, times=10_000)
+    make_namespaces(desk, "victim")
     for number in range(QUEUE):
         desk.clock.pass_by(1)
         desk.say(about=pod(number))
@@ -228,8 +213,9 @@ async def test_a_full_queue_drops_what_the_longest_namespace_said_last(desk: Des
         desk.say(about=pod(number, "victim"))
     assert desk.outcomes() == ["overflowed"] * 20
     async with desk.writing():
-        await written_when(desk, lambda _: len(written) == 20)
-    assert written[-1] <= 41
+        seen = await written_when(desk, lambda seen: sum("/victim/" in each.path for each in seen) == 20)
+        places = [place for place, each in enumerate(seen, 1) if "/victim/" in each.path]
+    assert places[-1] <= 41
 
 
 def test_a_namespace_that_says_much_makes_no_other_forgotten() -> None:
@@ -242,9 +228,7 @@ def test_a_namespace_that_says_much_makes_no_other_forgotten() -> None:
 
 
 async def test_a_refusal_is_counted_and_told_and_the_next_text_is_tried_again(desk: Desk) -> None:
-    desk.server.clear_interventions()
-    desk.server.intervene("POST", EVENTS, lambda _: status_answer(403, "Forbidden", "you may not"))
-    desk.server.intervene("POST", EVENTS, lambda _: web.json_response({}))
+    desk.faults.plan("create", "events", Fault(refuse=403, message="you may not"))
     async with desk.writing():
         desk.say()
         await desk.written()
@@ -258,7 +242,8 @@ async def test_a_refusal_is_counted_and_told_and_the_next_text_is_tried_again(de
 async def test_an_object_that_expired_is_made_again_with_its_count(desk: Desk) -> None:
     async with desk.writing():
         desk.say()
-        await desk.written()
+        (created,) = await desk.written()
+        desk.store.delete(Key(StoredKind.EVENT, "space", body(created)["metadata"]["name"]))
         desk.say()
         seen = await desk.written()
         assert [each.method for each in seen] == ["POST", "PATCH", "POST"]

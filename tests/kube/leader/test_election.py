@@ -4,11 +4,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
@@ -20,68 +18,50 @@ from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.watch.reflector import SleepAndJitter
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.apiserver.store import Store
 
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.simulation.api_server import ApiServer, Fault, Write
+from tests.simulation.faults import ALWAYS, Faults
 from tests.support.kube.recording import CountingObserver, ManualClock
 from tests.support.turns import until
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
-LEASE = f"{LEASES}/extender"
-FOLLOWED = f"{LEASES}/scheduler"
+LEASE = Key(StoredKind.LEASE, "space", "extender")
+FOLLOWED = Key(StoredKind.LEASE, "space", "scheduler")
 DAY = 86400.0
 
 
-class LeaseServer:
-    """The Leases of a server, with versions; `down` makes it answer 503."""
+class Leases:
+    """The Leases of a server; `writes` has the holders that replicas wrote."""
 
-    def __init__(self, server: FakeApiServer) -> None:
-        self.stored: dict[str, dict[str, Any]] = {}
-        self.version = 0
-        self.down = False
+    def __init__(self, server: ApiServer, faults: Faults) -> None:
         self.writes: list[str] = []
-        for path in (LEASE, FOLLOWED):
-            server.intervene("GET", path, self._read, times=10**6)
-            server.intervene("PUT", path, self._replace, times=10**6)
-        server.intervene("POST", LEASES, self._create, times=10**6)
+        self.store = server.store
+        self._faults = faults
+        server.writes.append(self._note)
 
-    def holder(self, path: str = LEASE) -> str:
-        return str(self.stored[path]["spec"]["holderIdentity"]) if path in self.stored else ""
+    def holder(self) -> str:
+        found = self.store.find(LEASE)
+        return str(found["spec"]["holderIdentity"]) if found else ""
 
-    def put(self, path: str, holder: str, **spec: Any) -> None:
-        """Somebody else writes."""
-        self.version += 1
-        fields = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": str(self.version), **spec}
-        self.stored[path] = {"metadata": {"resourceVersion": str(self.version)}, "spec": fields}
+    def put(self, key: Key, holder: str) -> None:
+        """Let somebody else hold the lease, who renews it now."""
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": str(self.store.version)}
+        if self.store.find(key) is None:
+            self.store.create(key.kind, {"metadata": {"name": key.name, "namespace": key.namespace}})
+        self.store.replace(key, lambda lease: lease.update(spec=spec))
 
-    def _read(self, request: web.Request) -> web.Response:
-        if self.down:
-            return status_answer(503, "", "down")
-        found = self.stored.get(request.path)
-        return web.json_response(found) if found else status_answer(404, "NotFound", "no such lease")
+    def down(self) -> None:
+        """Let the server refuse every request until `up`."""
+        for verb in ("get", "create", "update"):
+            self._faults.plan(verb, "leases", Fault(refuse=503), ALWAYS)
 
-    async def _create(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        path = f"{LEASES}/{body['metadata']['name']}"
-        if path in self.stored:
-            return status_answer(409, "AlreadyExists", "exists")
-        return self._store(path, body)
+    def up(self) -> None:
+        self._faults.clear()
 
-    async def _replace(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        found = self.stored.get(request.path)
-        if found is None:
-            return status_answer(404, "NotFound", "no such lease")
-        if body["metadata"].get("resourceVersion") != found["metadata"]["resourceVersion"]:
-            return status_answer(409, "Conflict", "changed")
-        return self._store(request.path, body)
-
-    def _store(self, path: str, body: dict[str, Any]) -> web.Response:
-        if self.down:
-            return status_answer(503, "", "down")
-        self.version += 1
-        self.writes.append(body["spec"]["holderIdentity"])
-        self.stored[path] = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
-        return web.json_response(self.stored[path])
+    def _note(self, write: Write) -> None:
+        if write.user and write.change.key.kind is StoredKind.LEASE:
+            self.writes.append(json.loads(write.change.data)["spec"]["holderIdentity"])
 
 
 class Terms:
@@ -95,15 +75,15 @@ class Terms:
 class Bench:
     """Elections over one server and one manual clock, whose time passes by what they sleep unless it is held."""
 
-    def __init__(self, server: FakeApiServer, settings: KubeSettings) -> None:
-        self.leases = LeaseServer(server)
+    def __init__(self, server: ApiServer, faults: Faults, settings: KubeSettings) -> None:
+        self.leases = Leases(server, faults)
         self.clock = ManualClock()
         self.terms = Terms()
         self.made: list[LeaderElection] = []
         self._settings = settings
 
     async def election(self, host: str = "a", follow: str | None = None) -> LeaderElection:
-        lease = LeaseSettings("ns", "extender", host, f"{host}_1", LeaseTimes(15, 10.0, 2.0), follow)
+        lease = LeaseSettings("space", "extender", host, f"{host}_1", LeaseTimes(15, 10.0, 2.0), follow)
         made = LeaderElection(
             lease,
             self._settings,
@@ -127,8 +107,8 @@ class Bench:
 
 
 @pytest_asyncio.fixture
-async def bench(server: FakeApiServer, settings: KubeSettings) -> AsyncIterator[Bench]:
-    made = Bench(server, settings)
+async def bench(server: ApiServer, faults: Faults, settings: KubeSettings) -> AsyncIterator[Bench]:
+    made = Bench(server, faults, settings)
     yield made
     for each in made.made:
         await each.release()
@@ -177,17 +157,17 @@ async def test_a_server_that_is_away_for_long_ends_the_term_and_a_short_outage_d
     election = await bench.election()
     await election.win()
     keeping = asyncio.create_task(election.keep())
-    bench.leases.down = True
+    bench.leases.down()
     began = bench.clock.monotonic()
     await until(lambda: bench.clock.monotonic() > began + 5)
-    bench.leases.down = False
+    bench.leases.up()
     await until(lambda: bench.clock.monotonic() > began + 30)
     assert not keeping.done()
-    bench.leases.down = True
+    bench.leases.down()
     await keeping
     assert election.reason() == "this replica has not renewed its lease in time and leads no more"
     assert "503" in (election.last_error or "")
-    bench.leases.down = False
+    bench.leases.up()
     await election.win()
     assert election.reason() is None
     assert bench.terms.told == [True, False, True]
@@ -216,11 +196,10 @@ async def test_an_edit_or_a_deletion_of_the_lease_does_not_end_the_term(bench: B
     election = await bench.election()
     await election.win()
     keeping = asyncio.create_task(election.keep())
-    bench.leases.version += 1
-    bench.leases.stored[LEASE]["metadata"] = {"resourceVersion": str(bench.leases.version), "labels": {"a": "b"}}
+    bench.leases.store.replace(LEASE, lambda lease: lease["metadata"].update(labels={"a": "b"}))
     began = bench.clock.monotonic()
     await until(lambda: bench.clock.monotonic() > began + 20)
-    del bench.leases.stored[LEASE]
+    bench.leases.store.delete(LEASE)
     await until(lambda: bench.clock.monotonic() > began + 40)
     assert election.reason() is None
     assert bench.leases.holder() == "a_1"
@@ -234,12 +213,11 @@ async def test_a_released_lease_is_taken_without_waiting(bench: Bench) -> None:
     assert (bench.leases.holder(), first.reason() is None) == ("", False)
     await second.win()
     assert bench.clock.monotonic() < 1000.0 + 3
-    assert bench.leases.stored[LEASE]["spec"]["leaseTransitions"] == 1
+    assert bench.leases.store.get(LEASE)["spec"]["leaseTransitions"] == 1
 
 
-async def test_missing_rights_are_said(server: FakeApiServer, bench: Bench) -> None:
-    server.clear_interventions()
-    server.intervene("GET", LEASE, lambda _: status_answer(403, "Forbidden", "you may not get leases"), times=10**6)
+async def test_missing_rights_are_said(faults: Faults, bench: Bench) -> None:
+    faults.plan("get", "leases", Fault(refuse=403, message="you may not get leases"), ALWAYS)
     election = await bench.election()
     winning = asyncio.create_task(election.win())
     await until(lambda: "you may not get leases" in (election.last_error or ""))
@@ -265,12 +243,10 @@ async def test_the_replica_beside_the_leading_scheduler_leads_and_follows_when_t
     assert there.reason() is not None
 
 
-CLAIM = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c"
-CHANGE = MetadataChange(uid="u", resource_version="1")
-
-
-def claim_body() -> bytes:
-    return json.dumps({"metadata": {"name": "c", "namespace": "ns", "resourceVersion": "1"}}).encode()
+def stored_claim(store: Store) -> MetadataChange:
+    """Store a claim `c`; return a change of it that changes nothing."""
+    made = store.create(StoredKind.CLAIM, {"metadata": {"name": "c", "namespace": "space"}, "spec": {}})
+    return MetadataChange(uid=made["metadata"]["uid"], resource_version=made["metadata"]["resourceVersion"])
 
 
 @asynccontextmanager
@@ -285,71 +261,67 @@ async def written_with(settings: KubeSettings, write_guard: Callable[[], str | N
         await transport.close()
 
 
-async def test_no_write_is_sent_without_the_permit_and_reads_are(server: FakeApiServer, settings: KubeSettings) -> None:
-    server.pages[CLAIM] = json.loads(claim_body())
+async def test_no_write_is_sent_without_the_permit_and_reads_are(
+    server: ApiServer, faults: Faults, settings: KubeSettings
+) -> None:
+    change = stored_claim(server.store)
     async with written_with(settings, lambda: "another replica leads") as transport:
         claims = KubeClaims(transport, settings)
         with pytest.raises(
-            ServerUnavailableError, match="patch resourceclaims ns/c: no answer: not sent: another replica leads"
+            ServerUnavailableError, match="patch resourceclaims space/c: no answer: not sent: another replica leads"
         ):
-            await claims.update("ns", "c", CHANGE)
+            await claims.update("space", "c", change)
         with pytest.raises(ServerUnavailableError, match="not sent"):
-            await KubePods(transport, settings).bind("ns", "p", "u", "n")
-        assert await claims.read("ns", "c")
-    assert [each.method for each in server.seen] == ["GET"]
+            await KubePods(transport, settings).bind("space", "p", "u", "n")
+        assert await claims.read("space", "c")
+    assert [each.method for each in faults.seen] == ["GET"]
 
 
 async def test_the_permit_is_asked_when_a_write_has_its_connection_not_when_it_begins_to_wait_for_one(
-    server: FakeApiServer, settings: KubeSettings
+    server: ApiServer, faults: Faults, settings: KubeSettings
 ) -> None:
     """More writes than connections: those that were still waiting when the guard stopped them are not sent."""
     settings = replace(settings, timeouts=replace(settings.timeouts, write=600.0))
     refusals: list[str] = []
-    release = asyncio.Event()
-
-    async def slow(_: web.Request) -> web.Response:
-        await release.wait()
-        return web.json_response(json.loads(claim_body()))
-
-    server.intervene("PATCH", CLAIM, slow, times=10**6)
+    change = stored_claim(server.store)
+    faults.plan("patch", "resourceclaims", Fault(delay=0.05), ALWAYS)
     async with written_with(settings, lambda: refusals[0] if refusals else None) as transport:
         claims = KubeClaims(transport, settings)
-        writes = [asyncio.create_task(claims.update("ns", "c", CHANGE)) for _ in range(60)]
-        await until(lambda: len(server.requests("PATCH", CLAIM)) == settings.connections)
+        writes = [asyncio.create_task(claims.update("space", "c", change)) for _ in range(60)]
+        await until(lambda: len(faults.requests("patch", "resourceclaims")) == settings.connections)
         refusals.append("the time is over")
-        release.set()
         results = await asyncio.gather(*writes, return_exceptions=True)
     refused = [each for each in results if isinstance(each, ServerUnavailableError) and "the time is over" in str(each)]
     assert len(refused) == 60 - settings.connections
-    assert len(server.requests("PATCH", CLAIM)) == settings.connections
+    assert len(faults.requests("patch", "resourceclaims")) == settings.connections
 
 
 async def test_a_write_is_not_sent_when_the_guard_refuses_it_after_it_has_its_connection(
-    server: FakeApiServer, settings: KubeSettings
+    server: ApiServer, faults: Faults, settings: KubeSettings
 ) -> None:
     """The process is suspended after the first look at the guard, and goes on when another replica leads."""
     answers = iter([None, "another replica leads"])
-    server.intervene("PATCH", CLAIM, lambda _: web.json_response(json.loads(claim_body())), times=10**6)
+    change = stored_claim(server.store)
     async with written_with(settings, lambda: next(answers)) as transport:
         with pytest.raises(ServerUnavailableError, match="not sent: another replica leads"):
-            await KubeClaims(transport, settings).update("ns", "c", CHANGE)
-    assert server.requests("PATCH", CLAIM) == []
+            await KubeClaims(transport, settings).update("space", "c", change)
+    assert faults.requests("patch", "resourceclaims") == []
     assert next(answers, "asked twice") == "asked twice"
 
 
 async def test_a_cluster_with_an_election_is_not_written_to_before_it_is_won_and_after_its_deadline(
-    server: FakeApiServer, settings: KubeSettings, bench: Bench
+    server: ApiServer, faults: Faults, settings: KubeSettings, bench: Bench
 ) -> None:
-    server.intervene("PATCH", CLAIM, lambda _: web.json_response(json.loads(claim_body())), times=10**6)
+    change = stored_claim(server.store)
     election = await bench.election()
     cluster = KubeCluster(settings, clock=bench.clock, election=election)
     cluster.transport.connect(await find_credentials(settings, bench.clock))
     with pytest.raises(ServerUnavailableError, match="this replica stands by, no leader is known"):
-        await cluster.claims.update("ns", "c", CHANGE)
+        await cluster.claims.update("space", "c", change)
     await election.win()
-    assert await cluster.claims.update("ns", "c", CHANGE)
+    assert await cluster.claims.update("space", "c", change)
     bench.clock.pass_by(10.0)
     with pytest.raises(ServerUnavailableError, match="leads no more"):
-        await cluster.claims.update("ns", "c", CHANGE)
-    assert len(server.requests("PATCH", CLAIM)) == 1
+        await cluster.claims.update("space", "c", change)
+    assert len(faults.requests("patch", "resourceclaims")) == 1
     await cluster.stop()

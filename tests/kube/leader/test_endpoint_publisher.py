@@ -1,17 +1,15 @@
 import asyncio
 import json
 
-from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 from dra_extender.kube.watch.reflector import SleepAndJitter
 
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.simulation.api_server import Fault
+from tests.simulation.faults import Faults
 from tests.support.kube.recording import Sleeper
 from tests.support.turns import until
-
-PATH = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/extender"
 
 
 def publisher(
@@ -20,23 +18,22 @@ def publisher(
     return EndpointPublisher(
         transport,
         settings,
-        ServiceEndpoint("ns", "extender", address, {"verbs": 8080, "http": 8081}),
+        ServiceEndpoint("space", "extender", address, {"verbs": 8080, "http": 8081}),
         chance=SleepAndJitter(sleep=sleeper),
     )
 
 
 async def test_the_service_gets_one_ready_endpoint_that_replaces_whatever_was_there(
-    server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
+    faults: Faults, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     """By an apply that makes or changes the EndpointSlice, again and again."""
-    server.intervene("PATCH", PATH, lambda _: web.json_response({}), times=1000)
     sleeper = Sleeper(limit=3)
     task = asyncio.create_task(publisher(transport, settings, sleeper).run())
     await until(lambda: len(sleeper.pauses) == 3)
     task.cancel()
-    seen = server.requests("PATCH", PATH)
+    seen = faults.requests("patch", "endpointslices")
     assert len(seen) == 3
-    assert seen[0].headers["Content-Type"] == "application/apply-patch+yaml"
+    assert seen[0].headers["content-type"] == "application/apply-patch+yaml"
     assert seen[0].query["force"] == "true"
     body = json.loads(seen[0].body)
     assert body["metadata"]["labels"]["kubernetes.io/service-name"] == "extender"
@@ -51,15 +48,14 @@ async def test_the_service_gets_one_ready_endpoint_that_replaces_whatever_was_th
 
 
 async def test_a_refusal_is_said_and_tried_again(
-    server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
+    faults: Faults, transport: ApiTransport, settings: KubeSettings
 ) -> None:
-    server.intervene("PATCH", PATH, lambda _: status_answer(403, "Forbidden", "you may not"), times=2)
-    server.intervene("PATCH", PATH, lambda _: web.json_response({}), times=1000)
+    faults.plan("patch", "endpointslices", Fault(refuse=403, message="you may not"), times=2)
     sleeper = Sleeper(limit=2)
     made = publisher(transport, settings, sleeper, "2001:db8::7")
     task = asyncio.create_task(made.run())
     await until(lambda: len(sleeper.pauses) == 2)
-    assert made.last_error == "apply endpointslices ns/extender: 403 Forbidden: you may not"
+    assert made.last_error == "apply endpointslices space/extender: 403 Forbidden: you may not"
     assert max(sleeper.pauses) < 1
-    assert json.loads(server.requests("PATCH", PATH)[0].body)["addressType"] == "IPv6"
+    assert json.loads(faults.requests("patch", "endpointslices")[0].body)["addressType"] == "IPv6"
     task.cancel()

@@ -1,11 +1,6 @@
-import asyncio
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from aiohttp import web
-from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.errors import ForbiddenError
 from dra_extender.kube.client.settings import KubeSettings, Timeouts
 from dra_extender.kube.client.transport import ApiTransport
@@ -13,7 +8,6 @@ from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import (
     ClusterError,
     ConflictError,
@@ -21,16 +15,17 @@ from dra_extender.scheduling.ports.cluster import (
     RequestRejectedError,
     ServerUnavailableError,
 )
+from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.simulation.api_requests import StatusError
+from tests.simulation.api_server import ApiServer, Fault
+from tests.simulation.faults import Faults
 from tests.support.kube.recording import CountingObserver, ManualClock
 
-CLAIM = "/apis/resource.k8s.io/v1/namespaces/space/resourceclaims/claim"
-POD = "/api/v1/namespaces/space/pods/pod"
-WAKE = "/apis/resource.k8s.io/v1/deviceclasses/wake-up.dra-extender.io"
 RAW = (
     b'{ "metadata": {"name":"claim", "resourceVersion" : "7"}, "spec":{"future":[1, 2.50]},"status": {"x":"\\u00e9"} }'
 )
+ANSWERED = Fault(answer=(200, RAW))
 CHANGE = MetadataChange(uid="u", resource_version="7", finalizers=("f",))
 
 
@@ -44,30 +39,29 @@ def pods(transport: ApiTransport, settings: KubeSettings) -> KubePods:
     return KubePods(transport, settings)
 
 
-async def test_a_status_is_written_and_answered_byte_by_byte(server: FakeApiServer, claims: KubeClaims) -> None:
+async def test_a_status_is_written_and_answered_byte_by_byte(faults: Faults, claims: KubeClaims) -> None:
     """Fields and spellings that this program does not know survive."""
-    path = f"{CLAIM}/status"
-    server.intervene("PUT", path, lambda _: web.Response(body=RAW, content_type="application/json"))
+    faults.plan("update", "resourceclaims/status", ANSWERED)
     assert await claims.update_status("space", "claim", RAW) == RAW
-    (seen,) = server.seen
-    assert (seen.body, dict(seen.query)) == (RAW, {"fieldManager": "dra-extender"})
-    assert seen.headers["Content-Type"] == "application/json"
-    assert seen.headers["User-Agent"] == "dra-extender"
+    (seen,) = faults.seen
+    assert (seen.body, seen.query) == (RAW, {"fieldManager": "dra-extender"})
+    assert seen.headers["content-type"] == "application/json"
+    assert seen.headers["user-agent"] == "dra-extender"
 
 
-async def test_metadata_are_written_as_a_merge_patch_of_what_changes(server: FakeApiServer, claims: KubeClaims) -> None:
-    server.intervene("PATCH", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
+async def test_metadata_are_written_as_a_merge_patch_of_what_changes(faults: Faults, claims: KubeClaims) -> None:
+    faults.plan("patch", "resourceclaims", ANSWERED)
     assert await claims.update("space", "claim", CHANGE) == RAW
-    (seen,) = server.seen
-    assert (json.loads(seen.body), dict(seen.query)) == (
+    (seen,) = faults.seen
+    assert (json.loads(seen.body), seen.query) == (
         {"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": ["f"]}},
         {"fieldManager": "dra-extender"},
     )
-    assert seen.headers["Content-Type"] == "application/merge-patch+json"
+    assert seen.headers["content-type"] == "application/merge-patch+json"
 
 
-async def test_a_claim_is_read_byte_by_byte(server: FakeApiServer, claims: KubeClaims) -> None:
-    server.intervene("GET", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
+async def test_a_claim_is_read_byte_by_byte(faults: Faults, claims: KubeClaims) -> None:
+    faults.plan("get", "resourceclaims", ANSWERED)
     assert await claims.read("space", "claim") == RAW
 
 
@@ -91,9 +85,10 @@ async def test_a_claim_is_read_byte_by_byte(server: FakeApiServer, claims: KubeC
     ],
 )
 async def test_a_status_becomes_the_error_that_says_what_can_be_done(
-    server: FakeApiServer, claims: KubeClaims, observer: CountingObserver, status: int, error: type[ClusterError]
+    faults: Faults, claims: KubeClaims, observer: CountingObserver, status: int, error: type[ClusterError]
 ) -> None:
-    server.intervene("PUT", f"{CLAIM}/status", lambda _: status_answer(status, "Because", "of " + "x" * 500))
+    body = StatusError(status, "Because", "of " + "x" * 500).body
+    faults.plan("update", "resourceclaims/status", Fault(answer=(status, json.dumps(body).encode())))
     with pytest.raises(ClusterError) as caught:
         await claims.update_status("space", "claim", RAW)
     assert type(caught.value) is error
@@ -104,12 +99,12 @@ async def test_a_status_becomes_the_error_that_says_what_can_be_done(
     assert observer.of("request") == [("update", "resourceclaims/status", str(status))]
 
 
-def busy(seconds: int) -> Callable[[web.Request], web.StreamResponse]:
-    return lambda _: status_answer(429, "TooManyRequests", "please try again later", {"Retry-After": str(seconds)})
+def busy(seconds: int) -> Fault:
+    return Fault(refuse=429, message="please try again later", retry_after=seconds)
 
 
 async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(
-    server: FakeApiServer, claims: KubeClaims, pods: KubePods, monkeypatch: pytest.MonkeyPatch
+    faults: Faults, claims: KubeClaims, pods: KubePods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It did nothing yet, so that writes may be repeated too."""
     pauses: list[float] = []
@@ -118,55 +113,45 @@ async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(
         pauses.append(seconds)
 
     monkeypatch.setattr("dra_extender.kube.client.retry.asyncio.sleep", sleep)
-    server.intervene("PATCH", CLAIM, busy(2), times=3)
-    server.intervene("PATCH", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
+    faults.plan("patch", "resourceclaims", busy(2), times=3)
+    faults.plan("patch", "resourceclaims", ANSWERED)
     assert await claims.update("space", "claim", CHANGE) == RAW
-    server.intervene("POST", f"{POD}/binding", busy(1))
-    server.intervene("POST", f"{POD}/binding", lambda _: web.json_response({}))
+    faults.plan("create", "pods/binding", busy(1))
+    faults.plan("create", "pods/binding", ANSWERED)
     await pods.bind("space", "pod", "uid", "node")
     assert pauses == [2.0, 2.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize("seconds", [0, 3600])
 async def test_a_server_that_is_too_busy_for_longer_than_a_request_may_take_is_unavailable(
-    server: FakeApiServer, claims: KubeClaims, seconds: int
+    faults: Faults, claims: KubeClaims, seconds: int
 ) -> None:
-    server.intervene("PATCH", CLAIM, busy(seconds))
+    faults.plan("patch", "resourceclaims", busy(seconds))
     with pytest.raises(ServerUnavailableError, match="429 TooManyRequests: please try again later"):
         await claims.update("space", "claim", CHANGE)
-    assert len(server.requests("PATCH", CLAIM)) == 1
+    assert len(faults.requests("patch", "resourceclaims")) == 1
 
 
-async def test_words_of_a_proxy_are_passed_on(server: FakeApiServer, claims: KubeClaims) -> None:
-    server.intervene("GET", CLAIM, lambda _: web.Response(status=502, text="<h1>Bad\n\n gateway</h1>"))
+async def test_words_of_a_proxy_are_passed_on(faults: Faults, claims: KubeClaims) -> None:
+    faults.plan("get", "resourceclaims", Fault(answer=(502, b"<h1>Bad\n\n gateway</h1>")))
     with pytest.raises(ServerUnavailableError, match="get resourceclaims space/claim: 502: <h1>Bad gateway</h1>"):
         await claims.read("space", "claim")
 
 
 async def test_a_server_that_does_not_answer_is_unavailable(
-    server: FakeApiServer, transport: ApiTransport, observer: CountingObserver
+    faults: Faults, transport: ApiTransport, observer: CountingObserver
 ) -> None:
-    async def never(request: web.Request) -> web.StreamResponse:
-        await closed.wait()
-        return web.Response()
-
-    closed = asyncio.Event()
-    server.intervene("GET", CLAIM, never)
+    faults.plan("get", "resourceclaims", Fault(delay=3600))
     hasty = KubeClaims(transport, KubeSettings(timeouts=Timeouts(read=0.05)))
     with pytest.raises(
         ServerUnavailableError, match=r"get resourceclaims space/claim: no answer: .* silent for 0.05 s"
     ):
         await hasty.read("space", "claim")
     assert observer.of("request") == [("get", "resourceclaims", "none")]
-    closed.set()
 
 
-async def test_a_server_that_is_gone_is_unavailable(tmp_path: Path, transport: ApiTransport) -> None:
-    async with FakeApiServer.start() as other:
-        settings = KubeSettings(kubeconfig=other.kubeconfig(tmp_path / "other"))
-    await transport.close()
-    transport.connect(await find_credentials(settings, SystemClock()))
-    claims = KubeClaims(transport, settings)
+async def test_a_server_that_is_gone_is_unavailable(server: ApiServer, claims: KubeClaims) -> None:
+    server.stop()
     with pytest.raises(ServerUnavailableError, match="get resourceclaims space/claim: no answer: ClientConnectorError"):
         await claims.read("space", "claim")
 
@@ -179,27 +164,25 @@ async def test_without_a_connection_every_call_is_unavailable(observer: Counting
 
 @pytest.mark.parametrize("name", ["", "..", ".", "a/b", "../pods/x", "a%2fb"])
 async def test_a_name_that_would_mean_another_path_is_refused(
-    server: FakeApiServer, claims: KubeClaims, pods: KubePods, name: str
+    faults: Faults, claims: KubeClaims, pods: KubePods, name: str
 ) -> None:
     with pytest.raises(RequestRejectedError, match="cannot be the name"):
         await claims.read("space", name)
     with pytest.raises(RequestRejectedError, match="cannot be the name"):
         await pods.bind(name, "pod", "uid", "node")
-    assert server.seen == []
+    assert faults.seen == []
 
 
-async def test_other_odd_characters_in_a_name_stay_inside_their_segment(
-    server: FakeApiServer, claims: KubeClaims
-) -> None:
+async def test_other_odd_characters_in_a_name_stay_inside_their_segment(faults: Faults, claims: KubeClaims) -> None:
     with pytest.raises(NotFoundError):
         await claims.read("space", "a?b#c d")
-    assert server.seen[0].path == "/apis/resource.k8s.io/v1/namespaces/space/resourceclaims/a?b#c d"
+    assert faults.seen[0].path == "/apis/resource.k8s.io/v1/namespaces/space/resourceclaims/a?b#c d"
 
 
-async def test_a_binding_names_pod_uid_and_node(server: FakeApiServer, pods: KubePods) -> None:
-    server.intervene("POST", f"{POD}/binding", lambda _: web.json_response({"status": "Success"}, status=201))
+async def test_a_binding_names_pod_uid_and_node(faults: Faults, pods: KubePods) -> None:
+    faults.plan("create", "pods/binding", ANSWERED)
     await pods.bind("space", "pod", "uid-1", "worker")
-    assert json.loads(server.seen[0].body) == {
+    assert json.loads(faults.seen[0].body) == {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"namespace": "space", "name": "pod", "uid": "uid-1"},
@@ -207,58 +190,53 @@ async def test_a_binding_names_pod_uid_and_node(server: FakeApiServer, pods: Kub
     }
 
 
-async def test_a_binding_is_never_posted_twice(server: FakeApiServer, pods: KubePods) -> None:
+async def test_a_binding_is_never_posted_twice(faults: Faults, pods: KubePods) -> None:
     """A connection that breaks leaves open whether the pod is bound."""
-
-    async def broken(request: web.Request) -> web.StreamResponse:
-        assert request.transport is not None
-        request.transport.abort()
-        return web.Response()
-
-    server.intervene("POST", f"{POD}/binding", broken, times=2)
+    faults.plan("create", "pods/binding", Fault(lose_request=True), times=2)
     with pytest.raises(ServerUnavailableError, match="create pods/binding space/pod: no answer"):
         await pods.bind("space", "pod", "uid-1", "worker")
-    assert len(server.seen) == 1
+    assert len(faults.seen) == 1
 
 
-async def test_a_pod_is_read_as_a_value(server: FakeApiServer, pods: KubePods) -> None:
-    server.pages[POD] = {"metadata": {"name": "pod", "namespace": "space", "uid": "u"}, "spec": {"nodeName": "worker"}}
+async def test_a_pod_is_read_as_a_value(server: ApiServer, faults: Faults, pods: KubePods) -> None:
+    stored = {"metadata": {"name": "pod", "namespace": "space", "uid": "u"}, "spec": {"nodeName": "worker"}}
+    server.store.create(StoredKind.POD, stored)
     pod = await pods.read("space", "pod")
     assert (pod.key, pod.uid, pod.node_name) == ("space/pod", "u", "worker")
-    server.pages[POD] = {"metadata": 3}
+    faults.plan("get", "pods", Fault(answer=(200, b'{"metadata": 3}')))
     with pytest.raises(ServerUnavailableError, match="get pods space/pod: the answer cannot be read: Pod:"):
         await pods.read("space", "pod")
 
 
 async def test_waking_changes_one_annotation_each_time(
-    server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
+    faults: Faults, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     clock = ManualClock()
     waker = KubeWaker(transport, settings, clock)
-    server.intervene("PATCH", WAKE, lambda _: web.json_response({}), times=2)
+    faults.plan("patch", "deviceclasses", ANSWERED, times=2)
     await waker.wake()
     clock.pass_by(0.000001)
     await waker.wake()
-    first, second = (json.loads(each.body) for each in server.seen)
+    first, second = (json.loads(each.body) for each in faults.seen)
     assert first == {"metadata": {"annotations": {"dra-extender.io/woken-at": "2023-11-14T22:13:20.000000Z"}}}
     assert first != second
-    assert server.seen[0].headers["Content-Type"] == "application/merge-patch+json"
+    assert faults.seen[0].headers["content-type"] == "application/merge-patch+json"
 
 
 async def test_a_missing_class_or_right_is_a_sentence_and_no_error(
-    server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
+    faults: Faults, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     waker = KubeWaker(transport, settings, ManualClock())
     await waker.wake()
     assert waker.last_error is not None
     assert "DeviceClass wake-up.dra-extender.io does not exist" in waker.last_error
-    server.intervene("PATCH", WAKE, lambda _: status_answer(403, "Forbidden", "you may not"))
+    faults.plan("patch", "deviceclasses", Fault(refuse=403, message="you may not"))
     await waker.wake()
     assert waker.last_error is not None
     assert "403 Forbidden: you may not" in waker.last_error
-    server.intervene("PATCH", WAKE, lambda _: status_answer(503, "", "later"))
+    faults.plan("patch", "deviceclasses", Fault(refuse=503))
     with pytest.raises(ServerUnavailableError):
         await waker.wake()
-    server.intervene("PATCH", WAKE, lambda _: web.json_response({}))
+    faults.plan("patch", "deviceclasses", ANSWERED)
     await waker.wake()
     assert waker.last_error is None

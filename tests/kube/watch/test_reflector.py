@@ -4,42 +4,47 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
-from aiohttp import web
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.runtime.supervision import running_task
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.support.kube.fake_api_server import FakeApiServer, status_answer, status_body
+from tests.simulation.api_requests import StatusError
+from tests.simulation.api_server import ApiServer, Fault
+from tests.simulation.faults import ALWAYS, Faults
 from tests.support.kube.recording import CountingObserver, ManualClock, RecordingSink, Sleeper
 from tests.support.turns import until
 
-KIND = ResourceKind("things", "example.com/v1")
-THINGS = "/apis/example.com/v1/things"
+LEASES = StoredKind.LEASE
+"""A kind whose objects have a namespace and may say anything."""
 
 
 class Bench:
-    """One reflector on a fake server."""
+    """One reflector on a simulated API server."""
 
-    def __init__(self, server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> None:
+    def __init__(self, server: ApiServer, faults: Faults, transport: ApiTransport, settings: KubeSettings) -> None:
         self.server = server
+        self.faults = faults
         self.transport = transport
         self.settings = settings
         self.feed = RecordingSink()
         self.observer = CountingObserver()
         self.sleeper = Sleeper()
         self.clock = SystemClock()
-        server.objects.setdefault(THINGS, {})
+        self._changes = 0
 
     @asynccontextmanager
     async def running(self, *, synced: bool = True) -> AsyncIterator[Reflector]:
+        kind = ResourceKind("leases", "coordination.k8s.io/v1")
         chance = SleepAndJitter(sleep=self.sleeper, number=lambda: 0.5)
         reflector = Reflector(
-            self.transport, KIND, self.feed, self.settings, self.clock, observer=self.observer, chance=chance
+            self.transport, kind, self.feed, self.settings, self.clock, observer=self.observer, chance=chance
         )
         async with running_task(reflector.run()):
             if synced:
@@ -48,30 +53,59 @@ class Bench:
                 await until(self.watches)
             yield reflector
 
+    def put(self, name: str, uid: str = "", **more: Any) -> None:
+        """Create or change an object."""
+        key = Key(LEASES, "space", name)
+        if self.server.store.find(key) is None:
+            metadata = {"name": name, "namespace": "space", "uid": uid or f"uid-{name}"}
+            self.server.store.create(LEASES, {"metadata": metadata, **more})
+            return
+        self._changes += 1
+        self.server.store.replace(key, lambda stored: stored.update(change=self._changes))
+
+    def delete(self, name: str) -> None:
+        self.server.store.delete(Key(LEASES, "space", name))
+
+    def send(self, line: bytes) -> None:
+        """Send a line to the watch that is open."""
+        self.server.send(LEASES, line + b"\n")
+
+    def bookmark(self, version: int) -> None:
+        event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}
+        self.send(json.dumps(event).encode())
+
+    def fail(self, verb: str, fault: Fault, times: int = 1) -> None:
+        self.faults.plan(verb, "leases", fault, times)
+
     def lists(self) -> list[dict[str, str]]:
-        return [dict(each.query) for each in self.server.requests("GET", THINGS)]
+        return [each.query for each in self.faults.requests("list", "leases")]
 
     def watches(self) -> list[dict[str, str]]:
-        return [dict(each.query) for each in self.server.requests("GET", THINGS, watch=True)]
+        return [each.query for each in self.faults.requests("watch", "leases")]
+
+
+def status(code: int, reason: str, **details: Any) -> bytes:
+    """A Status as an answer or an event has it."""
+    return json.dumps(StatusError(code, reason, "slowly", **details).body).encode()
 
 
 KIB = 1024
 
 
 @pytest.fixture
-def bench(server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> Bench:
-    return Bench(server, transport, settings)
+def bench(server: ApiServer, faults: Faults, transport: ApiTransport, settings: KubeSettings) -> Bench:
+    return Bench(server, faults, transport, settings)
 
 
 async def test_a_list_is_read_in_pages_of_one_version(bench: Bench) -> None:
     for number in range(7):
-        bench.server.put(THINGS, f"t{number}", "space")
+        bench.put(f"t{number}")
     bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, page=3))
     async with bench.running():
         assert bench.feed.told == [f"+t{number}" for number in range(7)]
         assert [sorted(query) for query in bench.lists()] == [["limit"], ["continue", "limit"], ["continue", "limit"]]
         assert bench.feed.lists == 1
-        assert bench.observer.of("listed") == [("things", "7")]
+        assert bench.observer.of("listed") == [("leases", "7")]
 
 
 async def test_a_page_of_objects_that_are_larger_than_those_before_is_not_read_whole(
@@ -81,9 +115,9 @@ async def test_a_page_of_objects_that_are_larger_than_those_before_is_not_read_w
     monkeypatch.setattr("dra_extender.kube.watch.listing.PAGE_BYTES", KIB * 64)
     monkeypatch.setattr("dra_extender.kube.watch.listing.MOST_BYTES", KIB * 512, raising=False)
     for number in range(600):
-        bench.server.put(THINGS, f"a{number:03}", "space")
+        bench.put(f"a{number:03}")
     for number in range(80):
-        bench.server.put(THINGS, f"b{number:03}", "space", data="x" * KIB * 64)
+        bench.put(f"b{number:03}", data="x" * KIB * 64)
     read = 0
     send = bench.transport.send
 
@@ -102,13 +136,13 @@ async def test_a_page_of_objects_that_are_larger_than_those_before_is_not_read_w
 
 
 async def test_a_watch_asks_for_bookmarks_and_for_an_end_and_begins_at_the_version_of_the_list(bench: Bench) -> None:
-    bench.server.put(THINGS, "a")
+    bench.put("a")
     async with bench.running():
         assert bench.watches() == [
             {
                 "watch": "true",
                 "allowWatchBookmarks": "true",
-                "resourceVersion": str(bench.server.version),
+                "resourceVersion": str(bench.server.store.version),
                 "timeoutSeconds": "360",
             }
         ]
@@ -117,42 +151,40 @@ async def test_a_watch_asks_for_bookmarks_and_for_an_end_and_begins_at_the_versi
 async def test_objects_reach_the_feed_byte_by_byte_as_sent(bench: Bench) -> None:
     async with bench.running():
         odd = b'{"metadata":{"name":"a","resourceVersion":"101","uid":"u"}, "future": {"x" : 1.0e3},"text":"\\u00e9"}'
-        bench.server.version = 101
-        bench.server.line(THINGS, b'{"type":"ADDED","object":' + odd + b"}")
+        bench.send(b'{"type":"ADDED","object":' + odd + b"}")
         await until(lambda: bench.feed.raw)
         assert bench.feed.raw == [odd]
 
 
 async def test_changes_and_deletions_arrive_in_order(bench: Bench) -> None:
-    bench.server.put(THINGS, "a", "space")
+    bench.put("a")
     async with bench.running():
-        bench.server.put(THINGS, "b", "space")
-        bench.server.put(THINGS, "a", "space")
-        bench.server.delete(THINGS, "a", "space")
+        bench.put("b")
+        bench.put("a")
+        bench.delete("a")
         await until(lambda: len(bench.feed.told) == 4)
         assert bench.feed.told == ["+a", "+b", "+a", "-space/a uid-a"]
-        assert bench.observer.of("watch_event") == [("things", kind) for kind in ("ADDED", "MODIFIED", "DELETED")]
+        assert bench.observer.of("watch_event") == [("leases", kind) for kind in ("ADDED", "MODIFIED", "DELETED")]
 
 
 async def test_a_bookmark_moves_the_version_from_which_a_watch_resumes(bench: Bench) -> None:
-    bench.server.put(THINGS, "a")
+    bench.put("a")
     async with bench.running():
-        bench.server.bookmark(THINGS)
-        await until(lambda: ("things", "BOOKMARK") in bench.observer.of("watch_event"))
-        version = bench.server.version
-        bench.server.cut_watches()
+        bench.bookmark(17)
+        await until(lambda: ("leases", "BOOKMARK") in bench.observer.of("watch_event"))
+        bench.server.end_watches(LEASES)
         await until(lambda: len(bench.watches()) == 2)
-        assert bench.watches()[1]["resourceVersion"] == str(version)
+        assert bench.watches()[1]["resourceVersion"] == "17"
         assert (len(bench.lists()), bench.feed.told, bench.sleeper.pauses) == (1, ["+a"], [])
 
 
 async def test_what_happened_between_two_watches_is_not_lost(bench: Bench) -> None:
     async with bench.running():
-        bench.server.put(THINGS, "a")
+        bench.put("a")
         await until(lambda: bench.feed.told)
-        bench.server.intervene("GET", THINGS, lambda _: web.Response(status=502, text="bad gateway"), watch=True)
+        bench.fail("watch", Fault(answer=(502, b"bad gateway")))
         bench.server.cut_watches()
-        bench.server.put(THINGS, "b")
+        bench.put("b")
         await until(lambda: "+b" in bench.feed.told)
         assert (bench.feed.told, len(bench.lists())) == (["+a", "+b"], 1)
 
@@ -162,44 +194,48 @@ async def test_a_forgotten_version_leads_to_a_new_list_of_which_only_differences
     bench: Bench, as_event: bool
 ) -> None:
     for name in ("same", "changed", "gone", "again"):
-        bench.server.put(THINGS, name)
+        bench.put(name)
     async with bench.running():
         bench.feed.take()
-        bench.server.gone_as_event = as_event
-        bench.server.refuse_watches = True
+        bench.fail("watch", Fault(refuse=503), ALWAYS)
         bench.server.cut_watches()
         await until(lambda: len(bench.watches()) > 1)
-        bench.server.put(THINGS, "new")
-        bench.server.put(THINGS, "changed")
-        bench.server.delete(THINGS, "gone")
-        bench.server.delete(THINGS, "again")
-        bench.server.put(THINGS, "again", uid="another")
-        bench.server.forget()
-        bench.server.refuse_watches = False
+        bench.put("new")
+        bench.put("changed")
+        bench.delete("gone")
+        bench.delete("again")
+        bench.put("again", "another")
+        bench.server.compact()
+        bench.faults.clear()
+        if not as_event:
+            bench.fail("watch", Fault(refuse=410))
         await until(lambda: bench.feed.lists == 2)
-        assert sorted(bench.feed.take()) == ["+again", "+changed", "+new", "-again uid-again", "-gone uid-gone"]
-        assert ("things", "gone") in bench.observer.of("relisting")
-        bench.server.put(THINGS, "later")
+        expected = ["+again", "+changed", "+new", "-space/again uid-again", "-space/gone uid-gone"]
+        assert sorted(bench.feed.take()) == expected
+        assert ("leases", "gone") in bench.observer.of("relisting")
+        bench.put("later")
         await until(lambda: bench.feed.told == ["+later"])
 
 
 async def test_a_recreated_object_is_deleted_before_it_is_added(bench: Bench) -> None:
-    bench.server.put(THINGS, "a")
-    async with bench.running() as reflector:
-        bench.server.objects[THINGS]["", "a"]["metadata"] |= {"uid": "second", "resourceVersion": "150"}
-        reflector.relist()
-        await reflector.synced.wait()
-        assert bench.feed.told == ["+a", "-a uid-a", "+a"]
+    bench.put("a")
+    async with bench.running():
+        bench.server.cut_watches()
+        bench.delete("a")
+        bench.put("a", "second")
+        bench.server.compact()
+        await until(lambda: bench.feed.lists == 2)
+        assert bench.feed.told == ["+a", "-space/a uid-a", "+a"]
 
 
 async def test_a_list_asked_for_tells_nothing_that_is_known(bench: Bench) -> None:
-    bench.server.put(THINGS, "a")
+    bench.put("a")
     async with bench.running() as reflector:
         reflector.relist()
-        assert reflector.health() == "things are not listed yet"
+        assert reflector.health() == "leases are not listed yet"
         await reflector.synced.wait()
         assert (bench.feed.told, bench.feed.lists, len(bench.lists())) == (["+a"], 2, 2)
-        bench.server.put(THINGS, "b")
+        bench.put("b")
         await until(lambda: bench.feed.told == ["+a", "+b"])
         assert reflector.health() is None
         assert bench.sleeper.pauses == []
@@ -207,17 +243,15 @@ async def test_a_list_asked_for_tells_nothing_that_is_known(bench: Bench) -> Non
 
 async def test_a_list_that_lasts_longer_than_its_version_is_made_in_one_page(bench: Bench) -> None:
     for number in range(5):
-        bench.server.put(THINGS, f"t{number}")
+        bench.put(f"t{number}")
     bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, page=2))
-    first = bench.server.list_answer
 
-    def compact_after(request: web.Request) -> web.StreamResponse:
-        answer = first(request)
-        bench.server.version += 1
-        bench.server.forget()
-        return answer
+    def compact() -> None:
+        bench.server.store.create(StoredKind.NODE, {"metadata": {"name": "other"}})
+        bench.server.compact()
 
-    bench.server.intervene("GET", THINGS, compact_after, watch=False)
+    bench.faults.plan("list", "leases", Fault())
+    bench.faults.plan("list", "leases", compact)
     async with bench.running():
         assert [sorted(query) for query in bench.lists()] == [["limit"], ["continue", "limit"], []]
         assert sorted(bench.feed.told) == [f"+t{number}" for number in range(5)]
@@ -229,8 +263,8 @@ async def test_forbidden_watches_are_retried_within_two_seconds_at_first_however
 ) -> None:
     """An API server that was restarted loads its roles after it answers."""
     bench.sleeper = Sleeper(limit=before + 35)
-    bench.server.intervene("GET", THINGS, lambda _: status_answer(500, "", "no"), times=before, watch=True)
-    bench.server.intervene("GET", THINGS, lambda _: status_answer(403, "Forbidden", "no"), times=1000, watch=True)
+    bench.fail("watch", Fault(refuse=500), before)
+    bench.fail("watch", Fault(refuse=403), ALWAYS)
     async with bench.running() as reflector:
         await until(lambda: len(bench.sleeper.pauses) == before + 35)
         forbidden = bench.sleeper.pauses[before:]
@@ -240,47 +274,44 @@ async def test_forbidden_watches_are_retried_within_two_seconds_at_first_however
         assert reflector.refusals == 35
 
 
-@pytest.mark.parametrize("status", [429, 500])
-async def test_refused_watches_are_retried_ever_more_slowly(bench: Bench, status: int) -> None:
+@pytest.mark.parametrize("code", [429, 500])
+async def test_refused_watches_are_retried_ever_more_slowly(bench: Bench, code: int) -> None:
     bench.sleeper = Sleeper(limit=10)
-    bench.server.intervene("GET", THINGS, lambda _: status_answer(status, "", "no"), times=1000, watch=True)
+    bench.fail("watch", Fault(refuse=code), ALWAYS)
     async with bench.running() as reflector:
         await until(lambda: len(bench.sleeper.pauses) == 10)
         assert len(bench.watches()) == 10
         # A jitter of one half takes a quarter away, except where the shortest pause is reached.
         assert bench.sleeper.pauses == pytest.approx([0.2, 0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 22.5, 22.5])
-        assert (len(bench.lists()), bench.observer.of("watch_failed")[0]) == (1, ("things", str(status)))
+        assert (len(bench.lists()), bench.observer.of("watch_failed")[0]) == (1, ("leases", str(code)))
         assert reflector.last_error is not None
-        assert f"watch things: {status}" in reflector.last_error
+        assert f"watch leases: {code}" in reflector.last_error
 
 
 async def test_the_server_decides_how_long_to_wait_at_least(bench: Bench) -> None:
     bench.sleeper = Sleeper(limit=2)
-    bench.server.intervene(
-        "GET", THINGS, lambda _: status_answer(429, "TooManyRequests", "slowly", {"Retry-After": "7"}), watch=False
-    )
-    error = {"type": "ERROR", "object": status_body(429, "TooManyRequests", "slowly", retryAfterSeconds=11)}
+    bench.fail("list", Fault(refuse=429, retry_after=7))
     async with bench.running(synced=False) as reflector:
         await reflector.synced.wait()
         assert bench.sleeper.pauses == [7.0]
-        bench.server.version += 1
-        bench.server.line(THINGS, json.dumps(error).encode())
+        await until(bench.watches)
+        bench.send(b'{"type":"ERROR","object":%b}' % status(429, "TooManyRequests", retry_after=11))
         await until(lambda: len(bench.sleeper.pauses) == 2)
         assert bench.sleeper.pauses[1] == 11.0
 
 
 async def test_watches_that_end_at_once_do_not_become_a_busy_loop(bench: Bench) -> None:
     bench.sleeper = Sleeper(limit=6)
-    bench.server.intervene("GET", THINGS, lambda _: web.Response(text=""), times=1000, watch=True)
+    bench.fail("watch", Fault(answer=(200, b"")), ALWAYS)
     async with bench.running():
         await until(lambda: len(bench.sleeper.pauses) == 6)
         assert (len(bench.watches()), len(bench.lists())) == (6, 1)
-        assert set(bench.observer.of("watch_failed")) == {("things", "closed")}
+        assert set(bench.observer.of("watch_failed")) == {("leases", "closed")}
 
 
 async def test_a_version_that_is_always_gone_is_listed_ever_more_slowly(bench: Bench) -> None:
     bench.sleeper = Sleeper(limit=6)
-    bench.server.intervene("GET", THINGS, lambda _: status_answer(410, "Expired", "old"), times=1000, watch=True)
+    bench.fail("watch", Fault(refuse=410), ALWAYS)
     async with bench.running():
         await until(lambda: len(bench.sleeper.pauses) == 6)
         assert (len(bench.watches()), len(bench.lists())) == (6, 6)
@@ -288,13 +319,13 @@ async def test_a_version_that_is_always_gone_is_listed_ever_more_slowly(bench: B
 
 
 async def test_success_makes_the_next_pause_short_again(bench: Bench) -> None:
-    bench.server.intervene("GET", THINGS, lambda _: status_answer(500, "", "no"), times=4, watch=True)
+    bench.fail("watch", Fault(refuse=500), 4)
     async with bench.running():
         await until(lambda: len(bench.sleeper.pauses) == 4)
-        bench.server.put(THINGS, "a")
+        bench.put("a")
         await until(lambda: bench.feed.told)
-        bench.server.intervene("GET", THINGS, lambda _: status_answer(500, "", "no"), watch=True)
-        bench.server.cut_watches()
+        bench.fail("watch", Fault(refuse=500))
+        bench.server.end_watches(LEASES)
         await until(lambda: len(bench.sleeper.pauses) == 5)
         assert bench.sleeper.pauses[4] < bench.sleeper.pauses[3]
 
@@ -303,7 +334,7 @@ async def test_a_silent_watch_is_made_anew(bench: Bench) -> None:
     bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, stall=0.05))
     async with bench.running():
         await until(lambda: len(bench.watches()) >= 3)
-        bench.server.put(THINGS, "a")
+        bench.put("a")
         await until(lambda: bench.feed.told == ["+a"])
         assert (len(bench.lists()), bench.sleeper.pauses, bench.observer.of("watch_failed")) == (1, [], [])
 
@@ -323,20 +354,13 @@ async def test_a_quiet_kind_is_healthy_as_long_as_its_watches_are_accepted(bench
 
 async def test_a_watch_that_is_not_even_accepted_is_a_failure(bench: Bench) -> None:
     bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, stall=0.05))
-    over = asyncio.Event()
-
-    async def never(_: web.Request) -> web.StreamResponse:
-        await over.wait()
-        return web.Response()
-
-    bench.server.intervene("GET", THINGS, never, watch=True)
+    bench.fail("watch", Fault(delay=3600))
     async with bench.running() as reflector:
         await until(lambda: bench.sleeper.pauses)
-        assert bench.observer.of("watch_failed") == [("things", "stalled")]
-        bench.server.put(THINGS, "a")
+        assert bench.observer.of("watch_failed") == [("leases", "stalled")]
+        bench.put("a")
         await until(lambda: bench.feed.told == ["+a"])
         assert reflector.last_error is None
-    over.set()
 
 
 async def test_silence_becomes_a_sentence_in_health(bench: Bench) -> None:
@@ -345,8 +369,8 @@ async def test_silence_becomes_a_sentence_in_health(bench: Bench) -> None:
     async with bench.running() as reflector:
         assert reflector.health() is None
         clock.pass_by(200)
-        assert reflector.health() == "nothing was heard of things for 200 s"
-        bench.server.bookmark(THINGS)
+        assert reflector.health() == "nothing was heard of leases for 200 s"
+        bench.bookmark(17)
         await until(lambda: reflector.health() is None)
 
 
@@ -354,22 +378,21 @@ async def test_one_bad_object_does_not_stop_the_others(bench: Bench) -> None:
     bench.feed.unreadable = {"bad"}
     bench.feed.broken = {"bug"}
     for name in ("a", "bad", "bug", "b"):
-        bench.server.put(THINGS, name)
+        bench.put(name)
     async with bench.running() as reflector:
-        bench.server.version += 1
-        bench.server.line(THINGS, b"<html>no event</html>")
-        bench.server.line(THINGS, b'{"type":"ADDED","object":{"metadata":{"name":17}}}')
-        bench.server.put(THINGS, "c")
+        bench.send(b"<html>no event</html>")
+        bench.send(b'{"type":"ADDED","object":{"metadata":{"name":17}}}')
+        bench.put("c")
         await until(lambda: bench.feed.told == ["+a", "+b", "+c"])
         assert len(bench.observer.of("unreadable")) == 4
         assert reflector.notes() == {
-            "unreadable-things": "4 of the things cannot be read, such as bug: RuntimeError: a fault at bug"
+            "unreadable-leases": "4 of the leases cannot be read, such as space/bug: RuntimeError: a fault at bug"
         }
         assert reflector.health() is None
         bench.feed.unreadable.clear()
-        bench.server.put(THINGS, "bad")
-        bench.server.delete(THINGS, "bug")
-        await until(lambda: bench.feed.told[-1] == "-bug uid-bug")
+        bench.put("bad")
+        bench.delete("bug")
+        await until(lambda: bench.feed.told[-1] == "-space/bug uid-bug")
         assert "+bad" in bench.feed.told
         reflector.relist()
         await reflector.synced.wait()
@@ -394,52 +417,40 @@ async def test_others_get_a_turn_after_every_object(bench: Bench, watched: bool)
     bench.feed.changed = changed  # type: ignore[method-assign]
     if not watched:
         for number in range(50):
-            bench.server.put(THINGS, f"t{number}")
+            bench.put(f"t{number}")
     task = asyncio.create_task(other())
     async with bench.running():
         if watched:
             for number in range(50):
-                bench.server.put(THINGS, f"t{number}")
+                bench.put(f"t{number}")
         await until(lambda: len(seen) == 50)
     task.cancel()
     assert len(set(seen)) == 50
 
 
 async def test_a_server_whose_versions_went_back_is_listed_again(bench: Bench) -> None:
-    bench.server.put(THINGS, "a")
+    bench.put("a")
     async with bench.running():
-        bench.server.put(THINGS, "b")
+        bench.put("b")
         await until(lambda: len(bench.feed.told) == 2)
-        event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "3"}}}
-        bench.server.version += 1
-        bench.server.line(THINGS, json.dumps(event).encode())
+        bench.bookmark(1)
         await until(lambda: bench.feed.lists == 2)
-        assert bench.observer.of("relisting") == [("things", "gone")]
+        assert bench.observer.of("relisting") == [("leases", "gone")]
 
 
 async def test_a_version_that_the_server_has_not_reached_leads_to_a_new_list(bench: Bench) -> None:
     async with bench.running():
-        cause = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-        status = status_body(504, "Timeout", "Too large resource version", causes=cause)
-        bench.server.intervene("GET", THINGS, lambda _: web.json_response(status, status=504), watch=True)
+        causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+        bench.fail("watch", Fault(answer=(504, status(504, "Timeout", causes=causes))))
         bench.server.cut_watches()
         await until(lambda: bench.feed.lists == 2)
 
 
 async def test_a_server_that_is_away_costs_pauses_and_nothing_is_lost(bench: Bench) -> None:
     """The connection breaks in the middle of an event; the whole event comes with the next watch."""
-
-    async def broken(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(b'{"type":"ADDED","object":{"metadata":{"na')
-        assert request.transport is not None
-        request.transport.abort()
-        return response
-
     async with bench.running():
-        bench.server.intervene("GET", THINGS, broken, watch=True)
+        bench.server.send(LEASES, b'{"type":"ADDED","object":{"metadata":{"na')
         bench.server.cut_watches()
-        bench.server.put(THINGS, "a")
+        bench.put("a")
         await until(lambda: bench.feed.told == ["+a"])
-        assert ("things", "connection") in bench.observer.of("watch_failed")
+        assert ("leases", "connection") in bench.observer.of("watch_failed")

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 import pytest
-from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.watch.dispatch import read_meta
 from dra_extender.kube.watch.listing import next_size
 
-from tests.kube.watch.test_reflector import THINGS, Bench
-from tests.support.kube.fake_api_server import FakeApiServer
+from tests.kube.watch.test_reflector import Bench
+from tests.simulation.api_server import ApiServer, Fault
+from tests.simulation.faults import Faults
 from tests.support.kube.recording import RecordingSink
 from tests.support.turns import until
 
@@ -32,8 +32,8 @@ class NamesFeed(RecordingSink):
 
 
 @pytest.fixture
-def bench(server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> Bench:
-    made = Bench(server, transport, settings)
+def bench(server: ApiServer, faults: Faults, transport: ApiTransport, settings: KubeSettings) -> Bench:
+    made = Bench(server, faults, transport, settings)
     made.feed = NamesFeed()
     return made
 
@@ -52,10 +52,9 @@ async def test_an_event_that_the_decoder_does_not_get_through_is_delivered_byte_
     bench: Bench, parameters: bytes
 ) -> None:
     async with bench.running() as reflector:
-        bench.server.version += 1
-        text = thing("odd", bench.server.version, parameters)
-        bench.server.line(THINGS, b'{"type":"ADDED","object":' + text + b"}")
-        bench.server.put(THINGS, "next")
+        text = thing("odd", bench.server.store.version, parameters)
+        bench.send(b'{"type":"ADDED","object":' + text + b"}")
+        bench.put("next")
         await until(lambda: "+next" in bench.feed.told)
         assert (bench.feed.told, bench.feed.raw[0]) == (["+odd", "+next"], text)
         assert (reflector.health(), reflector.notes(), bench.sleeper.pauses) == (None, {}, [])
@@ -67,9 +66,7 @@ async def test_a_list_with_an_object_that_the_decoder_does_not_get_through_is_co
 ) -> None:
     items = [thing("a", 1), thing("odd", 2, parameters), thing("z", 3)]
     page = b'{"metadata":{"resourceVersion":"100"},"items":[' + b",".join(items) + b"]}"
-    bench.server.intervene(
-        "GET", THINGS, lambda _: web.Response(body=page, content_type="application/json"), watch=False
-    )
+    bench.fail("list", Fault(answer=(200, page)))
     async with bench.running() as reflector:
         assert (bench.feed.told, bench.feed.raw) == (["+a", "+odd", "+z"], items)
         assert (reflector.health(), reflector.notes(), bench.sleeper.pauses) == (None, {}, [])
@@ -78,7 +75,7 @@ async def test_a_list_with_an_object_that_the_decoder_does_not_get_through_is_co
 async def test_a_list_is_paged_by_the_sizes_of_its_objects(bench: Bench) -> None:
     """A page of large objects makes the next one smaller, one of small objects larger, up to the limit."""
     for number in range(60):
-        bench.server.put(THINGS, f"t{number:03}", text="x" * (2**20 if number < 30 else 1))
+        bench.put(f"t{number:03}", text="x" * (2**20 if number < 30 else 1))
     async with bench.running():
         sizes = [int(query["limit"]) for query in bench.lists()]
         assert len(bench.feed.told) == 60
@@ -108,10 +105,10 @@ async def test_a_reflector_that_stumbles_again_and_again_says_so_and_lists_anew(
 
         healthy: list[str | None] = []
         bench.observer.watch_event = stumble  # type: ignore[method-assign]
-        bench.server.put(THINGS, "a")
+        bench.put("a")
         await until(lambda: "+a" in bench.feed.told)
         assert len(bench.lists()) == 2
-        assert bench.observer.of("background_failed") == [("watch-things",)] * 3
+        assert bench.observer.of("background_failed") == [("watch-leases",)] * 3
         await until(lambda: reflector.health() is None)
 
 
@@ -126,12 +123,12 @@ async def test_a_deletion_that_fails_is_named_and_tried_again(bench: Bench) -> N
             super().deleted(namespace, name, uid)
 
     bench.feed = Stubborn()
-    bench.server.put(THINGS, "a")
+    bench.put("a")
     async with bench.running() as reflector:
-        bench.server.delete(THINGS, "a")
+        bench.delete("a")
         await until(reflector.notes)
-        assert "its deletion could not be taken in: KeyError" in reflector.notes()["unreadable-things"]
-        assert bench.observer.of("unreadable") == [("things",)]
+        assert "its deletion could not be taken in: KeyError" in reflector.notes()["unreadable-leases"]
+        assert bench.observer.of("unreadable") == [("leases",)]
         reflector.relist()
-        await until(lambda: bench.feed.told == ["+a", "-a uid-a"])
+        await until(lambda: bench.feed.told == ["+a", "-space/a uid-a"])
         assert reflector.notes() == {}

@@ -1,29 +1,32 @@
-"""A made cluster behind an API server of lists and watches."""
+"""A made cluster behind the simulated API server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
 
 from dra_extender.kube.client.resources import CLAIM_TEMPLATES, WATCHED
+from dra_extender.runtime.clock import SystemClock
+from dra_extender.simulator.apiserver.objects import StoredKind
 
-from tests.support.inspection.made_cluster import Json, MadeCluster
-from tests.support.kube.fake_api_server import FakeApiServer
+from tests.simulation.api_discovery import Release
+from tests.simulation.api_server import ApiServer
+from tests.support.inspection.made_cluster import MadeCluster
 
-PATHS = {each.plural: each.path() for each in (*WATCHED.values(), CLAIM_TEMPLATES)}
-
-
-def serve(server: FakeApiServer, made: MadeCluster) -> None:
-    """Let the server have these objects, and no PodGroups."""
-    server.pages |= {
-        "/version": {"gitVersion": "v1.37.1", "minor": "37"},
-        "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
-        "/apis/resource.k8s.io/v1": {"resources": [{"name": "resourceclaims"}]},
-    }
-    for kind, path in PATHS.items():
-        server.objects.setdefault(path, {})
-        for each in made.objects[kind]:
-            put(server, kind, each)
+PATHS: Final = {each.plural: each.path() for each in (*WATCHED.values(), CLAIM_TEMPLATES)}
+"""The path of each kind in the whole cluster."""
+# Events are read in the version that all their writers know.
+_RELEASE: Final = Release(
+    without=frozenset({StoredKind.POD_GROUP, StoredKind.TAINT_RULE}), versions={StoredKind.EVENT: "v1"}
+)
 
 
-def put(server: FakeApiServer, kind: str, item: Json) -> None:
-    """Create or change an object."""
-    metadata = item["metadata"]
-    rest = {name: value for name, value in item.items() if name != "metadata"}
-    stored = server.put(PATHS[kind], metadata["name"], metadata.get("namespace", ""), uid=metadata["uid"], **rest)
-    stored["metadata"] = {**metadata, **stored["metadata"]}
+@asynccontextmanager
+async def served(made: MadeCluster) -> AsyncIterator[ApiServer]:
+    """Serve these objects, and neither PodGroups nor taint rules."""
+    server = ApiServer(SystemClock(), release=_RELEASE)
+    for kind in PATHS:
+        for item in made.objects[kind]:
+            server.put(StoredKind(kind), item)
+    await server.start()
+    yield server
+    server.stop()
