@@ -1,8 +1,9 @@
 """The alerts of the chart: promtool reads them, and each fires when it should and not before."""
 
+import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from dra_extender.telemetry.metrics import DEFINITIONS
 from tests.chart.alerts import CASES, AlertCase
 from tests.chart.programs import CHART, REPOSITORY, Helm, Object, run
 from tests.chart.selecting import of_kind, only
+from tests.support.side_by_side import side_by_side
 
 pytestmark = pytest.mark.chart
 
@@ -131,16 +133,18 @@ def test_own_matchers_choose_the_series(helm: Helm) -> None:
     assert not any("%" in each["expr"] for each in found)
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"disabled": ["NoLeader"]}, "/prometheusRule/disabled/0"),
-        ({"overrides": {"NoLeader": {}}}, "/prometheusRule/overrides"),
-        ({"overrides": {"DRAExtenderNoLeader": {"for": "soon"}}}, "/prometheusRule/overrides/DRAExtenderNoLeader/for"),
-        ({"thresholds": {"filterSeconds": 0}}, "/prometheusRule/thresholds/filterSeconds"),
-        ({"selector": 'job="a"} or vector(1'}, "/prometheusRule/selector"),
-        ({"alertLabels": {"a-b": "c"}}, "/prometheusRule/alertLabels"),
-    ],
+REFUSED: Final[Sequence[tuple[Mapping[str, Any], str]]] = (
+    ({"disabled": ["NoLeader"]}, "/prometheusRule/disabled/0"),
+    ({"overrides": {"NoLeader": {}}}, "/prometheusRule/overrides"),
+    ({"overrides": {"DRAExtenderNoLeader": {"for": "soon"}}}, "/prometheusRule/overrides/DRAExtenderNoLeader/for"),
+    ({"thresholds": {"filterSeconds": 0}}, "/prometheusRule/thresholds/filterSeconds"),
+    ({"selector": 'job="a"} or vector(1'}, "/prometheusRule/selector"),
+    ({"alertLabels": {"a-b": "c"}}, "/prometheusRule/alertLabels"),
 )
-def test_wrong_values_are_refused(helm: Helm, values: Object, words: str) -> None:
-    assert words in helm.refusal({"prometheusRule": values})
+
+
+async def test_wrong_values_are_refused(helm: Helm) -> None:
+    async def refused(values: Mapping[str, Any], words: str) -> None:
+        assert words in await asyncio.to_thread(helm.refusal, {"prometheusRule": values})
+
+    await side_by_side({str(values): refused(values, words) for values, words in REFUSED})

@@ -1,5 +1,8 @@
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
@@ -9,153 +12,124 @@ from pydantic import ValidationError
 
 from tests.chart.programs import Helm, Object
 from tests.chart.value_sets import OUTSIDE
+from tests.support.side_by_side import side_by_side
 
 pytestmark = pytest.mark.chart
 
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        pytest.param({"mod": "extenderOnly"}, "additional properties 'mod' not allowed", id="misspelt value"),
-        pytest.param({"mode": "both"}, "must be one of 'secondScheduler', 'extenderOnly'", id="unknown mode"),
-        pytest.param({"replicas": 0}, "minimum: got 0, want 1", id="nobody at all"),
-        pytest.param({"bindingTimeoutSeconds": 0}, "minimum: got 0, want 1", id="no binding timeout"),
-        pytest.param({"bindingTimeoutSeconds": "10m"}, "got string, want integer", id="timeout with a unit"),
-        pytest.param({"image": {"digest": "sha256:1"}}, "does not match pattern", id="cut digest"),
-        pytest.param({"image": {"pullPolicy": "Sometimes"}}, "must be one of", id="unknown pull policy"),
-        pytest.param({"scheduler": {"extraArgs": ["v=4"]}}, "does not match pattern", id="argument that is no flag"),
-        pytest.param({"extender": {"settings": {"logs": {}}}}, "additional properties 'logs'", id="unknown group"),
-        pytest.param({"networkPolicy": {"enabled": "yes"}}, "got string, want boolean", id="boolean as text"),
-        pytest.param(
-            {"extender": {"settings": {"scheduling": {"hold_second": 5}}}},
-            "'/extender/settings/scheduling': additional properties 'hold_second' not allowed",
-            id="misspelt setting",
-        ),
-        pytest.param(
-            {"extender": {"settings": {"scheduling": {"filter_budget_seconds": 5}}}},
-            "exclusiveMaximum: got 5, want 5",
-            id="setting out of bounds",
-        ),
-        pytest.param(
-            {"policy": {"rules": [{"name": "MIG", "compatibilityGroups": ["a"]}]}},
-            "'/policy/rules/0/name': 'MIG' does not match pattern",
-            id="rule of the policy with a wrong name",
-        ),
-        pytest.param(
-            {"tolerations": [{"effects": "NoSchedule"}]},
-            "'/tolerations/0': additional properties 'effects' not allowed",
-            id="misspelt field of an object of Kubernetes",
-        ),
-        pytest.param({"affinity": {"nodeAfinity": {}}}, "'nodeAfinity' not allowed", id="misspelt affinity"),
-        pytest.param(
-            {"extender": {"resources": {"requests": {"memory": "256MB!"}}}}, "does not match pattern", id="no quantity"
-        ),
-        pytest.param({"scheduler": {"pluginWeights": {"NodeResourceFit": 5}}}, "NodeResourceFit", id="no plugin"),
-        pytest.param(
-            {"podLabels": {"app.kubernetes.io/name": "x"}}, "app.kubernetes.io/name", id="the chart's own label"
-        ),
-        pytest.param({"scheduler": {"extraArgs": ["--config=/x"]}}, "extraArgs/0", id="the chart's own argument"),
-        pytest.param(
-            {"extender": {"extraVolumes": [{"name": "policy", "emptyDir": {}}]}}, "extraVolumes/0", id="its own volume"
-        ),
-        pytest.param({"scheduler": {"image": {"tag": "latest"}}}, "does not match pattern", id="tag without a version"),
-        pytest.param({"replicas": None}, "missing property 'replicas'", id="value taken away"),
-        pytest.param({"certificates": {"job": {"schedule": "weekly"}}}, "/certificates/job/schedule", id="no schedule"),
-    ],
-)
-def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm, values: Object, words: str) -> None:
-    assert words in helm.refusal(values)
+Refused = tuple[Object, str]
+"""Values, and words of the refusal."""
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        pytest.param(
-            {"mode": "extenderOnly"},
-            "mode extenderOnly needs networkPolicy.schedulerFrom",
-            id="the scheduler would be kept out",
-        ),
-        pytest.param(
-            {"extender": {"settings": {"scheduling": {"policy_file": "/x"}}}},
-            "extender.settings.scheduling.policy_file is set, but the chart mounts the policy",
-            id="policy file of one's own",
-        ),
-        pytest.param(
-            {"extender": {"settings": {"scheduling": {"scheduler_config": "/x"}}}},
-            "the chart mounts the configuration of its kube-scheduler",
-            id="another configuration to check",
-        ),
-        pytest.param(
-            {"extender": {"settings": {"scheduling": {"group_claims_enabled": True}}}},
-            "use groupClaims.enabled instead",
-            id="claims of groups without the rights for them",
-        ),
-        pytest.param(
-            {"scheduler": {"name": "default-scheduler"}}, "two schedulers would bind the same pods", id="taken name"
-        ),
-        pytest.param(
-            {"scheduler": {"image": {"tag": "v1.38.0"}}},
-            "scheduler.image.tag is v1.38.0, but the cluster is",
-            id="scheduler newer than the cluster",
-        ),
-        pytest.param(
-            {"scheduler": {"image": {"tag": "v1.35.9"}}},
-            "the minor version of its API server or the one below",
-            id="scheduler two versions older",
-        ),
-        pytest.param(
-            {"extender": {"settings": {"server": {"port": 9090}}}}, "the chart chooses the port", id="another port"
-        ),
-        pytest.param(
-            {"extender": {"settings": {"scheduling": {"binding_timeout_seconds": 5}}}},
-            "use bindingTimeoutSeconds instead",
-            id="half of a timeout",
-        ),
-        pytest.param(
-            {"extender": {"settings": {"leader_election": {"enabled": False}}}},
-            "extender.settings.leader_election.enabled is set, but the chart decides it",
-            id="several replicas that all act",
-        ),
-        pytest.param(
-            {"scheduler": {"image": {"tag": "1.37.1"}}}, "begin with v: v1.37.1", id="tag that the registry has not"
-        ),
-        pytest.param(
-            {"extender": {"extraEnv": [{"name": "DRA_EXTENDER_LOG__LEVEL", "value": "debug"}]}},
-            "put it into extender.settings",
-            id="setting in the environment",
-        ),
-        pytest.param(
-            {"serviceAccount": {"create": False}}, "name the account that exists", id="account that nobody names"
-        ),
-        pytest.param(
-            {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
-            "would be scraped twice",
-            id="two monitors",
-        ),
-        pytest.param(
-            {"admission": {"allocations": True}},
-            "admission.allocations is set, but admission.drivers is empty",
-            id="allocations of no driver",
-        ),
-        pytest.param(
-            {"admission": {"pods": "deny"}},
-            "admission.pods is deny, but admission.deviceClasses and admission.extendedResources are empty",
-            id="pods that need nothing",
-        ),
-        pytest.param(
-            OUTSIDE | {"admission": {"pods": "deny", "deviceClasses": ["gpu"]}},
-            "admission.pods is set in mode extenderOnly",
-            id="pods without a scheduler to name",
-        ),
-        pytest.param(
-            {"terminationGracePeriodSeconds": 25},
-            "the pod would be killed before the extender has finished",
-            id="no time to stop",
-        ),
-    ],
-)
-def test_what_would_not_work_is_refused_in_plain_words(helm: Helm, values: Object, words: str) -> None:
-    assert words in helm.refusal(values)
+async def refused(helm: Helm, values: Object, words: str) -> None:
+    assert words in await asyncio.to_thread(helm.refusal, values)
+
+
+WRONG: Final[Mapping[str, Refused]] = {
+    "misspelt value": ({"mod": "extenderOnly"}, "additional properties 'mod' not allowed"),
+    "unknown mode": ({"mode": "both"}, "must be one of 'secondScheduler', 'extenderOnly'"),
+    "nobody at all": ({"replicas": 0}, "minimum: got 0, want 1"),
+    "no binding timeout": ({"bindingTimeoutSeconds": 0}, "minimum: got 0, want 1"),
+    "timeout with a unit": ({"bindingTimeoutSeconds": "10m"}, "got string, want integer"),
+    "cut digest": ({"image": {"digest": "sha256:1"}}, "does not match pattern"),
+    "unknown pull policy": ({"image": {"pullPolicy": "Sometimes"}}, "must be one of"),
+    "argument that is no flag": ({"scheduler": {"extraArgs": ["v=4"]}}, "does not match pattern"),
+    "unknown group": ({"extender": {"settings": {"logs": {}}}}, "additional properties 'logs'"),
+    "boolean as text": ({"networkPolicy": {"enabled": "yes"}}, "got string, want boolean"),
+    "misspelt setting": (
+        {"extender": {"settings": {"scheduling": {"hold_second": 5}}}},
+        "'/extender/settings/scheduling': additional properties 'hold_second' not allowed",
+    ),
+    "setting out of bounds": (
+        {"extender": {"settings": {"scheduling": {"filter_budget_seconds": 5}}}},
+        "exclusiveMaximum: got 5, want 5",
+    ),
+    "rule of the policy with a wrong name": (
+        {"policy": {"rules": [{"name": "MIG", "compatibilityGroups": ["a"]}]}},
+        "'/policy/rules/0/name': 'MIG' does not match pattern",
+    ),
+    "misspelt field of an object of Kubernetes": (
+        {"tolerations": [{"effects": "NoSchedule"}]},
+        "'/tolerations/0': additional properties 'effects' not allowed",
+    ),
+    "misspelt affinity": ({"affinity": {"nodeAfinity": {}}}, "'nodeAfinity' not allowed"),
+    "no quantity": ({"extender": {"resources": {"requests": {"memory": "256MB!"}}}}, "does not match pattern"),
+    "no plugin": ({"scheduler": {"pluginWeights": {"NodeResourceFit": 5}}}, "NodeResourceFit"),
+    "the chart's own label": ({"podLabels": {"app.kubernetes.io/name": "x"}}, "app.kubernetes.io/name"),
+    "the chart's own argument": ({"scheduler": {"extraArgs": ["--config=/x"]}}, "extraArgs/0"),
+    "its own volume": ({"extender": {"extraVolumes": [{"name": "policy", "emptyDir": {}}]}}, "extraVolumes/0"),
+    "tag without a version": ({"scheduler": {"image": {"tag": "latest"}}}, "does not match pattern"),
+    "value taken away": ({"replicas": None}, "missing property 'replicas'"),
+    "no schedule": ({"certificates": {"job": {"schedule": "weekly"}}}, "/certificates/job/schedule"),
+}
+
+
+async def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm) -> None:
+    await side_by_side({name: refused(helm, *row) for name, row in WRONG.items()})
+
+
+UNWORKABLE: Final[Mapping[str, Refused]] = {
+    "the scheduler would be kept out": (
+        {"mode": "extenderOnly"},
+        "mode extenderOnly needs networkPolicy.schedulerFrom",
+    ),
+    "policy file of one's own": (
+        {"extender": {"settings": {"scheduling": {"policy_file": "/x"}}}},
+        "extender.settings.scheduling.policy_file is set, but the chart mounts the policy",
+    ),
+    "another configuration to check": (
+        {"extender": {"settings": {"scheduling": {"scheduler_config": "/x"}}}},
+        "the chart mounts the configuration of its kube-scheduler",
+    ),
+    "claims of groups without the rights for them": (
+        {"extender": {"settings": {"scheduling": {"group_claims_enabled": True}}}},
+        "use groupClaims.enabled instead",
+    ),
+    "taken name": ({"scheduler": {"name": "default-scheduler"}}, "two schedulers would bind the same pods"),
+    "scheduler newer than the cluster": (
+        {"scheduler": {"image": {"tag": "v1.38.0"}}},
+        "scheduler.image.tag is v1.38.0, but the cluster is",
+    ),
+    "scheduler two versions older": (
+        {"scheduler": {"image": {"tag": "v1.35.9"}}},
+        "the minor version of its API server or the one below",
+    ),
+    "another port": ({"extender": {"settings": {"server": {"port": 9090}}}}, "the chart chooses the port"),
+    "half of a timeout": (
+        {"extender": {"settings": {"scheduling": {"binding_timeout_seconds": 5}}}},
+        "use bindingTimeoutSeconds instead",
+    ),
+    "several replicas that all act": (
+        {"extender": {"settings": {"leader_election": {"enabled": False}}}},
+        "extender.settings.leader_election.enabled is set, but the chart decides it",
+    ),
+    "tag that the registry has not": ({"scheduler": {"image": {"tag": "1.37.1"}}}, "begin with v: v1.37.1"),
+    "setting in the environment": (
+        {"extender": {"extraEnv": [{"name": "DRA_EXTENDER_LOG__LEVEL", "value": "debug"}]}},
+        "put it into extender.settings",
+    ),
+    "account that nobody names": ({"serviceAccount": {"create": False}}, "name the account that exists"),
+    "two monitors": ({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}, "would be scraped twice"),
+    "allocations of no driver": (
+        {"admission": {"allocations": True}},
+        "admission.allocations is set, but admission.drivers is empty",
+    ),
+    "pods that need nothing": (
+        {"admission": {"pods": "deny"}},
+        "admission.pods is deny, but admission.deviceClasses and admission.extendedResources are empty",
+    ),
+    "pods without a scheduler to name": (
+        OUTSIDE | {"admission": {"pods": "deny", "deviceClasses": ["gpu"]}},
+        "admission.pods is set in mode extenderOnly",
+    ),
+    "no time to stop": (
+        {"terminationGracePeriodSeconds": 25},
+        "the pod would be killed before the extender has finished",
+    ),
+}
+
+
+async def test_what_would_not_work_is_refused_in_plain_words(helm: Helm) -> None:
+    await side_by_side({name: refused(helm, *row) for name, row in UNWORKABLE.items()})
 
 
 def test_a_scheduler_one_minor_version_below_the_cluster_is_accepted(helm: Helm) -> None:
@@ -184,63 +158,61 @@ def test_extender_alone_needs_no_version_of_a_scheduler(helm: Helm) -> None:
     assert Helm(helm.program, helm.home, "1.35").template(values=values)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"leader_election": {"duration_seconds": 10}},
-        {"leader_election": {"duration_seconds": 11}},
-        {"leader_election": {"renew_seconds": 3.9}},
-        {"leader_election": {"renew_seconds": 4}},
-        {"scheduling": {"watch_lag_seconds": 15.5}},
-        {"scheduling": {"watch_lag_seconds": 15}},
-        {"scheduling": {"shared_claim_wait_seconds": 44, "watch_lag_seconds": 2}},
-        {"server": {"body_limit_bytes": 33554433}},
-        {"server": {"body_limit_bytes": 33554432}},
-        {"server": {"body_limit_bytes": 16777216, "in_flight_bytes": 33554431}},
-    ],
-    ids=str,
+SETTINGS: Final[Sequence[Object]] = (
+    {"leader_election": {"duration_seconds": 10}},
+    {"leader_election": {"duration_seconds": 11}},
+    {"leader_election": {"renew_seconds": 3.9}},
+    {"leader_election": {"renew_seconds": 4}},
+    {"scheduling": {"watch_lag_seconds": 15.5}},
+    {"scheduling": {"watch_lag_seconds": 15}},
+    {"scheduling": {"shared_claim_wait_seconds": 44, "watch_lag_seconds": 2}},
+    {"server": {"body_limit_bytes": 33554433}},
+    {"server": {"body_limit_bytes": 33554432}},
+    {"server": {"body_limit_bytes": 16777216, "in_flight_bytes": 33554431}},
 )
-def test_settings_that_contradict_each_other_are_refused_as_the_service_refuses_them(
-    helm: Helm, settings: Object
-) -> None:
-    done = helm.run("template", values={"extender": {"settings": settings}})
-    try:
-        Settings(**settings)
-    except ValidationError:
-        assert "execution error" in done.words
-        assert "extender.settings." in done.words
-    else:
-        assert done.code == 0, done.words
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        {"name": "a"},
-        {"name": "a", "counterSet": "x", "bindsToNode": True},
-        {"name": "a", "neighbours": {"within": "node"}, "physicalDevice": "'0'"},
-        {"name": "a", "bindingConditions": ["A"]},
-        {"name": "a", "bindingFailureConditions": ["A"], "bindsToNode": True},
-        {"name": "a", "bindsToNode": False},
-        {"name": "a", "compatibilityGroups": []},
-        {"name": "a", "bindsToNode": True},
-        {"name": "a", "counterSet": "x", "compatibilityGroups": ["g"]},
-    ],
-    ids=str,
+async def test_settings_that_contradict_each_other_are_refused_as_the_service_refuses_them(helm: Helm) -> None:
+    async def judged_alike(settings: Object) -> None:
+        done = await asyncio.to_thread(helm.run, "template", values={"extender": {"settings": settings}})
+        try:
+            Settings(**settings)
+        except ValidationError:
+            assert "execution error" in done.words
+            assert "extender.settings." in done.words
+        else:
+            assert done.code == 0, done.words
+
+    await side_by_side({str(settings): judged_alike(settings) for settings in SETTINGS})
+
+
+RULES: Final[Sequence[Object]] = (
+    {"name": "a"},
+    {"name": "a", "counterSet": "x", "bindsToNode": True},
+    {"name": "a", "neighbours": {"within": "node"}, "physicalDevice": "'0'"},
+    {"name": "a", "bindingConditions": ["A"]},
+    {"name": "a", "bindingFailureConditions": ["A"], "bindsToNode": True},
+    {"name": "a", "bindsToNode": False},
+    {"name": "a", "compatibilityGroups": []},
+    {"name": "a", "bindsToNode": True},
+    {"name": "a", "counterSet": "x", "compatibilityGroups": ["g"]},
 )
-def test_rules_of_the_policy_are_refused_where_the_service_refuses_them(
-    helm: Helm, rule: Object, tmp_path: Path
-) -> None:
-    policy: Object = {"rules": [rule]}
-    done = helm.run("template", values={"policy": policy})
-    file = tmp_path / "policy.yaml"
-    file.write_text(yaml.safe_dump(policy))
-    try:
-        read_policy(file)
-    except InvalidPolicyError:
-        assert "at '/policy" in done.words
-    else:
-        assert done.code == 0, done.words
+
+
+async def test_rules_of_the_policy_are_refused_where_the_service_refuses_them(helm: Helm, tmp_path: Path) -> None:
+    async def judged_alike(number: int, rule: Object) -> None:
+        policy: Object = {"rules": [rule]}
+        done = await asyncio.to_thread(helm.run, "template", values={"policy": policy})
+        file = tmp_path / f"policy-{number}.yaml"
+        file.write_text(yaml.safe_dump(policy))
+        try:
+            read_policy(file)
+        except InvalidPolicyError:
+            assert "at '/policy" in done.words
+        else:
+            assert done.code == 0, done.words
+
+    await side_by_side({str(rule): judged_alike(number, rule) for number, rule in enumerate(RULES)})
 
 
 @pytest.mark.parametrize("value", ["off", False])

@@ -1,7 +1,8 @@
 """Where the verbs are served, over what, and who may read metrics: what the chart renders, and what the service makes of it."""
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from tests.chart.programs import Helm, Object
 from tests.chart.selecting import component, containers, of_kind, only, pod_spec
 from tests.chart.test_scheduler_configuration import indented_yaml
 from tests.chart.test_service_settings import settings_in
+from tests.support.side_by_side import side_by_side
 
 pytestmark = pytest.mark.chart
 
@@ -165,17 +167,19 @@ def test_monitors_follow_the_access_to_metrics(helm: Helm, kind: str) -> None:
     assert first["authorization"]["credentials"] == {"name": "scraper", "key": "token"}
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({**ONLY, "certificates": {"source": "secret"}}, "certificates.secretName is empty"),
-        ({**ONLY, "certificates": {"source": "certManager"}}, "certificates.certManager.issuerRef.name is empty"),
-        ({**AUTHORIZED, "certificates": {"source": "none"}}, "tokens are not sent over plain HTTP"),
-        ({"extender": {"settings": {"server": {"host": "*"}}}}, "the chart chooses where the verbs are served"),
-        ({"extender": {"settings": {"server": {"plain_http": True}}}}, "the chart chooses where the verbs are served"),
-        ({"extender": {"settings": {"tls": {"cert_file": "/x"}}}}, "use the values certificates and scraping instead"),
-        ({"extender": {"settings": {"probes": {"port": 1}}}}, "use the values certificates and scraping instead"),
-    ],
+REFUSED: Final[Sequence[tuple[Mapping[str, Any], str]]] = (
+    ({**ONLY, "certificates": {"source": "secret"}}, "certificates.secretName is empty"),
+    ({**ONLY, "certificates": {"source": "certManager"}}, "certificates.certManager.issuerRef.name is empty"),
+    ({**AUTHORIZED, "certificates": {"source": "none"}}, "tokens are not sent over plain HTTP"),
+    ({"extender": {"settings": {"server": {"host": "*"}}}}, "the chart chooses where the verbs are served"),
+    ({"extender": {"settings": {"server": {"plain_http": True}}}}, "the chart chooses where the verbs are served"),
+    ({"extender": {"settings": {"tls": {"cert_file": "/x"}}}}, "use the values certificates and scraping instead"),
+    ({"extender": {"settings": {"probes": {"port": 1}}}}, "use the values certificates and scraping instead"),
 )
-def test_values_that_would_not_work_are_refused(helm: Helm, values: Mapping[str, Any], said: str) -> None:
-    assert said in helm.refusal(dict(values))
+
+
+async def test_values_that_would_not_work_are_refused(helm: Helm) -> None:
+    async def refused(values: Mapping[str, Any], words: str) -> None:
+        assert words in await asyncio.to_thread(helm.refusal, dict(values))
+
+    await side_by_side({str(values): refused(values, words) for values, words in REFUSED})

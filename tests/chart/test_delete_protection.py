@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -12,9 +13,9 @@ from tests.chart.programs import MANIFESTS, Object
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient, PatchKind
 from tests.controlplane.apierror import ApiError
-from tests.controlplane.cluster import SCHEDULER_USER, ControlPlane
-from tests.controlplane.options import ControlPlaneOptions, default_apis
-from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.cluster import SCHEDULER_USER, TENANT, ControlPlane
+from tests.controlplane.options import default_apis
+from tests.controlplane.planes import BROKEN
 from tests.controlplane.resources import (
     DEVICE_CLASSES,
     NAMESPACES,
@@ -26,24 +27,25 @@ from tests.controlplane.resources import (
     Resource,
 )
 from tests.controlplane.schedulers import in_tree_config
+from tests.support.side_by_side import side_by_side
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
-
-TENANT = "tenant"
-SPACE = "tenants"
-SECONDS = 60.0
 OLDER = ("resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.plane(replace(BROKEN, runtime_config=default_apis() | dict.fromkeys(OLDER, True))),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+SPACE = "delete-protection"
+SECONDS = 60.0
+WAYS = ("merge", "json", "put", "apply", *OLDER)
 RESULT = {"request": "gpu", "driver": objects.DRIVER, "pool": "worker", "device": "gpu-0"}
 REFUSED = r"finalizer resource.kubernetes.io/delete-protection stays while the claim is allocated; delete the pods"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
-    """A cluster that serves all versions of claims, with the policies, an in-tree scheduler, and a user with the role edit."""
-    apis = default_apis() | dict.fromkeys(OLDER, True)
-    options = ControlPlaneOptions(users={TENANT: ()}, runtime_config=apis)
-    cluster = await control_plane(options)
-    await cluster.start_scheduler(in_tree_config())
+async def guarded(cluster: ControlPlane) -> ControlPlane:
+    """A cluster that serves all versions of claims, with the policies, and a user with the role edit."""
     await cluster.api.create(NAMESPACES, objects.namespace(SPACE))
     await cluster.api.create(DEVICE_CLASSES, objects.device_class("gpu"))
     binding = {
@@ -59,45 +61,45 @@ async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def tenant(plane: ControlPlane) -> AsyncIterator[ApiClient]:
+async def tenant(guarded: ControlPlane) -> AsyncIterator[ApiClient]:
     """The user, for whom the policy is in force."""
-    async with ApiClient.from_kubeconfig(plane.kubeconfig_for(TENANT)) as api:
+    async with ApiClient.from_kubeconfig(guarded.kubeconfig_for(TENANT)) as api:
 
         async def enforced() -> bool:
-            await allocated(plane, "probe", "nobody")
+            await allocated(guarded, "probe", "nobody")
             try:
                 await strip(api, "probe")
             except ApiError as refused:
                 return "delete-protection" in refused.message
             finally:
-                await forget(plane, "probe")
+                await forget(guarded, "probe")
             return False
 
         await api.wait_for(enforced, SECONDS, "the policy is in force for the tenant")
         yield api
 
 
-async def allocated(plane: ControlPlane, name: str, uid: str, consumer: str = "user") -> Object:
+async def allocated(guarded: ControlPlane, name: str, uid: str, consumer: str = "user") -> Object:
     """A new claim with its finalizer, allocated and reserved for a pod."""
     claim = objects.resource_claim(name, SPACE, objects.request("gpu", "gpu"))
     claim["metadata"]["finalizers"] = [FINALIZER]
-    made = await plane.api.create(RESOURCE_CLAIMS, claim)
+    made = await guarded.api.create(RESOURCE_CLAIMS, claim)
     made["status"] = {
         "allocation": {"devices": {"results": [RESULT]}},
         "reservedFor": [{"resource": "pods", "name": consumer, "uid": uid}],
     }
-    return await plane.api.replace(RESOURCE_CLAIMS, made, "status")
+    return await guarded.api.replace(RESOURCE_CLAIMS, made, "status")
 
 
-async def forget(plane: ControlPlane, name: str) -> None:
+async def forget(guarded: ControlPlane, name: str) -> None:
     """Remove a claim whatever it is: the administrator may."""
-    await plane.api.patch(RESOURCE_CLAIMS, name, {"metadata": {"finalizers": None}}, SPACE)
-    await plane.api.delete(RESOURCE_CLAIMS, name, SPACE)
+    await guarded.api.patch(RESOURCE_CLAIMS, name, {"metadata": {"finalizers": None}}, SPACE)
+    await guarded.api.delete(RESOURCE_CLAIMS, name, SPACE)
 
 
-async def new_pod(plane: ControlPlane, name: str) -> str:
+async def new_pod(guarded: ControlPlane, name: str) -> str:
     """A pod that nobody schedules and that uses the claim of its own name."""
-    made = await plane.api.create(PODS, objects.pod(name, SPACE, claims={"gpu": name}, scheduler="nobody"))
+    made = await guarded.api.create(PODS, objects.pod(name, SPACE, claims={"gpu": name}, scheduler="nobody"))
     return str(made["metadata"]["uid"])
 
 
@@ -117,17 +119,16 @@ async def gone(api: ApiClient, name: str) -> bool:
     return all(each["metadata"]["name"] != name for each in await api.list(RESOURCE_CLAIMS, SPACE))
 
 
-@pytest.mark.parametrize("how", ["merge", "json", "put", "apply", *OLDER])
-async def test_a_user_who_writes_claims_does_not_strip_an_allocated_one(
-    plane: ControlPlane, tenant: ApiClient, how: str
+async def user_who_writes_claims_does_not_strip_an_allocated_one(
+    guarded: ControlPlane, tenant: ApiClient, how: str
 ) -> None:
     name = f"kept-{how.rpartition('/')[2]}"
-    await allocated(plane, name, await new_pod(plane, name), name)
+    await allocated(guarded, name, await new_pod(guarded, name), name)
     with pytest.raises(ApiError, match=REFUSED) as refused:
         await stripped(tenant, name, how)
     assert refused.value.status == 403
     assert await finalizers(tenant, name) == [FINALIZER]
-    await forget(plane, name)
+    await forget(guarded, name)
 
 
 async def stripped(api: ApiClient, name: str, how: str) -> None:
@@ -155,69 +156,81 @@ async def applied_away(api: ApiClient, name: str) -> None:
     await api.raw("PATCH", path, json.dumps(without).encode(), content_type="application/apply-patch+yaml")
 
 
-async def test_other_writes_of_that_user_pass_and_so_does_the_strip_once_nothing_is_allocated(
-    plane: ControlPlane, tenant: ApiClient
+async def other_writes_pass_and_so_does_the_strip_once_nothing_is_allocated(
+    guarded: ControlPlane, tenant: ApiClient
 ) -> None:
-    stored = await allocated(plane, "edited", await new_pod(plane, "edited"), "edited")
+    stored = await allocated(guarded, "edited", await new_pod(guarded, "edited"), "edited")
     change = {"metadata": {"labels": {"a": "b"}, "finalizers": [FINALIZER, "example.com/own"]}}
     await tenant.patch(RESOURCE_CLAIMS, "edited", change, SPACE)
     own = {"metadata": {"finalizers": [FINALIZER]}}
     stored = await tenant.patch(RESOURCE_CLAIMS, "edited", own, SPACE)
     stored["status"] = {}
-    await plane.api.replace(RESOURCE_CLAIMS, stored, "status")
+    await guarded.api.replace(RESOURCE_CLAIMS, stored, "status")
     assert "finalizers" not in (await strip(tenant, "edited"))["metadata"]
     await tenant.delete(RESOURCE_CLAIMS, "edited", SPACE)
 
 
-async def test_a_deleted_claim_stays_until_its_pod_is_gone_then_kube_controller_manager_lets_it_go(
-    plane: ControlPlane, tenant: ApiClient
-) -> None:
-    await allocated(plane, "cleaned", await new_pod(plane, "cleaned"), "cleaned")
+async def deleted_claim_stays_until_its_pod_is_gone(guarded: ControlPlane, tenant: ApiClient) -> None:
+    await allocated(guarded, "cleaned", await new_pod(guarded, "cleaned"), "cleaned")
     await tenant.delete(RESOURCE_CLAIMS, "cleaned", SPACE)
     with pytest.raises(ApiError, match=REFUSED):
         await strip(tenant, "cleaned")
     assert not await gone(tenant, "cleaned")
     await tenant.delete(PODS, "cleaned", SPACE, grace_seconds=0)
-    await plane.api.wait_for(lambda: gone(tenant, "cleaned"), SECONDS, "the claim is released and gone")
+    await guarded.api.wait_for(lambda: gone(tenant, "cleaned"), SECONDS, "the claim is released and gone")
 
 
-async def test_whoever_may_write_the_status_passes(plane: ControlPlane, tenant: ApiClient) -> None:
+async def whoever_may_write_the_status_passes(guarded: ControlPlane, tenant: ApiClient) -> None:
     """The in-tree scheduler's account takes the finalizer off allocated claims of its own for extended resources."""
-    await allocated(plane, "passed", await new_pod(plane, "passed"), "passed")
-    async with ApiClient.from_kubeconfig(plane.kubeconfig_for(SCHEDULER_USER)) as scheduler:
+    await allocated(guarded, "passed", await new_pod(guarded, "passed"), "passed")
+    async with ApiClient.from_kubeconfig(guarded.kubeconfig_for(SCHEDULER_USER)) as scheduler:
         assert "finalizers" not in (await strip(scheduler, "passed"))["metadata"]
-    await plane.api.delete(RESOURCE_CLAIMS, "passed", SPACE)
+    await guarded.api.delete(RESOURCE_CLAIMS, "passed", SPACE)
+
+
+async def test_finalizer_of_an_allocated_claim_is_taken_off_by_those_alone_who_may_allocate(
+    guarded: ControlPlane, tenant: ApiClient
+) -> None:
+    await side_by_side(
+        {
+            **{how: user_who_writes_claims_does_not_strip_an_allocated_one(guarded, tenant, how) for how in WAYS},
+            "other writes": other_writes_pass_and_so_does_the_strip_once_nothing_is_allocated(guarded, tenant),
+            "deleted": deleted_claim_stays_until_its_pod_is_gone(guarded, tenant),
+            "scheduler": whoever_may_write_the_status_passes(guarded, tenant),
+        }
+    )
 
 
 async def test_the_in_tree_plugin_gives_up_an_allocated_claim_for_extended_resources(
-    plane: ControlPlane, tenant: ApiClient
+    guarded: ControlPlane, tenant: ApiClient
 ) -> None:
     """It allocates, waits for the device, which fails, and deletes the claim as it is."""
+    await guarded.start_scheduler(in_tree_config())
     name = "example.com/slow"
-    await plane.api.create(NODES, objects.node("worker"))
+    await guarded.api.create(NODES, objects.node("worker"))
     slow = objects.device("slow", bindingConditions=["Ready"], bindingFailureConditions=["Broken"])
-    await plane.api.create(RESOURCE_SLICES, objects.resource_slice("slow", node="worker", devices=[slow]))
-    await plane.api.create(DEVICE_CLASSES, objects.device_class("slow", extendedResourceName=name))
+    await guarded.api.create(RESOURCE_SLICES, objects.resource_slice("slow", node="worker", devices=[slow]))
+    await guarded.api.create(DEVICE_CLASSES, objects.device_class("slow", extendedResourceName=name))
     pod = objects.pod("extended", SPACE, extended={name: "1"}, scheduler="default-scheduler")
-    await plane.api.create(PODS, pod)
+    await guarded.api.create(PODS, pod)
 
     async def claim() -> Object | None:
         found = [
-            each for each in await plane.api.list(RESOURCE_CLAIMS, SPACE) if "extended" in each["metadata"]["name"]
+            each for each in await guarded.api.list(RESOURCE_CLAIMS, SPACE) if "extended" in each["metadata"]["name"]
         ]
         return next((each for each in found if each["status"].get("allocation")), None)
 
-    made = await plane.api.wait_for(claim, SECONDS, "the claim is allocated")
+    made = await guarded.api.wait_for(claim, SECONDS, "the claim is allocated")
     assert made is not None
     assert made["metadata"]["finalizers"] == [FINALIZER]
     device = made["status"]["allocation"]["devices"]["results"][0]
     where = {field: device[field] for field in ("driver", "pool", "device")}
     broken = {"type": "Broken", "status": "True", "reason": "Test", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     change = {"status": {"devices": [{**where, "conditions": [{**broken, "message": ""}]}]}}
-    await plane.api.patch(RESOURCE_CLAIMS, made["metadata"]["name"], change, SPACE, subresource="status")
-    await plane.api.wait_for(
+    await guarded.api.patch(RESOURCE_CLAIMS, made["metadata"]["name"], change, SPACE, subresource="status")
+    await guarded.api.wait_for(
         lambda: gone(tenant, made["metadata"]["name"]), SECONDS, "the plugin has deleted the claim"
     )
-    await plane.api.delete(PODS, "extended", SPACE, grace_seconds=0)
-    log = (await asyncio.to_thread(plane.logs("kube-scheduler").read_text)).splitlines()
+    await guarded.api.delete(PODS, "extended", SPACE, grace_seconds=0)
+    log = (await asyncio.to_thread(guarded.logs("kube-scheduler").read_text)).splitlines()
     assert [line for line in log if "delete-protection" in line and "denied" in line] == []

@@ -1,5 +1,6 @@
 """The manifests on a real API server: accepted as they are, with the rights and the refusals that they promise."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -14,44 +15,39 @@ from tests.chart.selecting import only
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
-from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.cluster import TENANT, ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
-from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.planes import BROKEN, V1_34
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, NAMESPACES, PODS, RESOURCE_CLAIMS, Resource
 from tests.support.e2e.service_rights import service_may
+from tests.support.side_by_side import side_by_side
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("plane", [BROKEN, V1_34], indirect=True, scope="module"),
+]
 
-USER = "somebody"
 SECONDS = 60.0
 REPLICAS = 2
-VERSIONS = [None, "1.34"]
-
-
-@pytest.fixture(scope="module", params=VERSIONS, ids=["as built", "1.34"])
-def emulated(request: pytest.FixtureRequest) -> str | None:
-    """The version that the cluster emulates, None where it is what it is."""
-    version: str | None = request.param
-    return version
 
 
 @pytest.fixture(scope="module")
-def folder(emulated: str | None, kubernetes_version: str) -> Path:
+def folder(plane: ControlPlaneOptions, kubernetes_version: str) -> Path:
     """The manifests for the cluster."""
-    return overlay(emulated or kubernetes_version)
+    return overlay(plane.emulated_version or kubernetes_version)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def installed(emulated: str | None, folder: Path, control_plane: ControlPlaneFactory) -> ControlPlane:
+async def installed(folder: Path, cluster: ControlPlane) -> ControlPlane:
     """A cluster after `kubectl apply -k`, with a user who may do anything but is no system:masters."""
-    cluster = await control_plane(ControlPlaneOptions(emulated_version=emulated, users={USER: ()}))
     cluster.kubectl("apply", "--server-side", "-k", str(folder))
     binding = {
         "apiVersion": CLUSTER_ROLE_BINDINGS.group_version,
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": USER},
+        "metadata": {"name": TENANT},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT}],
     }
     await cluster.api.create(CLUSTER_ROLE_BINDINGS, binding)
     return cluster
@@ -66,7 +62,7 @@ async def clients(installed: ControlPlane) -> AsyncIterator[Clients]:
     account = installed.service_account_kubeconfig(NAMESPACE, "dra-extender")
     async with AsyncExitStack() as stack:
         extender = await stack.enter_async_context(ApiClient.from_kubeconfig(account))
-        user = await stack.enter_async_context(ApiClient.from_kubeconfig(installed.kubeconfig_for(USER)))
+        user = await stack.enter_async_context(ApiClient.from_kubeconfig(installed.kubeconfig_for(TENANT)))
 
         async def enforced() -> bool:
             try:
@@ -107,7 +103,7 @@ def snapshot(claim: Object) -> str | None:
     return value
 
 
-async def test_nobody_but_the_service_writes_a_snapshot(installed: ControlPlane, clients: Clients) -> None:
+async def nobody_but_the_service_writes_a_snapshot(installed: ControlPlane, clients: Clients) -> None:
     extender, user = clients
     await user.create(RESOURCE_CLAIMS, claim("guarded"))
     try:
@@ -125,7 +121,7 @@ async def test_nobody_but_the_service_writes_a_snapshot(installed: ControlPlane,
         await installed.api.delete(RESOURCE_CLAIMS, "guarded", "default")
 
 
-async def test_administrators_may_remove_a_snapshot(installed: ControlPlane, clients: Clients) -> None:
+async def administrators_may_remove_a_snapshot(installed: ControlPlane, clients: Clients) -> None:
     extender, user = clients
     await user.create(RESOURCE_CLAIMS, claim("removed"))
     await annotate(extender, "removed", "ours")
@@ -133,12 +129,12 @@ async def test_administrators_may_remove_a_snapshot(installed: ControlPlane, cli
     await installed.api.delete(RESOURCE_CLAIMS, "removed", "default")
 
 
-async def test_a_claim_is_not_created_with_a_snapshot(clients: Clients) -> None:
+async def a_claim_is_not_created_with_a_snapshot(clients: Clients) -> None:
     with pytest.raises(ApiError, match="leave it as it is, or out of a new claim"):
         await clients[1].create(RESOURCE_CLAIMS, claim("forged", forged=True))
 
 
-async def test_other_writes_are_left_alone(clients: Clients) -> None:
+async def other_writes_are_left_alone(clients: Clients) -> None:
     """With and without a snapshot on the claim, by somebody who could not write it."""
     extender, user = clients
     await user.create(RESOURCE_CLAIMS, claim("other"))
@@ -213,15 +209,13 @@ async def allowed(cluster: ControlPlane, right: Right) -> bool:
     return await service_may(cluster.api, attributes)
 
 
-async def test_account_has_the_rights_it_needs(installed: ControlPlane) -> None:
-    assert [right for right in MAY if not await allowed(installed, right)] == []
+async def account_has_the_rights_it_needs_and_no_others(installed: ControlPlane) -> None:
+    asked = [*MAY, *MAY_NOT]
+    answers = await asyncio.gather(*(allowed(installed, right) for right in asked))
+    assert [right for right, may in zip(asked, answers, strict=True) if may is not (right in MAY)] == []
 
 
-async def test_account_has_no_rights_beside(installed: ControlPlane) -> None:
-    assert [right for right in MAY_NOT if await allowed(installed, right)] == []
-
-
-async def test_namespace_enforces_the_restricted_standard_and_the_pod_keeps_it(installed: ControlPlane) -> None:
+async def namespace_enforces_the_restricted_standard_and_the_pod_keeps_it(installed: ControlPlane) -> None:
     """The controllers make the pod; a pod that breaks the standard is refused beside it."""
 
     async def made() -> list[Object]:
@@ -235,15 +229,11 @@ async def test_namespace_enforces_the_restricted_standard_and_the_pod_keeps_it(i
         await installed.api.create(PODS, objects.pod("loose", NAMESPACE))
 
 
-@pytest.mark.parametrize("mode", ["secondScheduler", "extenderOnly"])
-async def test_server_accepts_every_object_of_the_chart(
-    installed: ControlPlane, rendered: Callable[[str], list[Object]], mode: str
-) -> None:
+async def server_accepts_every_object_of_the_chart(installed: ControlPlane, objects_of_the_chart: list[Object]) -> None:
     """Under other names, so that nothing is there already; a server-side dry run, strict about unknown fields."""
-    for each in rendered(mode):
-        installed.kubectl(
-            "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(under_another_name(each))
-        )
+    renamed = {"apiVersion": "v1", "kind": "List", "items": [under_another_name(each) for each in objects_of_the_chart]}
+    asked = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+    await asyncio.to_thread(installed.kubectl, *asked, stdin=json.dumps(renamed))
 
 
 def under_another_name(each: Object) -> Object:
@@ -251,7 +241,7 @@ def under_another_name(each: Object) -> Object:
     return each | {"metadata": each["metadata"] | {"name": f"x-{name}"}}
 
 
-async def test_applying_again_changes_nothing(installed: ControlPlane, folder: Path, manifests: list[Object]) -> None:
+async def applying_again_changes_nothing(installed: ControlPlane, folder: Path, manifests: list[Object]) -> None:
     resource = Resource("apps/v1", "deployments")
     before = await installed.api.get(resource, "dra-extender", NAMESPACE)
     installed.kubectl("apply", "--server-side", "-k", str(folder))
@@ -260,3 +250,27 @@ async def test_applying_again_changes_nothing(installed: ControlPlane, folder: P
     assert (await installed.api.get(NAMESPACES, NAMESPACE))["metadata"]["labels"].items() >= only(
         manifests, "Namespace"
     )["metadata"]["labels"].items()
+
+
+async def test_manifests_are_accepted_with_the_rights_and_the_refusals_that_they_promise(
+    installed: ControlPlane,
+    clients: Clients,
+    folder: Path,
+    manifests: list[Object],
+    rendered: Callable[[str], list[Object]],
+) -> None:
+    await side_by_side(
+        {
+            "snapshots": nobody_but_the_service_writes_a_snapshot(installed, clients),
+            "removal of a snapshot": administrators_may_remove_a_snapshot(installed, clients),
+            "claim with a snapshot": a_claim_is_not_created_with_a_snapshot(clients),
+            "other writes": other_writes_are_left_alone(clients),
+            "rights": account_has_the_rights_it_needs_and_no_others(installed),
+            "namespace": namespace_enforces_the_restricted_standard_and_the_pod_keeps_it(installed),
+            **{
+                mode: server_accepts_every_object_of_the_chart(installed, rendered(mode))
+                for mode in ("secondScheduler", "extenderOnly")
+            },
+        }
+    )
+    await applying_again_changes_nothing(installed, folder, manifests)

@@ -17,8 +17,7 @@ import yaml
 from tests.chart.programs import CHART, NAMESPACE, RELEASE, REPOSITORY, Helm, Object, run
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import device
-from tests.controlplane.options import ControlPlaneOptions
-from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.planes import BROKEN
 from tests.controlplane.resources import LEASES
 from tests.controlplane.schedulers import IN_TREE
 from tests.support.chart.installed_pod import installed_pod
@@ -26,21 +25,15 @@ from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabr
 from tests.support.e2e.installed_extender import InstalledExtender
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, namespace_name
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
 
 PREVIOUS = Path(__file__).parent / "previous" / "dra-extender-0.0.9.tgz"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def empty(control_plane: ControlPlaneFactory) -> ControlPlane:
-    """A cluster without anything of ours."""
-    return await control_plane(ControlPlaneOptions())
-
-
 @pytest_asyncio.fixture(loop_scope="module")
-async def scene(empty: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
+async def scene(cluster: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[NamespaceFixture]:
     """A namespace of a user."""
-    world = InstalledExtender(empty, None, empty.admin_kubeconfig)  # type: ignore[arg-type]
+    world = InstalledExtender(cluster, None, cluster.admin_kubeconfig)  # type: ignore[arg-type]
     scene = NamespaceFixture(world, namespace_name(request))
     await scene.open()
     yield scene
@@ -73,23 +66,23 @@ def shown_in_readme() -> tuple[list[str], str]:
 
 
 async def test_what_the_readme_shows_leads_to_a_bound_pod(
-    empty: ControlPlane, helm: Helm, scene: NamespaceFixture, tmp_path: Path
+    cluster: ControlPlane, helm: Helm, scene: NamespaceFixture, tmp_path: Path
 ) -> None:
     arguments, line = shown_in_readme()
     assert Path(REPOSITORY / arguments[2]) == CHART
     arguments[2] = str(CHART)
-    notes = await asyncio.to_thread(helm_on, empty, helm, *arguments)
+    notes = await asyncio.to_thread(helm_on, cluster, helm, *arguments)
     assert line in notes
-    async with installed_pod(empty, tmp_path, NAMESPACE, RELEASE, "first"):
+    async with installed_pod(cluster, tmp_path, NAMESPACE, RELEASE, "first"):
         node = await scene.node_with_devices("a", device("gpu-0"))
         await scene.template("gpu")
         await scene.pod("newcomer", template="gpu", scheduler=yaml.safe_load(line)["schedulerName"])
         assert await scene.wait_until_bound("newcomer") == node
-    await asyncio.to_thread(helm_on, empty, helm, "uninstall", RELEASE, "--namespace", NAMESPACE)
+    await asyncio.to_thread(helm_on, cluster, helm, "uninstall", RELEASE, "--namespace", NAMESPACE)
 
 
 async def test_two_releases_place_pods_with_drivers_of_their_own(
-    empty: ControlPlane, helm: Helm, scene: NamespaceFixture, tmp_path: Path
+    cluster: ControlPlane, helm: Helm, scene: NamespaceFixture, tmp_path: Path
 ) -> None:
     """With the values of docs/tasks/several-schedulers.md."""
     document = (REPOSITORY / "docs" / "tasks" / "several-schedulers.md").read_text()
@@ -102,54 +95,54 @@ async def test_two_releases_place_pods_with_drivers_of_their_own(
         file = tmp_path / f"{release}.yaml"
         file.write_text(values)
         where = ("--namespace", namespace, "--create-namespace", "--values", str(file))
-        await asyncio.to_thread(helm_on, empty, helm, "install", release, str(CHART), *where)
-    await _give_up_leases(empty)
+        await asyncio.to_thread(helm_on, cluster, helm, "install", release, str(CHART), *where)
+    await _give_up_leases(cluster)
     async with (
-        installed_pod(empty, tmp_path, "dra-extender", "dra-extender", "gpus"),
-        installed_pod(empty, tmp_path, "nic-scheduler", "nic-dra-extender", "nics"),
+        installed_pod(cluster, tmp_path, "dra-extender", "dra-extender", "gpus"),
+        installed_pod(cluster, tmp_path, "nic-scheduler", "nic-dra-extender", "nics"),
     ):
         await scene.pod("gpu", template="gpu")
         await scene.pod("nic", template="nic", scheduler="nic-scheduler")
         assert await scene.wait_until_bound("gpu") == node
         assert await scene.wait_until_bound("nic") == node
     for release, namespace, _ in releases:
-        await asyncio.to_thread(helm_on, empty, helm, "uninstall", release, "--namespace", namespace)
+        await asyncio.to_thread(helm_on, cluster, helm, "uninstall", release, "--namespace", namespace)
 
 
 async def test_an_upgrade_loses_nothing_while_a_pod_waits_in_bind_and_a_removal_leaves_allocations(
-    empty: ControlPlane, helm: Helm, scene: NamespaceFixture, tmp_path: Path
+    cluster: ControlPlane, helm: Helm, scene: NamespaceFixture, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(
-        helm_on, empty, helm, "install", RELEASE, str(PREVIOUS), "--namespace", NAMESPACE, "--create-namespace"
+        helm_on, cluster, helm, "install", RELEASE, str(PREVIOUS), "--namespace", NAMESPACE, "--create-namespace"
     )
-    await _give_up_leases(empty)
+    await _give_up_leases(cluster)
     await fabric(scene, "gpu-0", "gpu-1")
     await scene.claim("one")
-    async with installed_pod(empty, tmp_path, NAMESPACE, RELEASE, "before") as before:
+    async with installed_pod(cluster, tmp_path, NAMESPACE, RELEASE, "before") as before:
         await scene.pod("waiting", claim="one")
         claim = await allocated_claim(scene)
         await scene.wait_for_event("waiting", "waits for", ATTACHED)
         await asyncio.to_thread(
-            helm_on, empty, helm, "upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, "--wait=false"
+            helm_on, cluster, helm, "upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, "--wait=false"
         )
     assert "forbidden" not in before.log.read_text().lower()
     assert await scene.node_of("waiting") == ""
-    await _give_up_leases(empty)
-    async with installed_pod(empty, tmp_path, NAMESPACE, RELEASE, "after") as after:
+    await _give_up_leases(cluster)
+    async with installed_pod(cluster, tmp_path, NAMESPACE, RELEASE, "after") as after:
         await FakeDriver(scene).report(await scene.stored_claim("one"), ATTACHED)
         await scene.wait_until_bound("waiting", 2 * SECONDS)
         kept = await scene.stored_claim("one")
         assert _allocated(kept) == _allocated(claim)
     assert "forbidden" not in after.log.read_text().lower()
-    await asyncio.to_thread(helm_on, empty, helm, "uninstall", RELEASE, "--namespace", NAMESPACE)
+    await asyncio.to_thread(helm_on, cluster, helm, "uninstall", RELEASE, "--namespace", NAMESPACE)
 
     async def nothing_is_left() -> bool:
-        return not await asyncio.to_thread(ours, empty)
+        return not await asyncio.to_thread(ours, cluster)
 
     # helm deletes the Deployment; kube-controller-manager deletes what belongs to it.
-    await empty.api.wait_for(nothing_is_left, SECONDS, "everything of the release is gone")
+    await cluster.api.wait_for(nothing_is_left, SECONDS, "everything of the release is gone")
     assert _allocated(await scene.stored_claim("one")) == _allocated(claim)
-    await _the_in_tree_scheduler_goes_on(empty, scene)
+    await _the_in_tree_scheduler_goes_on(cluster, scene)
 
 
 async def _the_in_tree_scheduler_goes_on(cluster: ControlPlane, scene: NamespaceFixture) -> None:

@@ -1,7 +1,8 @@
 """What the chart's policies refuse to a user who may do everything in one namespace, and nothing outside it."""
 
 import json
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 import pytest
@@ -12,9 +13,8 @@ from tests.chart.programs import Helm, Object
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
-from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.options import ControlPlaneOptions, default_apis
-from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.cluster import TENANT, ControlPlane
+from tests.controlplane.planes import V1_34
 from tests.controlplane.resources import (
     CLUSTER_ROLES,
     DEVICE_CLASSES,
@@ -25,13 +25,17 @@ from tests.controlplane.resources import (
     ROLE_BINDINGS,
     Resource,
 )
+from tests.support.side_by_side import side_by_side
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
-
-TENANT = "tenant"
-SPACE = "tenants"
-SECONDS = 60.0
 OLDER = ("resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.plane(replace(V1_34, runtime_config=dict.fromkeys(OLDER, True))),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+SPACE = "every-verb"
+SECONDS = 60.0
 WAYS = ("merge", "json", "put", "apply", "dry run", *OLDER)
 RESULT = {"request": "gpu", "driver": objects.DRIVER, "pool": "worker", "device": "gpu-0"}
 WRITTEN = {"metadata": {"annotations": {SNAPSHOT_ANNOTATION: "forged"}}}
@@ -41,13 +45,11 @@ EVENTS = Resource("v1", "events")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(control_plane: ControlPlaneFactory, helm: Helm) -> ControlPlane:
+async def guarded(cluster: ControlPlane, helm: Helm) -> ControlPlane:
     """A cluster that serves all versions of claims, with every policy of the chart.
 
     Newer releases ask a right for the whole cluster of whoever writes an allocation, and refuse the tenant before a policy does.
     """
-    apis = default_apis() | dict.fromkeys(OLDER, True)
-    cluster = await control_plane(ControlPlaneOptions(emulated_version="1.34", users={TENANT: ()}, runtime_config=apis))
     await cluster.api.create(NAMESPACES, objects.namespace(SPACE))
     await cluster.api.create(DEVICE_CLASSES, objects.device_class("gpu"))
     rbac = {"apiGroup": "rbac.authorization.k8s.io"}
@@ -73,9 +75,9 @@ async def plane(control_plane: ControlPlaneFactory, helm: Helm) -> ControlPlane:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def tenant(plane: ControlPlane) -> AsyncIterator[ApiClient]:
+async def tenant(guarded: ControlPlane) -> AsyncIterator[ApiClient]:
     """The user, for whom all policies are in force."""
-    async with ApiClient.from_kubeconfig(plane.kubeconfig_for(TENANT)) as api:
+    async with ApiClient.from_kubeconfig(guarded.kubeconfig_for(TENANT)) as api:
         await api.create(RESOURCE_CLAIM_TEMPLATES, objects.resource_claim_template("gpu", SPACE, _request()))
 
         await api.create(RESOURCE_CLAIMS, objects.resource_claim("probe", SPACE, _request()))
@@ -133,34 +135,23 @@ def _operations(field: str, value: Object) -> list[Object]:
     return [{"op": "add", "path": path, "value": content if field == "metadata" else value}]
 
 
-@pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize(
-    ("change", "part", "said"),
-    [
-        (WRITTEN, "", f"the annotation {SNAPSHOT_ANNOTATION} is written by"),
-        (ALLOCATED, "status", f"devices of {objects.DRIVER} are allocated by"),
-    ],
-    ids=["snapshot", "allocation"],
-)
-async def test_what_the_service_alone_writes_is_refused(
-    tenant: ApiClient, how: str, change: Object, part: str, said: str
-) -> None:
+async def refused_to_write(tenant: ApiClient, how: str, change: Object, part: str, said: str) -> None:
     name = f"of-the-service-{part}-{WAYS.index(how)}".replace("--", "-")
     await tenant.create(RESOURCE_CLAIMS, objects.resource_claim(name, SPACE, _request()))
     with pytest.raises(ApiError, match=said) as refused:
         await changed(tenant, name, change, part, how)
-    assert refused.value.status == 403
+    assert refused.value.status == HTTPStatus.FORBIDDEN
     await tenant.delete(RESOURCE_CLAIMS, name, SPACE)
 
 
-async def test_a_write_of_the_status_leaves_the_snapshot_alone(tenant: ApiClient) -> None:
+async def status_leaves_the_snapshot_alone(tenant: ApiClient) -> None:
     """It is no write that the policy of snapshots judges."""
     await tenant.create(RESOURCE_CLAIMS, objects.resource_claim("by-status", SPACE, _request()))
     await changed(tenant, "by-status", WRITTEN, "status", "merge")
     assert "annotations" not in (await tenant.get(RESOURCE_CLAIMS, "by-status", SPACE))["metadata"]
 
 
-async def test_admin_access_is_no_way_to_an_allocation_in_a_namespace_without_it(tenant: ApiClient) -> None:
+async def admin_access_needs_a_namespace_with_it(tenant: ApiClient) -> None:
     """The API server asks for a label of the namespace; the policy lets such results pass."""
     await tenant.create(RESOURCE_CLAIMS, objects.resource_claim("as-admin", SPACE, _request()))
     forged = {"status": {"allocation": {"devices": {"results": [RESULT | {"adminAccess": True}]}}}}
@@ -169,7 +160,7 @@ async def test_admin_access_is_no_way_to_an_allocation_in_a_namespace_without_it
     assert refused.value.status in {403, 422}
 
 
-async def test_an_allocation_of_nothing_gets_no_device_later(tenant: ApiClient) -> None:
+async def allocation_of_nothing_gets_no_device_later(tenant: ApiClient) -> None:
     await tenant.create(RESOURCE_CLAIMS, objects.resource_claim("in-steps", SPACE, _request()))
     other = {"status": {"allocation": {"devices": {"results": [RESULT | {"driver": "other.example.com"}]}}}}
     await changed(tenant, "in-steps", other, "status", "merge")
@@ -177,12 +168,26 @@ async def test_an_allocation_of_nothing_gets_no_device_later(tenant: ApiClient) 
         await changed(tenant, "in-steps", ALLOCATED, "status", "merge")
 
 
-@pytest.mark.parametrize("how", ["POST", "apply", "dry run"])
-async def test_a_pod_that_another_scheduler_would_place_is_refused(tenant: ApiClient, how: str) -> None:
+async def test_what_the_service_alone_writes_is_refused_in_every_way(tenant: ApiClient) -> None:
+    guarded: Mapping[str, tuple[Object, str, str]] = {
+        "snapshot": (WRITTEN, "", f"the annotation {SNAPSHOT_ANNOTATION} is written by"),
+        "allocation": (ALLOCATED, "status", f"devices of {objects.DRIVER} are allocated by"),
+    }
+    await side_by_side(
+        {
+            **{f"{what}: {how}": refused_to_write(tenant, how, *row) for what, row in guarded.items() for how in WAYS},
+            "snapshot by the status": status_leaves_the_snapshot_alone(tenant),
+            "admin access": admin_access_needs_a_namespace_with_it(tenant),
+            "in two steps": allocation_of_nothing_gets_no_device_later(tenant),
+        }
+    )
+
+
+async def refused_elsewhere(tenant: ApiClient, how: str) -> None:
     body = objects.pod(f"by-{how[0].lower()}", SPACE, templates={"gpu": "gpu"}, scheduler="default-scheduler")
     with pytest.raises(ApiError, match="ResourceClaimTemplate gpu needs devices that") as refused:
         await created(tenant, body, how)
-    assert refused.value.status == 403
+    assert refused.value.status == HTTPStatus.FORBIDDEN
 
 
 async def created(api: ApiClient, body: Object, how: str) -> None:
@@ -194,7 +199,7 @@ async def created(api: ApiClient, body: Object, how: str) -> None:
         await api.create(PODS, body, **({"dryRun": "All"} if how == "dry run" else {}))
 
 
-async def test_pods_of_a_controller_are_refused_and_its_events_say_why(tenant: ApiClient) -> None:
+async def set_says_why_it_has_no_pod(tenant: ApiClient) -> None:
     pod = objects.pod("of-a-set", SPACE, templates={"gpu": "gpu"}, scheduler="default-scheduler")
     template = {"metadata": {"labels": {"of": "set"}}, "spec": {**pod["spec"], "restartPolicy": "Always"}}
     body = {
@@ -214,7 +219,7 @@ async def test_pods_of_a_controller_are_refused_and_its_events_say_why(tenant: A
     await tenant.delete(REPLICA_SETS, "set", SPACE)
 
 
-async def test_a_pod_keeps_the_scheduler_that_it_was_created_with(tenant: ApiClient) -> None:
+async def scheduler_stays(tenant: ApiClient) -> None:
     gated = objects.pod("gated", SPACE, templates={"gpu": "gpu"})
     gated["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
     await tenant.create(PODS, gated)
@@ -225,11 +230,19 @@ async def test_a_pod_keeps_the_scheduler_that_it_was_created_with(tenant: ApiCli
     await tenant.delete(PODS, "gated", SPACE)
 
 
-async def test_who_may_do_everything_in_a_namespace_may_leave_it_out(plane: ControlPlane, tenant: ApiClient) -> None:
-    """Last: a Role with all resources of a namespace has the Namespace itself among them, as for its other labels."""
+async def test_pods_that_another_scheduler_would_place_are_refused_until_the_tenant_leaves_the_namespace_out(
+    guarded: ControlPlane, tenant: ApiClient
+) -> None:
+    """A Role with all resources of a namespace has the Namespace itself among them, as for its other labels."""
+    await side_by_side(
+        {
+            **{how: refused_elsewhere(tenant, how) for how in ("POST", "apply", "dry run")},
+            "ReplicaSet": set_says_why_it_has_no_pod(tenant),
+            "update": scheduler_stays(tenant),
+        }
+    )
     await tenant.patch(NAMESPACES, SPACE, {"metadata": {"labels": {"dra-extender.io/admission": "ignore"}}})
-    other = objects.namespace("others")
-    await plane.api.create(NAMESPACES, other)
+    await guarded.api.create(NAMESPACES, objects.namespace("others"))
     with pytest.raises(ApiError) as refused:
         await tenant.patch(NAMESPACES, "others", {"metadata": {"labels": {"dra-extender.io/admission": "ignore"}}})
     assert refused.value.status == 403

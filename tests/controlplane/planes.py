@@ -13,11 +13,13 @@ the plane as it names it. All planes have the same users. What runs beside a pla
 module.
 """
 
+from functools import partial
 from typing import Final
 
 import pytest
 
 from tests.controlplane.options import ControlPlaneOptions, default_gates
+from tests.support.kube.rights import RIGHTS, user_without
 
 GATES: Final = (
     "GenericWorkload",
@@ -39,16 +41,17 @@ LATER: Final = (
 )
 """Alpha features of 1.37."""
 
-DEFAULTS: Final = ControlPlaneOptions("defaults")
-SECOND_DEFAULTS: Final = ControlPlaneOptions("second-defaults")
+_plane: Final = partial(ControlPlaneOptions, users={user_without(purpose): () for purpose in RIGHTS})
+DEFAULTS: Final = _plane("defaults")
+SECOND_DEFAULTS: Final = _plane("second-defaults")
 """The same: with one of them, all other workers would wait for one."""
-BROKEN: Final = ControlPlaneOptions("broken")
-"""Tests stop its API server, change its gates, or take away roles of the system."""
-GATES_OFF: Final = ControlPlaneOptions("gates-off", feature_gates=dict.fromkeys(GATES, False), runtime_config={})
-LATER_GATES: Final = ControlPlaneOptions("later-gates", feature_gates=default_gates() | dict.fromkeys(LATER, True))
-V1_36: Final = ControlPlaneOptions("1.36", "1.36", feature_gates={}, runtime_config={})
-V1_35: Final = ControlPlaneOptions("1.35", "1.35", feature_gates={}, runtime_config={})
-V1_34: Final = ControlPlaneOptions("1.34", "1.34", feature_gates={}, runtime_config={})
+BROKEN: Final = _plane("broken")
+"""Tests stop its API server, change its gates, take away roles of the system, or install the whole chart and remove it."""
+GATES_OFF: Final = _plane("gates-off", feature_gates=dict.fromkeys(GATES, False), runtime_config={})
+LATER_GATES: Final = _plane("later-gates", feature_gates=default_gates() | dict.fromkeys(LATER, True))
+V1_36: Final = _plane("1.36", "1.36", feature_gates={}, runtime_config={})
+V1_35: Final = _plane("1.35", "1.35", feature_gates={}, runtime_config={})
+V1_34: Final = _plane("1.34", "1.34", feature_gates={}, runtime_config={})
 
 PLANES: Final = (DEFAULTS, SECOND_DEFAULTS, BROKEN, V1_36, GATES_OFF, V1_35, V1_34, LATER_GATES)
 """In the order in which workers take them: the longest first."""

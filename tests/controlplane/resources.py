@@ -21,12 +21,18 @@ NAMESPACES = Resource("v1", "namespaces", namespaced=False)
 NODES = Resource("v1", "nodes", namespaced=False)
 PODS = Resource("v1", "pods")
 SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts")
+SERVICES = Resource("v1", "services")
+CONFIG_MAPS = Resource("v1", "configmaps")
+SECRETS = Resource("v1", "secrets")
+CRON_JOBS = Resource("batch/v1", "cronjobs")
 EVENTS = Resource("events.k8s.io/v1", "events")
 LEASES = Resource("coordination.k8s.io/v1", "leases")
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "endpointslices")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
+DEPLOYMENTS = Resource("apps/v1", "deployments")
 REPLICA_SETS = Resource("apps/v1", "replicasets")
 POD_DISRUPTION_BUDGETS = Resource("policy/v1", "poddisruptionbudgets")
+NETWORK_POLICIES = Resource("networking.k8s.io/v1", "networkpolicies")
 POD_GROUPS = Resource("scheduling.k8s.io/v1beta1", "podgroups")
 WORKLOADS = Resource("scheduling.k8s.io/v1beta1", "workloads")
 
@@ -44,4 +50,8 @@ CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "clusterrolebin
 ADMISSION_POLICIES = Resource("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False)
 ADMISSION_POLICY_BINDINGS = Resource(
     "admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False
+)
+MUTATING_POLICIES = Resource("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", namespaced=False)
+MUTATING_POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings", namespaced=False
 )

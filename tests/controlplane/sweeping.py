@@ -13,45 +13,65 @@ from tests.controlplane.resources import (
     ADMISSION_POLICY_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CONFIG_MAPS,
+    CRON_JOBS,
+    DEPLOYMENTS,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     ENDPOINT_SLICES,
     LEASES,
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
+    NETWORK_POLICIES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    REPLICA_SETS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     ROLE_BINDINGS,
     ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
     WORKLOADS,
     Resource,
 )
 
-_FIRST: Final = (ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES, PODS)
-"""The policies of the product protect claims, and claims stay until their pods are gone."""
-_NEXT: Final = (
-    *(RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, POD_GROUPS, WORKLOADS, RESOURCE_SLICES, DEVICE_CLASSES),
-    *(DEVICE_TAINT_RULES, NODES, PRIORITY_CLASSES, LEASES, ENDPOINT_SLICES),
-    *(CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES),
+_STAGES: Final = (
+    (
+        *(ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES, MUTATING_POLICY_BINDINGS, MUTATING_POLICIES),
+        *(DEPLOYMENTS, CRON_JOBS),
+    ),
+    (REPLICA_SETS,),
+    (PODS,),
+    (
+        *(RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, POD_GROUPS, WORKLOADS, RESOURCE_SLICES, DEVICE_CLASSES),
+        *(DEVICE_TAINT_RULES, NODES, PRIORITY_CLASSES, LEASES, ENDPOINT_SLICES),
+        *(CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES),
+        *(SERVICE_ACCOUNTS, SERVICES, CONFIG_MAPS, SECRETS, NETWORK_POLICIES, POD_DISRUPTION_BUDGETS),
+    ),
 )
-SWEPT: Final = (*_FIRST, *_NEXT)
-"""What is swept."""
-_OF_THE_SYSTEM: Final = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
+"""One after the other: policies protect claims, controllers make pods anew, claims stay until their pods are gone."""
+SWEPT: Final = tuple(resource for stage in _STAGES for resource in stage)
+_NAMESPACES_OF_THE_SYSTEM: Final = frozenset({"kube-node-lease", "kube-public", "kube-system"})
+_MADE_BY_THE_SYSTEM: Final = frozenset({"kubernetes", "kube-root-ca.crt"})
+"""Names of what each namespace, or that called default, has from the beginning."""
 _BOOTSTRAPPED: Final = "kubernetes.io/bootstrapping"
 _SECONDS: Final = 15.0
 
 
 async def sweep(api: ApiClient, seconds: float = _SECONDS) -> None:
-    """Delete what is not the system's, except for namespaces, their accounts and Events, which would take longer than a start.
+    """Delete what is not the system's, except for namespaces and Events, which would take longer than a start.
 
     Raises:
         TimeoutError: something stays.
     """
-    for resources in (_FIRST, _NEXT):
-        await asyncio.gather(*(_delete_all(api, each, seconds) for each in resources))
+    for stage in _STAGES:
+        await asyncio.gather(*(_delete_all(api, each, seconds) for each in stage))
 
 
 async def _delete_all(api: ApiClient, resource: Resource, seconds: float) -> None:
@@ -82,6 +102,10 @@ async def _own(api: ApiClient, resource: Resource) -> Sequence[Object]:
 
 def _is_of_the_system(resource: Resource, thing: Object) -> bool:
     metadata = thing["metadata"]
-    if metadata.get("namespace") in _OF_THE_SYSTEM or _BOOTSTRAPPED in metadata.get("labels", {}):
+    if metadata.get("namespace") in _NAMESPACES_OF_THE_SYSTEM or _BOOTSTRAPPED in metadata.get("labels", {}):
         return True
-    return resource is PRIORITY_CLASSES and str(metadata["name"]).startswith("system-")
+    if resource is SERVICE_ACCOUNTS:
+        return bool(metadata["name"] == "default")
+    if resource is PRIORITY_CLASSES:
+        return str(metadata["name"]).startswith("system-")
+    return metadata["name"] in _MADE_BY_THE_SYSTEM

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
@@ -27,7 +27,7 @@ from dra_extender.scheduling.ports.cluster import (
 
 from tests.controlplane import objects
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
-from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.planes import BROKEN
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import (
     DEVICE_CLASSES,
@@ -41,9 +41,10 @@ from tests.controlplane.resources import (
 )
 from tests.support.kube.recording import RecordingSink
 from tests.support.kube.rights import RIGHTS, grant, user_without
+from tests.support.side_by_side import side_by_side
 from tests.support.turns import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
 
 SPACE = "writes"
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -54,14 +55,15 @@ ALLOCATION = {"devices": {"results": [DEVICE]}}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
     """A control plane with a node, a claim and a waking class, with a user of the least rights and one without each right."""
-    users = {user_without(purpose): () for purpose in RIGHTS}
-    cluster = await control_plane(ControlPlaneOptions(users=users))
-    await cluster.api.create(NAMESPACES, objects.namespace(SPACE))
-    await cluster.api.create(NODES, objects.node("worker"))
-    await cluster.api.create(DEVICE_CLASSES, objects.device_class(WAKE_UP_CLASS, "false"))
+    cluster = await control_plane(BROKEN)
+    for resource, body in (
+        (NAMESPACES, objects.namespace(SPACE)),
+        (NODES, objects.node("worker")),
+        (DEVICE_CLASSES, objects.device_class(WAKE_UP_CLASS, "false")),
+    ):
+        await cluster.api.create(resource, body)
     await grant(cluster.api, EXTENDER_USER)
-    for purpose in RIGHTS:
-        await grant(cluster.api, user_without(purpose), purpose)
+    await asyncio.gather(*(grant(cluster.api, user_without(purpose), purpose) for purpose in RIGHTS))
     return cluster
 
 
@@ -69,14 +71,6 @@ async def connected(plane: ControlPlane, user: str, **feeds: RecordingSink) -> K
     cluster = KubeCluster(KubeSettings(kubeconfig=plane.kubeconfig_for(user)))
     await cluster.start(feeds)
     return cluster
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def extender(plane: ControlPlane) -> AsyncIterator[KubeCluster]:
-    """Connected as the user with the least rights."""
-    cluster = await connected(plane, EXTENDER_USER)
-    yield cluster
-    await cluster.stop()
 
 
 def _claim(name: str) -> bytes:
@@ -113,7 +107,7 @@ def allocated(raw: bytes, uid: str = "nobody") -> bytes:
     return json.dumps(claim).encode()
 
 
-async def test_a_claim_is_finalized_allocated_and_released_under_our_name(
+async def a_claim_is_finalized_allocated_and_released_under_our_name(
     plane: ControlPlane, extender: KubeCluster
 ) -> None:
     uid = await new_pod(plane, "user")
@@ -141,8 +135,8 @@ async def test_a_claim_is_finalized_allocated_and_released_under_our_name(
         await extender.claims.read(SPACE, "nothing")
 
 
-async def test_a_claim_is_made_once_under_our_name_and_deleted_if_it_is_the_one_that_is_meant(
-    extender: KubeCluster,
+async def a_claim_is_made_once_under_our_name_and_deleted_if_it_is_the_one_that_is_meant(
+    _: ControlPlane, extender: KubeCluster
 ) -> None:
     body = _claim("made")
     stored = json.loads(await extender.claims.create(SPACE, body))
@@ -159,7 +153,7 @@ async def test_a_claim_is_made_once_under_our_name_and_deleted_if_it_is_the_one_
         await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"])
 
 
-async def test_a_pod_is_told_of_its_extended_resource_claim(plane: ControlPlane, extender: KubeCluster) -> None:
+async def a_pod_is_told_of_its_extended_resource_claim(plane: ControlPlane, extender: KubeCluster) -> None:
     """A second telling replaces the first."""
     uid = await new_pod(plane, "told", extended={"example.com/gpu": "1"})
     for claim in ("first", "second"):
@@ -180,7 +174,7 @@ async def test_a_pod_is_told_of_its_extended_resource_claim(plane: ControlPlane,
         await extender.pods.record_extended_claim(SPACE, "told", "another", "first", [])
 
 
-async def test_claims_are_recorded_beside_others_if_the_object_is_as_known(
+async def claims_are_recorded_beside_others_if_the_object_is_as_known(
     plane: ControlPlane, extender: KubeCluster
 ) -> None:
     """For pods and PodGroups alike; entries of others stay, and a version that is not the stored one is a conflict."""
@@ -204,7 +198,7 @@ async def test_claims_are_recorded_beside_others_if_the_object_is_as_known(
     assert {each.name: each.resource_claim_name for each in group.status.resource_claim_statuses} == both
 
 
-async def test_a_finalizer_is_taken_off_a_pod_group_beside_others(plane: ControlPlane, extender: KubeCluster) -> None:
+async def a_finalizer_is_taken_off_a_pod_group_beside_others(plane: ControlPlane, extender: KubeCluster) -> None:
     await new_group(plane, "protected")
     await plane.api.patch(POD_GROUPS, "protected", {"metadata": {"finalizers": ["a.example/x", "b.example/y"]}}, SPACE)
     for left in (["b.example/y"], None):
@@ -215,7 +209,7 @@ async def test_a_finalizer_is_taken_off_a_pod_group_beside_others(plane: Control
         await extender.pod_groups.unprotect(group, "b.example/y")
 
 
-async def test_a_template_is_read_and_makes_a_claim_that_the_server_takes(
+async def a_template_is_read_and_makes_a_claim_that_the_server_takes(
     plane: ControlPlane, extender: KubeCluster
 ) -> None:
     template = objects.resource_claim_template("template", SPACE, objects.request("gpu", "gpu"))
@@ -232,7 +226,7 @@ async def test_a_template_is_read_and_makes_a_claim_that_the_server_takes(
         await extender.claim_templates.read(SPACE, "nothing")
 
 
-async def test_an_item_of_a_list_can_be_written_back_as_it_came(plane: ControlPlane, extender: KubeCluster) -> None:
+async def an_item_of_a_list_can_be_written_back_as_it_came(plane: ControlPlane, extender: KubeCluster) -> None:
     """Items of a list have no kind and no apiVersion; the server takes both from the path."""
     await new_claim(plane, "listed")
     items = await plane.api.list(RESOURCE_CLAIMS, SPACE)
@@ -243,7 +237,7 @@ async def test_an_item_of_a_list_can_be_written_back_as_it_came(plane: ControlPl
     assert json.loads(written)["kind"] == "ResourceClaim"
 
 
-async def test_a_pod_is_bound_once_and_only_the_pod_that_was_meant(plane: ControlPlane, extender: KubeCluster) -> None:
+async def a_pod_is_bound_once_and_only_the_pod_that_was_meant(plane: ControlPlane, extender: KubeCluster) -> None:
     uid = await new_pod(plane, "bound")
     with pytest.raises(ConflictError, match="UID"):
         await extender.pods.bind(SPACE, "bound", "another", "worker")
@@ -258,7 +252,7 @@ async def test_a_pod_is_bound_once_and_only_the_pod_that_was_meant(plane: Contro
         await extender.pods.bind(SPACE, "gated", gated, "worker")
 
 
-async def test_a_pod_is_nominated_and_that_is_taken_back_for_the_pod_that_was_meant(
+async def a_pod_is_nominated_and_that_is_taken_back_for_the_pod_that_was_meant(
     plane: ControlPlane, extender: KubeCluster
 ) -> None:
     uid = await new_pod(plane, "nominated")
@@ -272,7 +266,7 @@ async def test_a_pod_is_nominated_and_that_is_taken_back_for_the_pod_that_was_me
         await extender.pods.nominate(SPACE, "missing", uid, "worker")
 
 
-async def test_waking_changes_the_class_each_time(plane: ControlPlane, extender: KubeCluster) -> None:
+async def waking_changes_the_class_each_time(plane: ControlPlane, extender: KubeCluster) -> None:
     versions = set()
     for _ in range(3):
         await extender.waker.wake()
@@ -283,7 +277,7 @@ async def test_waking_changes_the_class_each_time(plane: ControlPlane, extender:
     assert extender.waker.last_error is None
 
 
-async def test_an_event_is_one_object_with_a_count_that_people_see(plane: ControlPlane, extender: KubeCluster) -> None:
+async def an_event_is_one_object_with_a_count_that_people_see(plane: ControlPlane, extender: KubeCluster) -> None:
     await new_pod(plane, "watched")
     pod = await extender.pods.read(SPACE, "watched")
     for _ in range(3):
@@ -299,16 +293,38 @@ async def test_an_event_is_one_object_with_a_count_that_people_see(plane: Contro
     assert "dra-extender" in described
 
 
-async def test_the_least_rights_follow_every_kind(plane: ControlPlane) -> None:
-    feeds = {plural: RecordingSink() for plural in (*WATCHED, *OPTIONAL_KINDS)}
-    cluster = await connected(plane, EXTENDER_USER, **feeds)
-    async with asyncio.timeout(120):
-        await cluster.wait_synced()
-    assert all(problem is None for problem in cluster.health().values())
-    assert len(cluster.health()) == len(feeds)
-    assert cluster.facts is not None
-    assert Support.UNKNOWN not in cluster.facts.fields.values()
-    await cluster.stop()
+STORIES: Final = (
+    a_claim_is_finalized_allocated_and_released_under_our_name,
+    a_claim_is_made_once_under_our_name_and_deleted_if_it_is_the_one_that_is_meant,
+    a_pod_is_told_of_its_extended_resource_claim,
+    claims_are_recorded_beside_others_if_the_object_is_as_known,
+    a_finalizer_is_taken_off_a_pod_group_beside_others,
+    a_template_is_read_and_makes_a_claim_that_the_server_takes,
+    an_item_of_a_list_can_be_written_back_as_it_came,
+    a_pod_is_bound_once_and_only_the_pod_that_was_meant,
+    a_pod_is_nominated_and_that_is_taken_back_for_the_pod_that_was_meant,
+    waking_changes_the_class_each_time,
+    an_event_is_one_object_with_a_count_that_people_see,
+)
+
+
+async def test_what_is_written_is_stored_and_what_must_not_be_is_refused_in_words(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Each story has objects of its own; in the end the same calls of a server that stands still are told as an outage."""
+    extender = await connected(plane, EXTENDER_USER)
+    try:
+        await side_by_side({story.__name__: story(plane, extender) for story in STORIES})
+        await new_claim(plane, "outage")
+        await plane.stop_apiserver()
+        try:
+            with pytest.raises(ServerUnavailableError, match="get resourceclaims writes/outage: no answer"):
+                await extender.claims.read(SPACE, "outage")
+        finally:
+            await plane.start_apiserver()
+        assert await extender.claims.read(SPACE, "outage")
+    finally:
+        await extender.stop()
 
 
 async def follow(plane: ControlPlane, cluster: KubeCluster, plural: str) -> None:
@@ -429,8 +445,24 @@ async def gates(cluster: KubeCluster) -> None:
         raise RequestRejectedError("403")
 
 
-@pytest.mark.parametrize("purpose", RIGHTS)
-async def test_each_of_the_least_rights_is_needed_and_enough(plane: ControlPlane, purpose: str) -> None:
+async def test_each_of_the_least_rights_is_needed_and_all_are_enough(plane: ControlPlane) -> None:
+    await everything_is_followed(plane)
+    await side_by_side({purpose: needed_and_enough(plane, purpose) for purpose in RIGHTS})
+
+
+async def everything_is_followed(plane: ControlPlane) -> None:
+    feeds = {plural: RecordingSink() for plural in (*WATCHED, *OPTIONAL_KINDS)}
+    cluster = await connected(plane, EXTENDER_USER, **feeds)
+    async with asyncio.timeout(120):
+        await cluster.wait_synced()
+    assert all(problem is None for problem in cluster.health().values())
+    assert len(cluster.health()) == len(feeds)
+    assert cluster.facts is not None
+    assert Support.UNKNOWN not in cluster.facts.fields.values()
+    await cluster.stop()
+
+
+async def needed_and_enough(plane: ControlPlane, purpose: str) -> None:
     async def settled(user: str) -> KubeCluster:
         """Connected once the API server has noticed the user's role."""
         cluster = await connected(plane, user)
@@ -453,27 +485,3 @@ async def test_each_of_the_least_rights_is_needed_and_enough(plane: ControlPlane
     finally:
         await able.stop()
         await unable.stop()
-
-
-async def test_a_server_that_cannot_be_trusted_is_told_in_words(plane: ControlPlane, tmp_path: Path) -> None:
-    config = json.loads(plane.admin_kubeconfig.read_text())
-    del config["clusters"][0]["cluster"]["certificate-authority-data"]
-    path = tmp_path / "config"
-    path.write_text(json.dumps(config))
-    cluster = KubeCluster(KubeSettings(kubeconfig=path, startup_timeout=0.0))
-    with pytest.raises(
-        ServerUnavailableError, match="get /version: no answer: the API server's certificate is not trusted"
-    ):
-        await cluster.start({})
-    await cluster.stop()
-
-
-async def test_an_outage_is_unavailable(plane: ControlPlane, extender: KubeCluster) -> None:
-    await new_claim(plane, "outage")
-    await plane.stop_apiserver()
-    try:
-        with pytest.raises(ServerUnavailableError, match="get resourceclaims writes/outage: no answer"):
-            await extender.claims.read(SPACE, "outage")
-    finally:
-        await plane.start_apiserver()
-    assert await extender.claims.read(SPACE, "outage")

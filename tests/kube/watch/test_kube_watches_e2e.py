@@ -1,7 +1,6 @@
-"""Watches and discovery on a real API server."""
+"""Watches on a real API server."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,17 +9,13 @@ from pathlib import Path
 import pytest
 from dra_extender.kube.client.settings import KubeSettings, WatchSettings
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.discovery.server_features import Support
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import read_claim
-from dra_extender.scheduling.ports.cluster import RequestRejectedError
 
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.planes import BROKEN
-from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import NAMESPACES, RESOURCE_CLAIMS
 from tests.support.kube.recording import CountingObserver
 from tests.support.turns import until
@@ -106,11 +101,8 @@ async def stored(cluster: ControlPlane) -> dict[str, str]:
     return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}
 
 
-async def test_a_crowd_of_claims_is_followed_through_writes_and_a_restart(
-    control_plane: ControlPlaneFactory,
-) -> None:
+async def test_a_crowd_of_claims_is_followed_through_writes_and_a_restart(cluster: ControlPlane) -> None:
     """List and watch agree with the server while it is written to, and after it was restarted."""
-    cluster = await control_plane(BROKEN)
     await cluster.api.create(NAMESPACES, objects.namespace("crowd"))
     half = CLAIMS // 2
     await in_parallel(cluster, range(half), "create")
@@ -142,39 +134,3 @@ async def test_a_crowd_of_claims_is_followed_through_writes_and_a_restart(
 
             assert watching.health() == {"watch-resourceclaims": None}
             assert watching.notes().keys() == {"api-server"}
-
-
-@pytest.mark.parametrize(
-    ("options", "minor", "groups", "counters"),
-    [
-        pytest.param(ControlPlaneOptions(), 37, Support.KEPT, Support.KEPT, id="1.37"),
-        pytest.param(ControlPlaneOptions(feature_gates={}), 37, Support.DROPPED, Support.KEPT, id="gates at defaults"),
-        pytest.param(
-            ControlPlaneOptions(emulated_version="1.36"), 36, Support.DROPPED, Support.KEPT, id="behaves as 1.36"
-        ),
-        pytest.param(
-            ControlPlaneOptions(emulated_version="1.34"), 34, Support.DROPPED, Support.DROPPED, id="behaves as 1.34"
-        ),
-    ],
-)
-async def test_a_server_tells_what_it_keeps(
-    binaries: Path, tmp_path: Path, options: ControlPlaneOptions, minor: int, groups: Support, counters: Support
-) -> None:
-    async with (
-        ControlPlane.start(tmp_path, options) as cluster,
-        following(cluster.admin_kubeconfig, {}, CountingObserver()) as connected,
-    ):
-        facts = connected.facts
-        assert facts is not None
-        assert (facts.minor, facts.fields["compatibility-groups"]) == (minor, groups)
-        assert facts.fields["partitionable-devices"] is counters
-        assert (facts.pod_groups is not None) == (options == ControlPlaneOptions())
-        print(json.dumps(dict(connected.notes()), indent=1))
-
-
-async def test_a_server_without_the_api_is_refused_in_words(binaries: Path, tmp_path: Path) -> None:
-    options = ControlPlaneOptions(runtime_config={"resource.k8s.io/v1": False, "resource.k8s.io/v1beta2": True})
-    async with ControlPlane.start(tmp_path, options) as cluster:
-        with pytest.raises(RequestRejectedError, match=r"serves resource.k8s.io only as v1beta2\. dra-extender needs"):
-            async with following(cluster.admin_kubeconfig, {}, CountingObserver()):
-                pass
