@@ -11,7 +11,7 @@ from random import SystemRandom
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
 from tests.chaos.report import table
-from tests.chaos.run import Plan, run
+from tests.chaos.run import Plan, run_alone
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
     plan = Plan(seed=arguments.seed, seconds=arguments.seconds, pods=arguments.pods, nodes=arguments.nodes)
     workdir = Path(tempfile.mkdtemp(prefix="dra-extender-chaos-"))
     print(f"seed {plan.seed}, {plan.pods} pods, {plan.seconds:g} s; logs in {workdir}", flush=True)
-    result = asyncio.run(run(plan, workdir))
+    result = asyncio.run(run_alone(plan, workdir))
     print(table(result))
     print("good" if result.good else f"NOT GOOD; again with SEED={plan.seed}")
     return 0 if result.good else 1

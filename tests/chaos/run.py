@@ -91,9 +91,15 @@ class Result:
         return not (self.violations or self.stuck or self.left or self.complaints or self.different_replays)
 
 
-async def run(plan: Plan, workdir: Path) -> Result:
-    """A run on a control plane of its own, whose logs stay in `workdir`."""
-    async with ControlPlane.start(workdir) as cluster, ApiRelay(cluster.api.access) as relay:
+async def run_alone(plan: Plan, workdir: Path) -> Result:
+    """A run on a control plane of its own."""
+    async with ControlPlane.start(workdir) as cluster:
+        return await run(plan, workdir, cluster)
+
+
+async def run(plan: Plan, workdir: Path, cluster: ControlPlane) -> Result:
+    """A run on this control plane; logs and recordings of the service stay in `workdir`."""
+    async with ApiRelay(cluster.api.access) as relay:
         environment = {f"DRA_EXTENDER_{name}": value for name, value in SETTINGS.items()}
         environment["DRA_EXTENDER_RECORDING__FILE"] = str(workdir / "recording-%p.jsonl.gz")
         async with Pair.start_pair(cluster, workdir, server=relay.url, environment=environment) as pair:

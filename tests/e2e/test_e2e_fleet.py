@@ -17,11 +17,11 @@ from tests.support.e2e.namespace_fixture import NamespaceFixture, devices_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
-NODES = 20
+NODES = 12
 GPUS = ("gpu-0", "gpu-1")
 PARTITIONS = 5
 FITTING = NODES * len(GPUS) * PARTITIONS
-SURPLUS = 100
+SURPLUS = 60
 FLEET_SECONDS = 120.0
 
 
@@ -87,9 +87,6 @@ async def test_every_pod_that_fits_is_bound_and_the_rest_follow_as_devices_are_f
     assert await world.metric("unreadable_objects_total") == 0
     assert await world.metric("requests_total", outcome="internal") == 0
     assert await world.metric("requests_total", verb="bind", outcome="ok") >= FITTING
-
-
-async def test_shipped_rights_suffice(world: InstalledExtender) -> None:
-    """After all this nothing was forbidden, and the service says that it is well."""
+    # The shipped rights suffice, and the service says that it is well.
     assert [line for line in world.log_lines() if "forbidden" in str(line).lower()] == []
     assert (await world.page("/readyz?verbose")).splitlines()[-1] == "readyz check passed"

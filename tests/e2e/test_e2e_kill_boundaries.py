@@ -14,7 +14,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device, device_class
 from tests.controlplane.planes import SECOND_DEFAULTS
-from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from tests.controlplane.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS
 from tests.support.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, CREATION, NOMINATION, TOLD, ApiRelay, pass_on
 from tests.support.e2e.boundaries import Boundaries, Boundary, every_boundary
 from tests.support.e2e.checker import expect_rest, forbidden_findings
@@ -130,20 +130,6 @@ async def steps(world: InstalledExtender) -> Steps:
     return {kind: seen.steps[kind] for kind in KINDS}
 
 
-async def test_a_bind_writes_what_is_enumerated_here_and_nothing_else(steps: Steps) -> None:
-    """Per claim finalizer with snapshot, then allocation with reservation; while it waits the nomination; then the Binding.
-
-    For extended resources the claim is made before, and the pod is told of it when everything is ready.
-    """
-    assert steps[ONE] == [CLAIM, CLAIM_STATUS, BINDING]
-    assert steps[JOINS] == [CLAIM_STATUS, BINDING]
-    assert sorted(steps[TWO][:-2]) == sorted([CLAIM, CLAIM_STATUS] * 2)
-    assert steps[TWO][-2:] == [NOMINATION, BINDING]
-    assert steps[EXTENDED] == [CREATION, CLAIM, CLAIM_STATUS, TOLD, BINDING]
-    assert sorted(steps[BESIDE][1:-3]) == sorted([CLAIM, CLAIM_STATUS] * 2)
-    assert (steps[BESIDE][0], *steps[BESIDE][-3:]) == (CREATION, NOMINATION, TOLD, BINDING)
-
-
 async def one_special_claim_each(scene: NamespaceFixture, plan: Mapping[str, tuple[str, Boundary]]) -> None:
     """Each pod with an extended resource has one claim for it, of which it was told, and there are no others."""
     special = await special_claims(scene)
@@ -161,49 +147,58 @@ async def special_claims(scene: NamespaceFixture) -> list[Object]:
     return [each for each in claims if EXTENDED_ANNOTATION in each["metadata"].get("annotations", {})]
 
 
+def expect_steps(steps: Steps) -> None:
+    """Per claim finalizer with snapshot, then allocation with reservation; while it waits the nomination; then the Binding.
+
+    For extended resources the claim is made before, and the pod is told of it when everything is ready.
+    """
+    assert steps[ONE] == [CLAIM, CLAIM_STATUS, BINDING]
+    assert steps[JOINS] == [CLAIM_STATUS, BINDING]
+    assert sorted(steps[TWO][:-2]) == sorted([CLAIM, CLAIM_STATUS] * 2)
+    assert steps[TWO][-2:] == [NOMINATION, BINDING]
+    assert steps[EXTENDED] == [CREATION, CLAIM, CLAIM_STATUS, TOLD, BINDING]
+    assert sorted(steps[BESIDE][1:-3]) == sorted([CLAIM, CLAIM_STATUS] * 2)
+    assert (steps[BESIDE][0], *steps[BESIDE][-3:]) == (CREATION, NOMINATION, TOLD, BINDING)
+
+
 @ROUNDS
-async def test_every_pod_is_bound_after_a_kill_at_each_boundary(
+async def test_after_a_kill_at_each_boundary_pods_are_bound_and_deleted_ones_leave_nothing(
     scene: NamespaceFixture, world: InstalledExtender, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
 ) -> None:
+    """What is stored after one write and before the next is the same; so each state is met by a pod that stays and one that goes.
+
+    Claims that are used by name stay, and in the end are as they were made; those for extended resources are gone.
+    """
+    expect_steps(steps)
     await furnish(scene)
     plan = every_boundary(steps, kinds)
+    gone = {name for name, (_, at) in plan.items() if at.after}
+    hosts = {f"host.{name}" for name in gone if plan[name][0] == JOINS}
     async with driving(scene, after_nomination=True):
         await populate(scene, relay, plan)
         world.extender.kill()
         relay.handler = pass_on
         assert await forbidden_findings(scene.api) == []
+        await asyncio.gather(*(scene.delete_pod(name) for name in gone | hosts))
         await world.extender.start()
-        for name in plan:
+        for name in plan.keys() - gone:
             await scene.wait_until_bound(name, 2 * SECONDS)
         await expect_rest(scene.api)
-    await one_special_claim_each(scene, plan)
-
-
-@ROUNDS
-async def test_nothing_stays_taken_of_pods_that_are_deleted_after_a_kill_at_each_boundary(
-    scene: NamespaceFixture, world: InstalledExtender, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
-) -> None:
-    """Claims that are used by name stay, and in the end are as they were made; those for extended resources are gone."""
-    await furnish(scene)
-    plan = every_boundary(steps, kinds)
-    async with driving(scene, after_nomination=True):
-        await populate(scene, relay, plan)
-        world.extender.kill()
-        relay.handler = pass_on
-        names = [*plan, *(f"host.{name}" for name, (kind, _) in plan.items() if kind == JOINS)]
-        await asyncio.gather(*(scene.delete_pod(name) for name in names))
-        await world.extender.start()
 
     async def as_made() -> bool:
-        claims = await scene.api.list(RESOURCE_CLAIMS, scene.name)
-        metadata = [each["metadata"] for each in claims]
+        claims = [
+            claim
+            for claim in await scene.api.list(RESOURCE_CLAIMS, scene.name)
+            if claim["metadata"]["name"].partition(".")[0] in gone
+        ]
+        metadata = [claim["metadata"] for claim in claims]
         marked = [
             each for each in metadata if SNAPSHOT_ANNOTATION in each.get("annotations", {}) or each.get("finalizers")
         ]
-        taken = [each for each in claims if each.get("status", {}).get("allocation")]
-        return not marked and not taken and not await special_claims(scene)
+        return not marked and not any(claim.get("status", {}).get("allocation") for claim in claims)
 
-    await scene.api.wait_for(as_made, 2 * SECONDS, "every claim is as it was made")
+    await scene.api.wait_for(as_made, 2 * SECONDS, "every claim of a deleted pod is as it was made")
+    await one_special_claim_each(scene, {name: plan[name] for name in plan.keys() - gone})
 
 
 @ROUNDS
@@ -229,3 +224,23 @@ async def test_every_pod_is_bound_when_the_scheduler_restarts_at_each_boundary(
         relay.handler = pass_on
         await expect_rest(scene.api)
     await one_special_claim_each(scene, plan)
+
+
+async def test_devices_on_a_node_that_became_unfit_before_the_binding_are_given_back(
+    scene: NamespaceFixture, relay: ApiRelay
+) -> None:
+    """The pod has its claim allocated for a node that takes no pods any more; it gets a device of another node."""
+    for suffix in ("a", "b"):
+        await scene.node_with_devices(suffix, device("gpu-0"))
+    await scene.claim("worker.a")
+    stops = relay.handler = Boundaries({"worker": Boundary(2, after=False)})
+    await scene.pod("worker", claims={"a": "worker.a"})
+    await scene.api.wait_for(stops.all_reached, SECONDS, "the Binding has come to the relay")
+    (held,) = await scene.allocated()
+    await scene.api.patch(NODES, held.partition("/")[0], {"spec": {"unschedulable": True}})
+    relay.handler = pass_on
+    stops.lose()
+    node = await scene.wait_until_bound("worker")
+    assert node != held.partition("/")[0]
+    assert await scene.allocated() == [f"{node}/gpu-0"]
+    await scene.wait_for_event("worker", "devices", "given back", "its node does not suit the pod")

@@ -44,9 +44,8 @@ async def world(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         yield pair
 
 
-async def test_of_two_replicas_that_start_together_one_leads_and_the_other_says_so(world: Pair) -> None:
-    """The standby is warm, not ready, and asks callers to connect anew."""
-    leader = await world.both()
+async def expect_standby(world: Pair, leader: Replica) -> None:
+    """The standby is warm, not ready, and asks callers to connect anew; it has written nothing."""
     standby = world.other(leader)
     assert (await standby.page("/readyz"))[0] == 503
     assert (await standby.page("/readyz?exclude=leader"))[0] == 200
@@ -63,11 +62,18 @@ async def test_of_two_replicas_that_start_together_one_leads_and_the_other_says_
     assert world.writes(standby) == []
 
 
-async def test_pods_are_bound_on_while_the_leader_is_killed_in_the_middle(scene: NamespaceFixture, world: Pair) -> None:
+async def test_one_of_two_replicas_leads_and_when_it_is_killed_the_other_binds_on_and_wakes_who_waits(
+    scene: NamespaceFixture, world: Pair
+) -> None:
+    """kube-scheduler has parked a pod, does not listen to slices, and the leader that had refused it is gone."""
     leader = await world.both()
+    await expect_standby(world, leader)
     for suffix in "abc":
         await scene.node_with_devices(suffix, *(device(f"gpu-{index}") for index in range(8)))
+    late = await scene.node("late")
     await scene.template("one")
+    await scene.pod("waiting", template="one", nodeSelector={"kubernetes.io/hostname": late})
+    await scene.wait_until_unschedulable("waiting", "no devices on the node")
     names = [f"worker-{index}" for index in range(20)]
     for name in names:
         await scene.pod(name, template="one")
@@ -77,25 +83,12 @@ async def test_pods_are_bound_on_while_the_leader_is_killed_in_the_middle(scene:
 
     await scene.api.wait_for(some, SECONDS, "some claims are allocated")
     leader.process.kill()
+    await scene.publish(scene.slice_of("late", node=late, devices=[device("gpu-0")]))
     for name in names:
         await scene.wait_until_bound(name, 2 * SECONDS)
+    assert await scene.wait_until_bound("waiting") == late
     held = await scene.allocated()
-    assert len(held) == len(set(held)) == len(names)
-    assert await world.leader() is world.other(leader)
-
-
-async def test_a_pod_that_waits_is_woken_by_the_next_leader_for_what_happened_while_nobody_led(
-    scene: NamespaceFixture, world: Pair
-) -> None:
-    """kube-scheduler has parked it, does not listen to slices, and the leader that had refused it is gone."""
-    leader = await world.both()
-    node = await scene.node("a")
-    await scene.template("one")
-    await scene.pod("waiting", template="one")
-    await scene.wait_until_unschedulable("waiting", "no devices on the node")
-    leader.process.kill()
-    await scene.publish(scene.slice_of("a", node=node, devices=[device("gpu-0")]))
-    assert await scene.wait_until_bound("waiting") == node
+    assert len(held) == len(set(held)) == len(names) + 1
     assert await world.leader() is world.other(leader)
 
 
@@ -173,10 +166,13 @@ async def test_a_leader_that_was_frozen_past_its_deadline_writes_nothing_when_it
     assert any(each["objectRef"].get("subresource") == "binding" for each in world.writes(successor))
 
 
-async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_its_waiting_bind_is_resumed(
+async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_one_whose_lease_was_taken_stands_by(
     scene: NamespaceFixture, world: Pair
 ) -> None:
-    """It gives the lease up, so nobody waits for its end, and exits with 0."""
+    """The first gives the lease up, so nobody waits for its end, exits with 0, and its waiting bind is resumed.
+
+    Whoever takes the lease is respected for its duration; process and caches live on, and may lead again.
+    """
     leader = await world.both()
     claim = await waiting_bind(scene)
     before = (await world.lease())["leaseTransitions"]
@@ -194,11 +190,6 @@ async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_its_waiting
     await scene.wait_until_bound("worker")
     assert (await scene.stored_claim("one"))["status"]["allocation"] == claim["status"]["allocation"]
 
-
-async def test_a_leader_whose_lease_was_taken_stands_by_without_restart_and_may_lead_again(
-    scene: NamespaceFixture, world: Pair
-) -> None:
-    """Whoever takes the lease is respected for its duration; the process and its caches live on."""
     leader = await world.both()
     pids = [each.process.pid for each in world.replicas]
     spec = await world.lease() | {"holderIdentity": "somebody-else", "leaseDurationSeconds": DURATION}
@@ -210,10 +201,10 @@ async def test_a_leader_whose_lease_was_taken_stands_by_without_restart_and_may_
     await scene.api.wait_for(steps_back, SECONDS, "the leader has noticed")
     again = await world.leader()
     assert [each.process.pid for each in world.replicas] == pids
-    node = await scene.node_with_devices("a", device("gpu-0"))
+    node = await scene.node_with_devices("b", device("gpu-0"))
     await scene.template("one")
-    await scene.pod("worker", template="one")
-    assert await scene.wait_until_bound("worker") == node
+    await scene.pod("next", template="one", nodeSelector={"kubernetes.io/hostname": node})
+    assert await scene.wait_until_bound("next") == node
     assert await won(again) >= 1
 
 

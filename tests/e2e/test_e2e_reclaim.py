@@ -1,12 +1,13 @@
 """What nobody uses is given back by itself; what another scheduler wrote stays, however alike it looks."""
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
 
 import pytest
 import pytest_asyncio
@@ -16,15 +17,14 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.objects import Object, binding, device
 from tests.controlplane.planes import SECOND_DEFAULTS
-from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
+from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
-from tests.support.e2e.relay import Relay
+from tests.support.e2e.scenes import carry_out_apart
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 GRACE = 2.0
-LONG_GRACE = pytest.mark.parametrize("setup", [SECONDS], ids=["long-grace"], indirect=True, scope="module")
 OURS = "dra-extender"
 FOREIGN = "kube-scheduler"
 FAILED = "example.com/failed"
@@ -32,16 +32,15 @@ ATTACHED = "example.com/attached"
 
 
 @pytest.fixture(scope="module")
-def setup(request: pytest.FixtureRequest) -> Setup:
+def setup() -> Setup:
     scheduling = {
-        "RECLAIM_GRACE_SECONDS": getattr(request, "param", GRACE),
+        "RECLAIM_GRACE_SECONDS": GRACE,
         "RECLAIM_UNFIT_SECONDS": 0.5,
         "RECLAIM_INTERVAL_SECONDS": 0.25,
         "RECLAIM_PAUSE_SECONDS": 0.01,
-        "HOLD_SECONDS": 1,
     }
     environment = {f"DRA_EXTENDER_SCHEDULING__{name}": str(value) for name, value in scheduling.items()}
-    return Setup(relayed=True, environment=environment)
+    return Setup(environment=environment)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -113,11 +112,6 @@ async def bind(scene: NamespaceFixture, pod: str, node: str) -> None:
     await scene.api.create(PODS, binding(pod, scene.name, node), name=pod, subresource="binding")
 
 
-async def counted(world: InstalledExtender, reason: str, number: float) -> None:
-    """Waits until the extender has counted so many releases for this reason, which it does when the API server has answered."""
-    await world.wait_for_metric("reclaims_total", number, reason=reason, outcome="done")
-
-
 async def released(scene: NamespaceFixture, *names: str) -> None:
     """Waits until none of the claims is allocated or reserved, and none has a finalizer or a snapshot of ours any more."""
 
@@ -132,24 +126,24 @@ async def released(scene: NamespaceFixture, *names: str) -> None:
     await scene.api.wait_for(clean, SECONDS, f"{names} have neither finalizer nor snapshot any more")
 
 
-async def test_each_kind_of_leftover_of_ours_is_given_back_and_its_foreign_twin_is_not(
-    scene: NamespaceFixture, world: InstalledExtender, service: ApiClient
-) -> None:
+REASONS: Final = ("unreserved", "pod_idle", "node_gone", "device_failed", "device_timed_out", "pod_elsewhere")
+
+
+async def each_kind(scene: NamespaceFixture, service: ApiClient) -> None:
     """Same objects, different field managers: reserved for nobody, for waiting pods, for devices that failed or were late."""
     for suffix in ("a", "b"):
         await scene.node(suffix)
     here, other = f"{scene.name}-a", f"{scene.name}-b"
-    reasons = {
-        "unreserved": Left("unreserved", here),
-        "pod_idle": Left("idle", here, ["idle"]),
-        "node_gone": Left("nowhere", f"{scene.name}-gone", ["nowhere"]),
-        "device_failed": Left("failed", here, ["failed"], [ATTACHED], [FAILED]),
-        "device_timed_out": Left("late", here, ["late"], [ATTACHED], allocated=timedelta(hours=1)),
-        "pod_elsewhere": Left("elsewhere", here, ["elsewhere"]),
-    }
-    before = {reason: await world.metric("reclaims_total", reason=reason, outcome="done") for reason in reasons}
+    kinds = (
+        Left("unreserved", here),
+        Left("idle", here, ["idle"]),
+        Left("nowhere", f"{scene.name}-gone", ["nowhere"]),
+        Left("failed", here, ["failed"], [ATTACHED], [FAILED]),
+        Left("late", here, ["late"], [ATTACHED], allocated=timedelta(hours=1)),
+        Left("elsewhere", here, ["elsewhere"]),
+    )
     twins = []
-    for left in reasons.values():
+    for left in kinds:
         twin = replace(left, name=f"foreign-{left.name}", consumers=[f"foreign-{each}" for each in left.consumers])
         twins.append(twin.name)
         for each in (left, twin):
@@ -162,55 +156,24 @@ async def test_each_kind_of_leftover_of_ours_is_given_back_and_its_foreign_twin_
     keeper = Left("kept", here, ["kept"], [ATTACHED])
     await waiting_pod(scene, "kept", "kept")
     await leave(scene, service, OURS, keeper)
-
-    await released(scene, *(each.name for each in reasons.values()))
-    for reason, count in before.items():
-        await counted(world, reason, count + 1)
-        assert await world.metric("reclaims_total", reason=reason, outcome="done") == count + 1, reason
+    await released(scene, *(left.name for left in kinds))
 
     async def looked_at() -> bool:
-        counts = [await world.metric("reclaims_total", reason=each, outcome="foreign") for each in reasons]
+        counts = [await scene.world.metric("reclaims_total", reason=each, outcome="foreign") for each in REASONS]
         return all(counts)
 
     await scene.api.wait_for(looked_at, SECONDS, "the foreign claims were found and left alone")
     assert await taken(scene, twins) == twins
     assert await taken(scene, ["kept"]) == ["kept"], "its device is still being made ready"
+    released_now = {"status": {"allocation": None, "reservedFor": None}}
     for name in (*twins, "kept"):
-        await scene.api.patch(
-            RESOURCE_CLAIMS,
-            name,
-            {"status": {"allocation": None, "reservedFor": None}},
-            scene.name,
-            subresource="status",
-        )
+        await scene.api.patch(RESOURCE_CLAIMS, name, released_now, scene.name, subresource="status")
     for name in ("elsewhere", "foreign-elsewhere"):
         await scene.delete_pod(name)
 
 
-@LONG_GRACE
-async def test_pod_whose_allocation_ties_it_to_a_cordoned_node_moves_to_another(
-    scene: NamespaceFixture, world: InstalledExtender, service: ApiClient
-) -> None:
-    """Found by the refusal, long before the grace would end."""
-    for suffix in ("a", "b"):
-        await scene.node_with_devices(suffix, device("one"))
-    cordoned = f"{scene.name}-a"
-    await scene.api.patch(NODES, cordoned, {"spec": {"unschedulable": True}})
-    await scene.pod("worker", claim="one", schedulingGates=[{"name": "example.com/wait"}])
-    before = await world.metric("reclaims_total", reason="node_unfit", outcome="done")
-    await leave(scene, service, OURS, Left("one", cordoned, ["worker"]))
-    await scene.api.patch(PODS, "worker", {"spec": {"schedulingGates": None}}, scene.name)
-    assert await scene.wait_until_bound("worker") == f"{scene.name}-b"
-    assert await scene.allocated() == [f"{scene.name}-b/one"]
-    await counted(world, "node_unfit", before + 1)
-    assert await world.metric("reclaims_total", reason="node_unfit", outcome="done") == before + 1
-    await scene.wait_for_event("worker", "devices", "given back", "its node does not suit the pod")
-
-
-async def test_devices_of_a_pod_that_no_filter_of_the_scheduler_lets_pass_go_to_another_pod(
-    scene: NamespaceFixture, service: ApiClient
-) -> None:
-    """The extender is never asked about the pod: its node is full."""
+async def node_is_full(scene: NamespaceFixture, service: ApiClient) -> None:
+    """No filter of kube-scheduler lets the pod pass, so that the extender is never asked; its devices go to another pod."""
     node = await scene.node_with_devices("a", device("one"), cpu="1")
     await scene.pod("big", claim="one", cpu="64", schedulingGates=[{"name": "example.com/wait"}])
     await leave(scene, service, OURS, Left("one", node, ["big"]))
@@ -220,6 +183,30 @@ async def test_devices_of_a_pod_that_no_filter_of_the_scheduler_lets_pass_go_to_
     assert await scene.wait_until_bound("small") == node
     assert devices_of(await scene.stored_claim("one")) == []
     assert await scene.node_of("big") == ""
+
+
+async def half_written(scene: NamespaceFixture, service: ApiClient) -> None:
+    """A process that was killed after its first write leaves finalizer and snapshot on a claim that nobody allocates any more."""
+    for name, client, manager in (("half", service, OURS), ("foreign", scene.api, FOREIGN)):
+        await scene.claim(name)
+        claim = await scene.stored_claim(name)
+        claim["metadata"]["finalizers"] = [FINALIZER]
+        if client is service:
+            claim["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: "{}"}
+        await client.replace(RESOURCE_CLAIMS, claim, manager=manager)
+    await released(scene, "half")
+    assert (await scene.stored_claim("foreign"))["metadata"]["finalizers"] == [FINALIZER]
+
+
+async def test_each_kind_of_leftover_of_ours_is_given_back_and_its_foreign_twin_is_not(
+    scene: NamespaceFixture, world: InstalledExtender, service: ApiClient
+) -> None:
+    rows = {"each-kind": each_kind, "full": node_is_full, "half": half_written}
+    await carry_out_apart(scene, {name: partial(row, service=service) for name, row in rows.items()})
+    for reason in REASONS:
+        count = 2 if reason == "pod_idle" else 1
+        await world.wait_for_metric("reclaims_total", count, reason=reason, outcome="done")
+        assert await world.metric("reclaims_total", reason=reason, outcome="done") == count, reason
 
 
 @contextmanager
@@ -258,38 +245,4 @@ async def test_reservations_of_pods_that_ended_go_even_when_no_controller_remove
 
         await scene.api.wait_for(done, SECONDS, "all claims are released")
     for reason in ("pod_gone", "pod_over"):
-        await counted(world, reason, 2)
-
-
-async def test_hold_of_a_pod_whose_bind_never_comes_ends(scene: NamespaceFixture, world: InstalledExtender) -> None:
-    """Another pod gets the device then."""
-    assert isinstance(world.relay, Relay)
-    node = await scene.node_with_devices("a", device("one"))
-    for name in ("first", "second"):
-        await scene.claim(name)
-    before = await world.metric("reclaims_total", reason="hold_expired")
-    async with world.relay.holding("bind") as held:
-        await scene.pod("first", claim="first")
-        await scene.api.wait_for(held.arrived, SECONDS, "the first pod is about to be bound")
-        await world.cluster.stop_scheduler()
-
-        async def expired() -> bool:
-            return await world.metric("reclaims_total", reason="hold_expired") > before
-
-        await scene.api.wait_for(expired, SECONDS, "the hold has expired")
-    await asyncio.gather(scene.delete_pod("first"), world.start_scheduler())
-    await scene.pod("second", claim="second")
-    assert await scene.wait_until_bound("second") == node
-
-
-async def test_finalizer_without_allocation_is_removed(scene: NamespaceFixture, service: ApiClient) -> None:
-    """A process that was killed after its first write leaves finalizer and snapshot on a claim that nobody allocates any more."""
-    for name, client, manager in (("half", service, OURS), ("foreign", scene.api, FOREIGN)):
-        await scene.claim(name)
-        claim = await scene.stored_claim(name)
-        claim["metadata"]["finalizers"] = [FINALIZER]
-        if client is service:
-            claim["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: "{}"}
-        await client.replace(RESOURCE_CLAIMS, claim, manager=manager)
-    await released(scene, "half")
-    assert (await scene.stored_claim("foreign"))["metadata"]["finalizers"] == [FINALIZER]
+        await world.wait_for_metric("reclaims_total", 2, reason=reason, outcome="done")

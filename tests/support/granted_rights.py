@@ -23,7 +23,7 @@ ROLES: Final = (
     ROOT / "deploy" / "components" / "group-claims" / "rbac.yaml",
 )
 DENIED_ON_PURPOSE: Final = frozenset(
-    f"tests.e2e.{each}" for each in ("test_e2e_crash", "test_e2e_late_rights", "test_e2e_missing_rights")
+    f"tests.e2e.{each}" for each in ("test_e2e_late_rights", "test_e2e_missing_rights")
 )
 """Modules that take rights away."""
 NOT_REQUESTS: Final = frozenset({"resourceclaims/binding"})

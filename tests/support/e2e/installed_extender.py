@@ -139,10 +139,6 @@ class InstalledExtender:
 
         await self.api.wait_for(reached, seconds, f"{name} with {labels} is at least {least:g}")
 
-    async def scheduler_metric(self, name: str, **labels: str) -> float:
-        """As `metric`, of kube-scheduler, with the whole name."""
-        return total(await self.scheduler_metrics(), name, labels)
-
     async def scheduler_metrics(self) -> str:
         """All metrics of kube-scheduler, as Prometheus scrapes them."""
         return await page(f"{self.scheduler_pages}/metrics", read_kubeconfig(self.cluster.admin_kubeconfig).token)

@@ -32,6 +32,7 @@ PROMPT_SECONDS = 30.0
 """How long a waiting pod may wait once its devices are free: longer than kube-scheduler backs off, far less than its own retry."""
 CLEAR_SECONDS = 60.0
 RETRY_SECONDS = 0.5
+SCENE_LABEL = "example.com/scene"
 _NAME_LENGTH = 24
 
 
@@ -39,12 +40,13 @@ _NAME_LENGTH = 24
 class NamespaceFixture:
     """What one test has for itself in a shared world: a namespace, a driver with its device class, and nodes, named after it.
 
-    `scheduler` is that of its pods.
+    `scheduler` is that of its pods. With `apart`, its pods can go to its own nodes alone.
     """
 
     world: InstalledExtender
     name: str
     scheduler: str = objects.SCHEDULER_NAME
+    apart: bool = False
 
     @property
     def api(self) -> ApiClient:
@@ -72,7 +74,8 @@ class NamespaceFixture:
     async def node(self, suffix: str, **fields: Any) -> str:
         """Creates a node; its name ends like this."""
         name = f"{self.name}-{suffix}"
-        await self.api.create(NODES, objects.node(name, **fields))
+        labels = {**self._own, **fields.pop("labels", {})}
+        await self.api.create(NODES, objects.node(name, labels=labels, **fields))
         return name
 
     def slice_of(self, name: str, **fields: Any) -> Object:
@@ -131,6 +134,8 @@ class NamespaceFixture:
             sources["templates"] = {"gpu": template}
         if claim is not None:
             sources["claims"] = {"gpu": claim}
+        if self.apart:
+            fields["nodeSelector"] = {**self._own, **fields.get("nodeSelector", {})}
         created = await self.api.create(
             PODS, objects.pod(name, self.name, **{"scheduler": self.scheduler, **sources, **fields})
         )
@@ -254,6 +259,10 @@ class NamespaceFixture:
         for each in await api.list(DEVICE_CLASSES):
             if each["metadata"]["name"].startswith(self.name):
                 await api.delete(DEVICE_CLASSES, each["metadata"]["name"])
+
+    @property
+    def _own(self) -> dict[str, str]:
+        return {SCENE_LABEL: self.name} if self.apart else {}
 
     async def _none(self, resource: Resource) -> bool:
         return not await self.api.list(resource, self.name)
