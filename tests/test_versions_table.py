@@ -8,7 +8,7 @@ from tests.support.junit import not_passed
 from tests.support.versions_table import DOCUMENT, named_tests, table
 
 _ALL = "test_e2e_binding"
-_ONE = "test_e2e_groups::test_mig_pod_is_refused_on_a_gpu_in_vgpu_mode_and_lands_on_another"
+_ONE = "test_e2e_upstream_rules::test_taint_rule_with_an_empty_selector_keeps_every_pod_away"
 
 
 def test_the_document_has_the_table() -> None:

@@ -1,7 +1,8 @@
 """Two writers of claims in one cluster: a second extender that acts at the same time, and a scheduler that knows nothing of us."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Final
 
 import pytest
 import pytest_asyncio
@@ -16,12 +17,14 @@ from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import NAMESPACE, InstalledExtender, Setup, page, shipped_configuration, total
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 from tests.support.e2e.relay import Relay
+from tests.support.e2e.scenes import carry_out_apart
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
-DEVICES = 8
-ROUNDS = 6
-RIVAL = "rival-scheduler"
+DEVICES: Final = 8
+ROUNDS: Final = 6
+RIVAL: Final = "rival-scheduler"
+NEVER: Final = ("no-device", "no-node", "too-many")
 
 
 @pytest.fixture(scope="module")
@@ -100,36 +103,35 @@ async def foreign_claim_ends(scene: NamespaceFixture) -> None:
     await scene.api.delete(RESOURCE_CLAIMS, "foreign", scene.name)
 
 
-async def test_pod_that_waits_for_its_device_gives_it_up_when_a_foreign_writer_takes_it(
-    scene: NamespaceFixture, world: InstalledExtender
-) -> None:
+async def waiting_claim(scene: NamespaceFixture) -> Object:
+    """The claim of a pod `worker` that waits for its device to be attached."""
+    await scene.pod("worker", claim="one")
+    claim = await allocated_claim(scene)
+    await scene.wait_for_event("worker", "waits for")
+    return claim
+
+
+async def takes_the_device(scene: NamespaceFixture) -> None:
+    """The pod gets another one."""
     await fabric(scene, "gpu-0", "gpu-1")
     await scene.claim("one")
-    await scene.pod("worker", claim="one")
-    taken = await allocated_claim(scene)
-    await scene.wait_for_event("worker", "waits for")
-    before = await world.metric("allocation_overlaps_total", kind="device", outcome="yielded")
+    taken = await waiting_claim(scene)
     await foreign_claim(scene, taken)
     await wait_for_any_event(scene, "worker", f"another writer allocated device {scene.driver}/fabric/gpu-0 first")
     again = await allocated_claim(scene, after=taken)
     assert await scene.device_of("worker") == "fabric/gpu-1"
-    assert await world.metric("allocation_overlaps_total", kind="device", outcome="yielded") == before + 1
     await FakeDriver(scene).report(again, ATTACHED)
     await scene.wait_until_bound("worker", PROMPT_SECONDS)
     await foreign_claim_ends(scene)
 
 
-async def test_pod_that_waits_gives_way_to_a_foreign_partition_with_which_its_own_cannot_be(
-    scene: NamespaceFixture, world: InstalledExtender
-) -> None:
+async def takes_a_neighbour(scene: NamespaceFixture) -> None:
     """Not the same device, but the same GPU, in another mode (compatibility groups)."""
     slow = {"bindingConditions": [ATTACHED], "bindingFailureConditions": [FAILED]}
     vgpu, mig = partition("vgpu", 0, "50") | slow, partition("mig", 0, "20")
     node = await scene.node_with_counters("a", [gpu()], [vgpu, mig])
     await scene.claim("one", f'{scene.attribute("type")} == "vgpu"')
-    await scene.pod("worker", claim="one")
-    taken = await allocated_claim(scene)
-    await scene.wait_for_event("worker", "waits for")
+    taken = await waiting_claim(scene)
     await foreign_claim(scene, taken, "gpu-0-mig-0")
     await wait_for_any_event(scene, "worker", f"another writer allocated groups {scene.driver}/{node}/gpu-0 first")
     await scene.wait_until_unschedulable("worker", "compatibility groups in conflict")
@@ -140,39 +142,37 @@ async def test_pod_that_waits_gives_way_to_a_foreign_partition_with_which_its_ow
     assert await scene.wait_until_bound("worker", PROMPT_SECONDS) == node
 
 
-async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_when_ours_is_released(
-    scene: NamespaceFixture, world: InstalledExtender
+async def takes_it_of_a_bound_pod(scene: NamespaceFixture) -> None:
+    """Nothing can be undone any more: people are told."""
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.claim("one")
+    await scene.pod("worker", claim="one")
+    await scene.wait_until_bound("worker")
+    await foreign_claim(scene, await scene.stored_claim("one"))
+    await scene.wait_for_event(
+        "worker", f"device {scene.driver}/{node}/gpu-0 of claim {scene.name}/one", "by another writer"
+    )
+    assert await scene.allocated() == [f"{node}/gpu-0"] * 2
+    await scene.world.wait_for_metric("allocation_overlaps_total", 1, kind="device", outcome="reported")
+    await foreign_claim_ends(scene)
+
+
+async def test_what_a_foreign_writer_takes_is_given_up_before_the_binding_and_reported_after_it(
+    scene: NamespaceFixture,
 ) -> None:
-    """Its set of allocated devices loses the device with our release; the guard claim puts it back."""
-    async with world.cluster.in_tree_scheduler():
-        await fabric(scene, "gpu-0")
-        await scene.claim("one")
-        await scene.pod("worker", claim="one")
-        taken = await allocated_claim(scene)
-        await scene.wait_for_event("worker", "waits for")
-        await foreign_claim(scene, taken)
-        await wait_for_any_event(scene, "worker", f"another writer allocated device {scene.driver}/fabric/gpu-0 first")
-        await scene.delete_pod("worker")
+    await carry_out_apart(
+        scene, {"device": takes_the_device, "neighbour": takes_a_neighbour, "bound": takes_it_of_a_bound_pod}
+    )
 
-        async def guarded() -> bool:
-            claims = await scene.api.list(RESOURCE_CLAIMS, NAMESPACE)
-            return any("allocation" in each.get("status", {}) for each in claims)
 
-        await scene.api.wait_for(guarded, SECONDS, "a guard claim is allocated")
-        await scene.claim("next")
-        await scene.pod("theirs", claim="next", scheduler=IN_TREE)
-        await scene.wait_until_unschedulable("theirs", "cannot allocate all claims")
-        assert await scene.allocated() == ["fabric/gpu-0"]
-        await foreign_claim_ends(scene)
+async def wait_until_guarded(scene: NamespaceFixture) -> None:
+    async def guarded() -> bool:
+        claims = await scene.api.list(RESOURCE_CLAIMS, NAMESPACE)
+        return await scene.allocated() == ["fabric/gpu-0"] and any(
+            "allocation" in claim.get("status", {}) for claim in claims
+        )
 
-        async def theirs() -> bool:
-            return bool((await scene.stored_claim("next")).get("status", {}).get("allocation"))
-
-        await scene.api.wait_for(theirs, SECONDS, "the in-tree scheduler allocates the device that is free")
-        await scene.delete_pod("theirs")
-        await scene.api.delete(RESOURCE_CLAIMS, "next", scene.name)
-        # A guard that was on its way out when the device got its next owner guards that one to its end.
-        await wait_until_unguarded(scene)
+    await scene.api.wait_for(guarded, SECONDS, "our claim is released, and a guard claim allocated")
 
 
 async def wait_until_unguarded(scene: NamespaceFixture) -> None:
@@ -182,74 +182,19 @@ async def wait_until_unguarded(scene: NamespaceFixture) -> None:
     await scene.api.wait_for(unguarded, SECONDS, "no guard claim is left")
 
 
-async def that_no_device_serves(scene: NamespaceFixture) -> None:
-    await scene.claim("never", f'{scene.attribute("model")} == "none"')
-    await scene.pod("never", claim="never", scheduler=IN_TREE)
-
-
-async def that_no_node_admits(scene: NamespaceFixture) -> None:
-    await scene.claim("never")
-    await scene.pod("never", claim="never", scheduler=IN_TREE, nodeSelector={"zone": "none"})
-
-
-async def that_asks_for_too_many_devices(scene: NamespaceFixture) -> None:
-    await scene.claim("never", count=DEVICES)
-    await scene.pod("never", claim="never", scheduler=IN_TREE)
-
-
-@pytest.mark.parametrize(
-    "never",
-    [that_no_device_serves, that_no_node_admits, that_asks_for_too_many_devices],
-    ids=["no-device", "no-node", "too-many"],
-)
-async def test_pod_that_loses_its_device_is_bound_elsewhere_beside_an_in_tree_pod_that_never_runs(
-    scene: NamespaceFixture,
-    world: InstalledExtender,
-    never: Callable[[NamespaceFixture], Awaitable[None]],
-) -> None:
-    """The in-tree scheduler allocates while the extender sees no claim; the pod that never runs delays nothing."""
-    assert world.relay is not None
-    assert world.api_relay is not None
-    async with world.cluster.in_tree_scheduler():
-        slow = device(
-            "gpu-0", attributes={"model": "large"}, bindingConditions=[ATTACHED], bindingFailureConditions=[FAILED]
-        )
-        lost = await scene.node_with_devices("a", slow)
-        await scene.claim("one")
-        await scene.claim("theirs")
-        await never(scene)
-        await scene.wait_until_unschedulable("never")
-        async with world.relay.holding("bind") as held:
-            await scene.pod("ours", claim="one")
-            await scene.api.wait_for(held.arrived, SECONDS, "the bind has come")
-            with world.api_relay.holding(RESOURCE_CLAIMS.plural):
-                await scene.pod("theirs", claim="theirs", scheduler=IN_TREE)
-                await allocated_claim(scene, "theirs")
-                free = await scene.node_with_devices("b", device("gpu-0"))
-                held.release()
-                await allocated_claim(scene)
-                assert await scene.allocated() == [f"{lost}/gpu-0"] * 2
-        assert await scene.wait_until_bound("ours", SECONDS) == free
-        said = await wait_for_any_event(scene, "ours", f"allocated device {scene.driver}/{lost}/gpu-0 first")
-        assert "waits for such a device" not in said
-        assert await scene.allocated() == [f"{lost}/gpu-0", f"{free}/gpu-0"]
-        for name in ("never", "theirs"):
-            await scene.delete_pod(name)
-            await scene.api.delete(RESOURCE_CLAIMS, name, scene.name)
-        await wait_until_unguarded(scene)
-
-
-async def test_an_in_tree_pod_that_waits_does_not_get_the_device_of_a_pod_that_is_deleted_while_it_yields(
+async def test_an_in_tree_scheduler_does_not_give_a_device_away_again_that_ours_releases(
     scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
-    """kube-controller-manager removes the reservation of the pod; that for the guard claim keeps the allocation."""
+    """Its set of allocated devices loses the device with our release; the guard claim puts it back.
+
+    While a pod of it waits for the device, ours stays allocated beside the foreign one, reserved for the guard claim, also when our
+    pod is deleted and kube-controller-manager has removed its reservation.
+    """
     async with world.cluster.in_tree_scheduler():
         await fabric(scene, "gpu-0")
-        await scene.claim("one")
-        await scene.pod("worker", claim="one")
-        taken = await allocated_claim(scene)
-        await scene.wait_for_event("worker", "waits for")
-        await scene.claim("next")
+        for name in ("one", "next"):
+            await scene.claim(name)
+        taken = await waiting_claim(scene)
         await scene.pod("theirs", claim="next", scheduler=IN_TREE)
         await scene.wait_until_unschedulable("theirs", "cannot allocate all claims")
         await foreign_claim(scene, taken)
@@ -267,43 +212,52 @@ async def test_an_in_tree_pod_that_waits_does_not_get_the_device_of_a_pod_that_i
         )
         assert await scene.allocated() == ["fabric/gpu-0"] * 2
         await scene.delete_pod("theirs")
-
-        async def guarded() -> bool:
-            claims = await scene.api.list(RESOURCE_CLAIMS, NAMESPACE)
-            return await scene.allocated() == ["fabric/gpu-0"] and any(
-                "allocation" in each.get("status", {}) for each in claims
-            )
-
-        await scene.api.wait_for(guarded, SECONDS, "our claim is released, and the guard claim allocated")
+        await wait_until_guarded(scene)
         await scene.pod("later", claim="next", scheduler=IN_TREE)
         await scene.wait_until_unschedulable("later", "cannot allocate all claims")
         await foreign_claim_ends(scene)
-
-        async def allocated() -> bool:
-            return bool((await scene.stored_claim("next")).get("status", {}).get("allocation"))
-
-        await scene.api.wait_for(allocated, SECONDS, "the in-tree scheduler allocates the device that is free")
+        await allocated_claim(scene, "next")
         await scene.delete_pod("later")
+        await scene.api.delete(RESOURCE_CLAIMS, "next", scene.name)
+        # A guard that was on its way out when the device got its next owner guards that one to its end.
+        await wait_until_unguarded(scene)
 
 
-async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(
+async def test_pod_that_loses_its_device_is_bound_elsewhere_beside_in_tree_pods_that_never_run(
     scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
-    """Nothing can be undone any more: people are told."""
-    node = await scene.node_with_devices("a", device("gpu-0"))
-    await scene.claim("one")
-    await scene.pod("worker", claim="one")
-    await scene.wait_until_bound("worker")
-    before = await world.metric("allocation_overlaps_total", kind="device", outcome="reported")
-    await foreign_claim(scene, await scene.stored_claim("one"))
-    await scene.wait_for_event(
-        "worker", f"device {scene.driver}/{node}/gpu-0 of claim {scene.name}/one", "by another writer"
-    )
-
-    async def counted() -> bool:
-        return await world.metric("allocation_overlaps_total", kind="device", outcome="reported") == before + 1
-
-    # The rival, which is there still, may have told first.
-    await scene.api.wait_for(counted, SECONDS, "the overlap is counted")
-    assert await scene.allocated() == [f"{node}/gpu-0"] * 2
-    await foreign_claim_ends(scene)
+    """The in-tree scheduler allocates while the extender sees no claim; the pods that never run delay nothing."""
+    assert world.relay is not None
+    assert world.api_relay is not None
+    async with world.cluster.in_tree_scheduler():
+        slow = device(
+            "gpu-0", attributes={"model": "large"}, bindingConditions=[ATTACHED], bindingFailureConditions=[FAILED]
+        )
+        lost = await scene.node_with_devices("a", slow)
+        await scene.claim("one")
+        await scene.claim("theirs")
+        await scene.claim("no-device", f'{scene.attribute("model")} == "none"')
+        await scene.claim("no-node")
+        await scene.claim("too-many", count=DEVICES)
+        for name in NEVER:
+            selector = {"zone": "none"} if name == "no-node" else {}
+            await scene.pod(name, claim=name, scheduler=IN_TREE, nodeSelector=selector)
+            await scene.wait_until_unschedulable(name)
+        async with world.relay.holding("bind") as held:
+            await scene.pod("ours", claim="one")
+            await scene.api.wait_for(held.arrived, SECONDS, "the bind has come")
+            with world.api_relay.holding(RESOURCE_CLAIMS.plural):
+                await scene.pod("theirs", claim="theirs", scheduler=IN_TREE)
+                await allocated_claim(scene, "theirs")
+                free = await scene.node_with_devices("b", device("gpu-0"))
+                held.release()
+                await allocated_claim(scene)
+                assert await scene.allocated() == [f"{lost}/gpu-0"] * 2
+        assert await scene.wait_until_bound("ours", SECONDS) == free
+        said = await wait_for_any_event(scene, "ours", f"allocated device {scene.driver}/{lost}/gpu-0 first")
+        assert "waits for such a device" not in said
+        assert await scene.allocated() == [f"{lost}/gpu-0", f"{free}/gpu-0"]
+        for name in (*NEVER, "theirs"):
+            await scene.delete_pod(name)
+            await scene.api.delete(RESOURCE_CLAIMS, name, scene.name)
+        await wait_until_unguarded(scene)

@@ -1,5 +1,6 @@
 """Compatibility groups (KEP-5963): who may share a GPU, decided by what was true at allocation."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,11 @@ from tests.support.e2e.driver import ATTACHED, FAILED, driving
 from tests.support.e2e.gpus import gpu, mig_or_vgpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender, shipped_configuration
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
+from tests.support.e2e.scenes import carry_out_apart
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
 CONFLICT = "compatibility groups in conflict"
-ORDERS = pytest.mark.parametrize(
-    ("earlier", "later"),
-    [pytest.param("vgpu", "mig", id="vgpu-before-mig"), pytest.param("mig", "vgpu", id="mig-before-vgpu")],
-)
 SKIPPED = "devices with compatibility groups are skipped"
 
 
@@ -31,87 +29,37 @@ async def cut(scene: NamespaceFixture, *suffixes: str) -> list[str]:
     return [await scene.node_with_counters(suffix, [gpu()], mig_or_vgpu()) for suffix in suffixes]
 
 
-async def test_mig_pod_is_refused_on_a_gpu_in_vgpu_mode_and_lands_on_another(scene: NamespaceFixture) -> None:
-    await lands_on_another(scene, "vgpu", "mig")
+async def in_this_order(scene: NamespaceFixture, earlier: str, later: str) -> None:
+    """The first of two GPUs is in the mode of the earlier pod: a pod of the other mode lands on the second one.
 
-
-async def test_vgpu_pod_is_refused_on_a_gpu_in_mig_mode_and_lands_on_another(scene: NamespaceFixture) -> None:
-    await lands_on_another(scene, "mig", "vgpu")
-
-
-async def lands_on_another(scene: NamespaceFixture, earlier: str, later: str) -> None:
-    """The first of two GPUs is in the mode of the earlier pod."""
+    One that can use the first one alone waits until the earlier pod is gone; its Event names both groups and who holds the GPU.
+    """
     first, second = await cut(scene, "a", "b")
     await scene.pod(earlier, template=earlier, nodeSelector={"kubernetes.io/hostname": first})
     assert await scene.wait_until_bound(earlier) == first
+    claim = await scene.claim_of(earlier)
+    assert "compatibilityGroups" not in claim["status"]["allocation"]["devices"]["results"][0]
+    assert f'"{earlier}"' in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
     await scene.pod(later, template=later)
     assert await scene.wait_until_bound(later) == second
     assert await scene.device_of(later) == f"{second}/gpu-0-{later}-0"
-
-
-@ORDERS
-async def test_a_pod_waits_for_the_only_gpu_and_is_bound_soon_after_the_pod_of_the_other_mode_is_gone(
-    scene: NamespaceFixture, earlier: str, later: str
-) -> None:
-    """Its Event names both groups and who holds the GPU."""
-    (node,) = await cut(scene, "a")
-    await scene.pod(earlier, template=earlier)
-    await scene.wait_until_bound(earlier)
-    await scene.pod(later, template=later)
-    message = await scene.wait_until_unschedulable(later, CONFLICT)
-    assert message.startswith(f'0/1 nodes are available: 1 node(s): claim "gpu", request "gpu": {CONFLICT}.')
-    note = await scene.wait_for_event(later, CONFLICT)
+    await scene.pod("pinned", template=later, nodeSelector={"kubernetes.io/hostname": first})
+    message = await scene.wait_until_unschedulable("pinned", CONFLICT)
+    assert f'1 node(s): claim "gpu", request "gpu": {CONFLICT}' in message
+    note = await scene.wait_for_event("pinned", CONFLICT)
     assert f"declares [{later}] on counter set gpu-0" in note
     assert f"gpu-0-{earlier}-0 (allocated) has [{earlier}]" in note
     await scene.delete_pod(earlier)
-    assert await scene.wait_until_bound(later, PROMPT_SECONDS) == node
+    assert await scene.wait_until_bound("pinned", PROMPT_SECONDS) == first
 
 
-async def test_a_third_group_brings_two_devices_together_and_is_then_what_all_need(scene: NamespaceFixture) -> None:
-    """{x, z} and {y, z} share the GPU by z; afterwards {x, y} is refused although it has a group of each, and {z} is not."""
-    groups = {"a": ("x", "z"), "b": ("y", "z"), "c": ("x", "y"), "d": ("z",)}
-    for kind in groups:
-        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
-    parts = [partition(kind, 0, "20", groups=found) for kind, found in groups.items()]
-    node = await scene.node_with_counters("a", [gpu()], parts)
-    for kind in ("a", "b"):
-        await scene.pod(kind, template=kind)
-        assert await scene.wait_until_bound(kind) == node
-    await scene.pod("c", template="c")
-    await scene.wait_until_unschedulable("c", CONFLICT)
-    assert "together they leave [z]" in await scene.wait_for_event("c", CONFLICT)
-    await scene.pod("d", template="d")
-    assert await scene.wait_until_bound("d") == node
-    await scene.delete_pod("d")
-    await scene.delete_pod("b")
-    await scene.wait_until_bound("c", PROMPT_SECONDS)
-
-
-async def test_groups_are_kept_in_the_annotation_alone_by_a_server_without_the_field(
-    scene: NamespaceFixture, world: InstalledExtender
-) -> None:
-    """Its schema does not have `results[].compatibilityGroups`, so that it is not written, and the allocation is written once."""
-    await cut(scene, "a")
-    before = await world.metric("claim_writes_total", step="allocate")
-    await scene.pod("vgpu", template="vgpu")
-    await scene.wait_until_bound("vgpu")
-    claim = await scene.claim_of("vgpu")
-    assert "compatibilityGroups" not in claim["status"]["allocation"]["devices"]["results"][0]
-    assert '"vgpu"' in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
-    assert await world.metric("claim_writes_total", step="allocate") == before + 1
-    assert await world.metric("stripped_fields_total", field="compatibilityGroups") == 0
-    assert "[i]allocation-groups" not in await world.page("/readyz?verbose")
-
-
-async def test_groups_edited_after_an_allocation_do_not_change_what_was_allocated(scene: NamespaceFixture) -> None:
+async def edited_afterwards(scene: NamespaceFixture) -> None:
     """The snapshot on the claim counts; when the administrator removes it, the live slice does."""
     (node,) = await cut(scene, "a")
     await scene.pod("vgpu", template="vgpu")
     await scene.wait_until_bound("vgpu")
     claim = await scene.claim_of("vgpu")
-    assert '"vgpu"' in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
-    slices = f"{scene.name}-a-devices"
-    published = await scene.api.get(RESOURCE_SLICES, slices)
+    published = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a-devices")
     published["spec"]["devices"] = [
         partition(kind, index, share, groups=["mig"])
         for kind, index, share in (("mig", 0, "20"), ("mig", 1, "20"), ("vgpu", 0, "50"), ("vgpu", 1, "50"))
@@ -125,24 +73,23 @@ async def test_groups_edited_after_an_allocation_do_not_change_what_was_allocate
     assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == node
 
 
-async def test_devices_with_groups_are_skipped_while_groups_are_switched_off(
-    scene: NamespaceFixture, world: InstalledExtender, tmp_path: Path
+async def test_a_gpu_serves_one_mode_at_a_time_by_the_groups_that_were_published_at_its_allocation(
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
-    """As KEP-5963 has it: the rest of the pool is used."""
-    name = "groups-off-scheduler"
-    for kind in ("mig", "vgpu"):
-        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
-    plain = partition("mig", 0, "20", groups=())
-    node = await scene.node_with_counters("a", [gpu()], [plain, partition("mig", 1, "20"), partition("vgpu", 0, "50")])
-    off = {"DRA_EXTENDER_FEATURES__COMPATIBILITY_GROUPS": "false"}
-    async with ExtenderProcess(tmp_path, world.kubeconfig, environment=off, name="groups-off") as extender:
-        await world.cluster.start_scheduler(shipped_configuration(extender.url, name), name)
-        await scene.pod("mig", template="mig", scheduler=name)
-        await scene.pod("vgpu", template="vgpu", scheduler=name)
-        assert await scene.wait_until_bound("mig") == node
-        assert await scene.device_of("mig") == f"{node}/gpu-0-mig-0"
-        await scene.wait_until_unschedulable("vgpu", SKIPPED)
-        await world.cluster.stop_scheduler(name)
+    """The server does not have `results[].compatibilityGroups`: groups are kept in the annotation, and written once."""
+    before = await world.metric("claim_writes_total", step="allocate")
+    await carry_out_apart(
+        scene,
+        {
+            "vgpu-before-mig": partial(in_this_order, earlier="vgpu", later="mig"),
+            "mig-before-vgpu": partial(in_this_order, earlier="mig", later="vgpu"),
+            "edited": edited_afterwards,
+        },
+    )
+    allocations = 3 + 3 + 2
+    assert await world.metric("claim_writes_total", step="allocate") == before + allocations
+    assert await world.metric("stripped_fields_total", field="compatibilityGroups") == 0
+    assert "[i]allocation-groups" not in await world.page("/readyz?verbose")
 
 
 async def test_groups_off_and_on_again_with_holders_and_with_shares_in_flight(

@@ -14,7 +14,7 @@ from tests.controlplane.resources import RESOURCE_SLICES
 from tests.controlplane.schedulers import IN_TREE
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import SCHEDULER, InstalledExtender
-from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture, refusal
+from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
 
@@ -61,32 +61,72 @@ async def wait_until_seen_without_groups(scene: NamespaceFixture, pod: str) -> N
     await scene.api.wait_for(refused, SECONDS, f"pod {pod} is refused because of devices without groups")
 
 
-async def devices_slice(scene: NamespaceFixture) -> Object:
-    return await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a-devices")
+async def devices_slice(scene: NamespaceFixture, suffix: str) -> Object:
+    return await scene.api.get(RESOURCE_SLICES, f"{scene.name}-{suffix}-devices")
 
 
-async def republish(scene: NamespaceFixture, devices: list[Object]) -> Object:
+async def republish(scene: NamespaceFixture, suffix: str, devices: list[Object]) -> Object:
     """Delete the slice of the devices and create it anew, as a driver does that has no older object to update."""
-    stored = await devices_slice(scene)
+    stored = await devices_slice(scene, suffix)
     await scene.api.delete(RESOURCE_SLICES, stored["metadata"]["name"])
-    body = scene.slice_of("a-devices", node=stored["spec"]["nodeName"], slice_count=2, devices=devices)
+    body = scene.slice_of(f"{suffix}-devices", node=stored["spec"]["nodeName"], slice_count=2, devices=devices)
     return await scene.api.create(RESOURCE_SLICES, body)
 
 
-@pytest.mark.parametrize(
-    ("groups", "words"),
-    [
-        pytest.param(["a", "b", "c"], "must have at most 2 items", id="three"),
-        pytest.param(["a", "a"], "Duplicate value", id="twice"),
-        pytest.param(["a" * 64], "must be no more than 63", id="long"),
-        pytest.param(["MIG"], "lower case", id="upper-case"),
-    ],
-)
-async def test_the_api_server_keeps_to_the_limits_of_groups(
-    scene: NamespaceFixture, groups: list[str], words: str
+async def test_what_holds_groups_stays_and_closes_its_gpu_while_the_gate_is_off(
+    scene: NamespaceFixture, world: InstalledExtender
 ) -> None:
-    body = scene.slice_of("a", node="a", devices=[partition("mig", 0, "20", groups=groups)])
-    assert words in str(await refusal(scene.api, RESOURCE_SLICES, body))
+    """The roll-back is complete on a GPU whose last holder with groups has ended: there both modes share it."""
+    devices = [partition("mig", 0, "20"), partition("mig", 1, "20"), partition("vgpu", 0, "20")]
+    published = {"gpu-0-mig-0": ["mig"], "gpu-0-mig-1": ["mig"], "gpu-0-vgpu-0": ["vgpu"]}
+    dropped: dict[str, list[str]] = {name: [] for name in published}
+    for kind in ("mig", "vgpu"):
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+    node, other = [await scene.node_with_counters(suffix, [gpu()], devices) for suffix in ("a", "b")]
+
+    async def pod(name: str, where: str) -> None:
+        kind = name.partition("-")[0].replace("holder", "mig")
+        await scene.pod(name, template=kind, nodeSelector={"kubernetes.io/hostname": where})
+
+    for name, where in (("holder", node), ("holder-b", other)):
+        await pod(name, where)
+        assert await scene.wait_until_bound(name) == where
+    assert "compatibilityGroups" in (await scene.claim_of("holder"))["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
+    allocated = await scene.allocated()
+
+    await switch(world, on=False)
+    stored = await devices_slice(scene, "a")
+    assert groups_of(stored) == published
+    stored["spec"]["devices"][2]["attributes"]["healthy"] = {"bool": True}
+    assert groups_of(await scene.api.replace(RESOURCE_SLICES, stored)) == published
+    for name, where in (("vgpu", node), ("vgpu-b", other)):
+        await pod(name, where)
+        await scene.wait_until_unschedulable(name, CONFLICT)
+
+    for suffix in ("a", "b"):
+        assert groups_of(await republish(scene, suffix, devices)) == dropped
+    stored = await devices_slice(scene, "a")
+    stored["spec"]["devices"] = devices
+    assert groups_of(await scene.api.replace(RESOURCE_SLICES, stored)) == dropped
+    for name in ("vgpu", "vgpu-b"):
+        await wait_until_seen_without_groups(scene, name)
+    await pod("mig", node)
+    await scene.wait_until_unschedulable("mig", CONFLICT)
+    assert await scene.allocated() == allocated
+    await scene.delete_pod("holder-b")
+    assert await scene.wait_until_bound("vgpu-b", PROMPT_SECONDS) == other
+    await pod("mig-b", other)
+    assert await scene.wait_until_bound("mig-b") == other
+
+    await switch(world, on=True)
+    stored = await devices_slice(scene, "a")
+    stored["spec"]["devices"] = devices
+    assert groups_of(await scene.api.replace(RESOURCE_SLICES, stored)) == published
+    assert await scene.wait_until_bound("mig", SECONDS) == node
+    await scene.wait_until_unschedulable("vgpu", CONFLICT)
+    for name in ("holder", "mig"):
+        await scene.delete_pod(name)
+    assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
 
 
 async def test_the_in_tree_plugin_without_the_gate_leaves_the_whole_pool_alone(
@@ -101,66 +141,3 @@ async def test_the_in_tree_plugin_without_the_gate_leaves_the_whole_pool_alone(
         await scene.wait_until_unschedulable("theirs", "cannot allocate all claims")
     await scene.pod("ours", template="plain")
     await scene.wait_until_bound("ours")
-
-
-async def test_what_holds_groups_stays_and_closes_its_gpu_while_the_gate_is_off(
-    scene: NamespaceFixture, world: InstalledExtender
-) -> None:
-    devices = [partition("mig", 0, "20"), partition("mig", 1, "20"), partition("vgpu", 0, "20")]
-    published = {"gpu-0-mig-0": ["mig"], "gpu-0-mig-1": ["mig"], "gpu-0-vgpu-0": ["vgpu"]}
-    dropped: dict[str, list[str]] = {name: [] for name in published}
-    for kind in ("mig", "vgpu"):
-        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
-    node = await scene.node_with_counters("a", [gpu()], devices)
-    await scene.pod("holder", template="mig")
-    await scene.wait_until_bound("holder")
-    assert "compatibilityGroups" in (await scene.claim_of("holder"))["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
-    allocated = await scene.allocated()
-
-    await switch(world, on=False)
-    stored = await devices_slice(scene)
-    assert groups_of(stored) == published
-    stored["spec"]["devices"][2]["attributes"]["healthy"] = {"bool": True}
-    assert groups_of(await scene.api.replace(RESOURCE_SLICES, stored)) == published
-    await scene.pod("vgpu", template="vgpu")
-    await scene.wait_until_unschedulable("vgpu", CONFLICT)
-
-    assert groups_of(await republish(scene, devices)) == dropped
-    stored = await devices_slice(scene)
-    stored["spec"]["devices"] = devices
-    assert groups_of(await scene.api.replace(RESOURCE_SLICES, stored)) == dropped
-    await wait_until_seen_without_groups(scene, "vgpu")
-    await scene.pod("mig", template="mig")
-    await scene.wait_until_unschedulable("mig", CONFLICT)
-    assert await scene.allocated() == allocated
-
-    await switch(world, on=True)
-    stored = await devices_slice(scene)
-    stored["spec"]["devices"] = devices
-    assert groups_of(await scene.api.replace(RESOURCE_SLICES, stored)) == published
-    assert await scene.wait_until_bound("mig", SECONDS) == node
-    await scene.wait_until_unschedulable("vgpu", CONFLICT)
-    for name in ("holder", "mig"):
-        await scene.delete_pod(name)
-    assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
-
-
-async def test_without_groups_in_the_slices_both_modes_share_a_gpu_once_its_holder_is_gone(
-    scene: NamespaceFixture, world: InstalledExtender
-) -> None:
-    """The roll-back is complete when the last allocation with groups has ended."""
-    devices = [partition("mig", 0, "20"), partition("vgpu", 0, "20")]
-    for kind in ("mig", "vgpu"):
-        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
-    node = await scene.node_with_counters("a", [gpu()], devices)
-    await scene.pod("holder", template="mig")
-    await scene.wait_until_bound("holder")
-    await switch(world, on=False)
-    await scene.pod("vgpu", template="vgpu")
-    await scene.wait_until_unschedulable("vgpu", CONFLICT)
-    await republish(scene, devices)
-    await wait_until_seen_without_groups(scene, "vgpu")
-    await scene.delete_pod("holder")
-    assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
-    await scene.pod("mig", template="mig")
-    assert await scene.wait_until_bound("mig") == node

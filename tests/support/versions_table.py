@@ -30,17 +30,22 @@ class Feature(NamedTuple):
     cells: tuple[Cell, Cell, Cell, Cell]
 
 
-_ONE_CLAIM: Final = "test_e2e_emulated::test_without_counters_a_claim_is_allocated_released_and_allocated_again"
+_ONE_CLAIM: Final = (
+    "test_e2e_releases::test_claims_are_served_without_counters_and_extended_resources_left_to_nodes_that_list_them"
+)
 _BESIDE: Final = (
     "test_e2e_devices_beside_counters::"
     "test_devices_beside_counters_are_allocated_by_counters_and_by_groups_of_the_policy[1.34]"
 )
-_COUNTERS_ALONE: Final = "test_e2e_emulated::test_without_groups_both_pods_share_a_gpu_as_before_the_kep[1.36]"
-_ONE_BY_ONE: Final = "test_e2e_emulated::test_without_podgroups_pods_that_name_one_are_placed_one_by_one[1.36]"
-_LISTED: Final = (
-    "test_e2e_emulated::test_extended_resources_are_left_to_nodes_that_list_them_where_no_class_can_back_them"
+_COUNTERS_ALONE: Final = (
+    "test_e2e_releases::test_counters_alone_decide_without_groups_and_members_are_placed_one_by_one[1.36]"
 )
-_GROUPS: Final = "test_e2e_groups::test_mig_pod_is_refused_on_a_gpu_in_vgpu_mode_and_lands_on_another"
+_GROUPS: Final = (
+    "test_e2e_groups::test_a_gpu_serves_one_mode_at_a_time_by_the_groups_that_were_published_at_its_allocation"
+)
+_CONDITIONS: Final = (
+    "test_e2e_binding::test_devices_succeed_fail_and_take_too_long_also_while_extender_and_scheduler_are_down"
+)
 _BY_POLICY: Final = "test_e2e_policy::test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_groups"
 
 TABLE: Final = (
@@ -79,8 +84,8 @@ TABLE: Final = (
         "binding conditions",
         (
             Cell("gate, or policy"),
-            Cell("gate, or policy", ("test_e2e_binding_emulated::test_success[1.35-True]",)),
-            Cell("yes", ("test_e2e_binding_emulated::test_success[1.36-False]",)),
+            Cell("gate, or policy", (f"{_CONDITIONS}[1.35]",)),
+            Cell("yes", (f"{_CONDITIONS}[1.36]",)),
             Cell("yes", ("test_e2e_binding",)),
         ),
     ),
@@ -99,10 +104,7 @@ TABLE: Final = (
             Cell("no: annotation"),
             Cell("no: annotation"),
             Cell("no: annotation", ("test_e2e_policy::test_the_snapshot_says_which_rule_supplied_the_groups",)),
-            Cell(
-                "no: annotation",
-                ("test_e2e_groups::test_groups_are_kept_in_the_annotation_alone_by_a_server_without_the_field",),
-            ),
+            Cell("no: annotation", (_GROUPS,)),
         ),
     ),
     Feature(
@@ -110,17 +112,17 @@ TABLE: Final = (
         (
             Cell("no: pods are placed one by one"),
             Cell("no: pods are placed one by one"),
-            Cell("gates (alpha); without them one by one", (_ONE_BY_ONE,)),
-            Cell("gates (beta, off)", ("test_e2e_workloads",)),
+            Cell("gates (alpha); without them one by one", (_COUNTERS_ALONE,)),
+            Cell("gates (beta, off)", ("test_e2e_gangs",)),
         ),
     ),
     Feature(
         "extended resources backed by a DeviceClass",
         (
-            Cell("gate; without it left to nodes that list them", (f"{_LISTED}[1.34]",)),
-            Cell("gate; without it left to nodes that list them", (f"{_LISTED}[1.35]",)),
+            Cell("gate; without it left to nodes that list them", (f"{_ONE_CLAIM}[1.34]",)),
+            Cell("gate; without it left to nodes that list them", (f"{_ONE_CLAIM}[1.35]",)),
             Cell("yes"),
-            Cell("yes", ("test_e2e_workloads_extended",)),
+            Cell("yes", ("test_e2e_extended_resources",)),
         ),
     ),
     Feature("derived attributes", (Cell("no"), Cell("no"), Cell("no"), Cell("gate"))),

@@ -13,9 +13,10 @@ from tests.controlplane import objects
 from tests.controlplane.objects import Object, device
 from tests.controlplane.options import default_gates
 from tests.controlplane.planes import BROKEN
-from tests.controlplane.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from tests.controlplane.resources import POD_GROUPS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
+from tests.support.e2e.scenes import carry_out_apart
 from tests.support.e2e.workloads import clear_groups, create_group, delete_group, member
 
 GATE = "DRAWorkloadResourceClaims"
@@ -39,13 +40,19 @@ def setup() -> Setup:
     )
 
 
+async def furnish(scene: NamespaceFixture, *devices: str) -> None:
+    """Two nodes that reach these devices, and a template for one."""
+    for suffix in ("a", "b"):
+        await scene.node(suffix)
+    fabric = scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[device(name) for name in devices])
+    await scene.publish(fabric)
+    await scene.template("domain")
+
+
 @pytest_asyncio.fixture(loop_scope="module")
 async def groups(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
     """The scene of a test that makes PodGroups, on two nodes that reach one device."""
-    for suffix in ("a", "b"):
-        await scene.node(suffix)
-    await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[device("domain-0")]))
-    await scene.template("domain")
+    await furnish(scene, "domain-0")
     yield scene
     await clear_groups(scene)
 
@@ -69,101 +76,84 @@ async def none_left(scene: NamespaceFixture) -> None:
     await scene.api.wait_for(gone, 2 * SECONDS, "all claims are deleted")
 
 
-async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: NamespaceFixture) -> None:
-    """Also when the group is deleted first: the API server protects it, and its reservation stays with it."""
+async def test_group_is_bound_on_one_claim_and_leaves_it_to_the_next_group(
+    groups: NamespaceFixture, world: InstalledExtender
+) -> None:
+    """Also when the service is killed as soon as the claim is made, and when the group is deleted before its pods: the API server
+    protects it, and its reservation stays with it."""
     uid = await create_group(groups, "workers", templates={"gpu": "domain"})
     names = [f"worker-{index}" for index in range(MEMBERS)]
-    await asyncio.gather(*(member(groups, "workers", name, template="domain") for name in names))
-    for name in names:
-        await groups.wait_until_bound(name)
-    (claim,) = await claims(groups)
-    consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": uid}
-    assert claim["status"]["reservedFor"] == [consumer]
-    assert await recorded(groups, "workers") == {"gpu": claim["metadata"]["name"]}
-    managers = {each["manager"] for each in claim["metadata"]["managedFields"]}
-    assert managers == {"dra-extender"}
-
-    await member(groups, "workers", "late", template="domain")
-    await groups.wait_until_bound("late")
-    assert len(await claims(groups)) == 1
-
-    await groups.api.delete(POD_GROUPS, "workers", groups.name)
-    await asyncio.gather(*(groups.delete_pod(name) for name in names))
-    await asyncio.sleep(3)
-    assert await groups.allocated() == ["fabric/domain-0"]
-    await groups.delete_pod("late")
-    await none_left(groups)
-    await groups.world.wait_for_metric("reclaims_total", 1, reason="group_gone", outcome="done")
-
-
-async def test_two_groups_with_one_template_get_a_claim_each(groups: NamespaceFixture) -> None:
-    """There is one device: the second group waits for it until the first is gone."""
-    for name in ("first", "second"):
-        await create_group(groups, name, templates={"gpu": "domain"})
-    await member(groups, "first", "a", template="domain")
-    await groups.wait_until_bound("a")
-    await member(groups, "second", "b", template="domain")
-    await groups.wait_until_unschedulable("b", "matching devices are in use", again=True)
-    assert len(await claims(groups)) == 2
-    await groups.delete_pod("a")
-    await delete_group(groups, "first")
-    await groups.wait_until_bound("b", 2 * SECONDS)
-
-
-async def test_pod_with_a_claim_of_its_own_beside_the_groups_gets_both(groups: NamespaceFixture) -> None:
-    """kube-controller-manager gives up on it at the group's entry, whatever the order."""
-    await groups.publish(groups.slice_of("more", allNodes=True, pool="more", devices=[device("a"), device("b")]))
-    await create_group(groups, "workers", templates={"gpu": "domain"})
-    for name, order in (("before", ("own", "gpu")), ("behind", ("gpu", "own"))):
-        body = objects.pod(name, groups.name, templates=dict.fromkeys(order, "domain"))
-        body["spec"]["schedulingGroup"] = {"podGroupName": "workers"}
-        await groups.api.create(PODS, body)
-    for name in ("before", "behind"):
-        await groups.wait_until_bound(name)
-    assert len(await groups.allocated()) == 3
-
-
-async def test_forged_snapshot_of_a_template_never_arrives(groups: NamespaceFixture) -> None:
-    """Beside the shipped policy, from which the account that makes the claims of groups is exempt."""
-    forged = objects.resource_claim_template("forged", groups.name, groups.request())
-    forged["spec"]["metadata"] = {"annotations": {SNAPSHOT_ANNOTATION: "forged", "note": "kept"}}
-    await groups.api.create(RESOURCE_CLAIM_TEMPLATES, forged)
-    await create_group(groups, "forgers", templates={"gpu": "forged"})
-
-    async def made() -> list[Object]:
-        return await claims(groups)
-
-    (claim,) = await groups.api.wait_for(made, SECONDS, "a claim is made for the group")
-    assert claim["metadata"]["annotations"] == {"note": "kept", ENTRY_ANNOTATION: "gpu"}
-    await member(groups, "forgers", "forger", template="forged")
-    await groups.wait_until_bound("forger")
-    (claim,) = await claims(groups)
-    assert "forged" not in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
-
-
-async def test_a_killed_service_makes_no_second_claim(groups: NamespaceFixture, world: InstalledExtender) -> None:
-    await create_group(groups, "workers", templates={"gpu": "domain"})
-    await member(groups, "workers", "a", template="domain")
+    await member(groups, "workers", names[0], template="domain")
 
     async def made() -> bool:
         return bool(await claims(groups))
 
     await groups.api.wait_for(made, SECONDS, "the claim is made")
     world.extender.kill()
+    await asyncio.gather(*(member(groups, "workers", name, template="domain") for name in names[1:]))
     await world.extender.start()
-    await groups.wait_until_bound("a", 2 * SECONDS)
+    for name in names:
+        await groups.wait_until_bound(name, 2 * SECONDS)
+    (claim,) = await claims(groups)
+    consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": uid}
+    assert claim["status"]["reservedFor"] == [consumer]
+    assert await recorded(groups, "workers") == {"gpu": claim["metadata"]["name"]}
+    assert {each["manager"] for each in claim["metadata"]["managedFields"]} == {"dra-extender"}
+    await member(groups, "workers", "late", template="domain")
+    await groups.wait_until_bound("late")
+
+    await create_group(groups, "next", templates={"gpu": "domain"})
+    await member(groups, "next", "other", template="domain")
+    await groups.wait_until_unschedulable("other", "matching devices are in use", again=True)
+    assert len(await claims(groups)) == 2
+    await groups.api.delete(POD_GROUPS, "workers", groups.name)
+    await asyncio.gather(*(groups.delete_pod(name) for name in names))
+    await asyncio.sleep(3 * GRACE)
+    assert await groups.allocated() == ["fabric/domain-0"]
+    assert await groups.node_of("other") == ""
+    await groups.delete_pod("late")
+    await groups.wait_until_bound("other", 2 * SECONDS)
     assert len(await claims(groups)) == 1
-
-
-async def test_group_goes_where_kube_controller_manager_knows_no_podgroups(
-    groups: NamespaceFixture, world: InstalledExtender
-) -> None:
-    """Without GenericWorkload it leaves the protection finalizer on, which the API server put there."""
-    await world.cluster.restart_controller_manager({})
-    await create_group(groups, "workers", templates={"gpu": "domain"})
-    await delete_group(groups, "workers")
+    await world.wait_for_metric("reclaims_total", 1, reason="group_gone", outcome="done")
+    await groups.delete_pod("other")
+    await delete_group(groups, "next")
     await none_left(groups)
-    await world.cluster.restart_controller_manager(default_gates() | {GATE: False})
+
+
+async def beside_claims_of_pods(scene: NamespaceFixture) -> None:
+    """kube-controller-manager gives up on the pod's own claim at the group's entry, whatever the order."""
+    await furnish(scene, "a", "b", "c")
+    await create_group(scene, "workers", templates={"gpu": "domain"})
+    for name, order in (("before", ("own", "gpu")), ("behind", ("gpu", "own"))):
+        await member(scene, "workers", name, templates=dict.fromkeys(order, "domain"))
+    for name in ("before", "behind"):
+        await scene.wait_until_bound(name)
+    assert len(await scene.allocated()) == 3
+    await clear_groups(scene)
+
+
+async def forged_template(scene: NamespaceFixture) -> None:
+    """A snapshot of a template never arrives, also beside the shipped policy, from which the service's account is exempt."""
+    await furnish(scene, "domain-0")
+    forged = objects.resource_claim_template("forged", scene.name, scene.request())
+    forged["spec"]["metadata"] = {"annotations": {SNAPSHOT_ANNOTATION: "forged", "note": "kept"}}
+    await scene.api.create(RESOURCE_CLAIM_TEMPLATES, forged)
+    await create_group(scene, "forgers", templates={"gpu": "forged"})
+
+    async def made() -> list[Object]:
+        return await claims(scene)
+
+    (claim,) = await scene.api.wait_for(made, SECONDS, "a claim is made for the group")
+    assert claim["metadata"]["annotations"] == {"note": "kept", ENTRY_ANNOTATION: "gpu"}
+    await member(scene, "forgers", "forger", template="forged")
+    await scene.wait_until_bound("forger")
+    (claim,) = await claims(scene)
+    assert "forged" not in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
+    await clear_groups(scene)
+
+
+async def test_pods_get_claims_of_their_own_beside_the_groups_and_no_forged_snapshot(scene: NamespaceFixture) -> None:
+    await carry_out_apart(scene, {"own": beside_claims_of_pods, "forged": forged_template})
 
 
 async def its_controller_works(scene: NamespaceFixture) -> None:
@@ -186,7 +176,15 @@ async def its_controller_works(scene: NamespaceFixture) -> None:
 async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_carries_on(
     groups: NamespaceFixture, world: InstalledExtender
 ) -> None:
-    """What was made is used on; the next group's claim is kube-controller-manager's, and one alone."""
+    """What was made is used on; the next group's claim is kube-controller-manager's, and one alone.
+
+    Before, kube-controller-manager knows no PodGroups at all (without GenericWorkload): it leaves the protection finalizer on.
+    """
+    await world.cluster.restart_controller_manager({})
+    await create_group(groups, "early", templates={"gpu": "domain"})
+    await delete_group(groups, "early")
+    await none_left(groups)
+    await world.cluster.restart_controller_manager(default_gates() | {GATE: False})
     world.tolerated.append("left to another controller")
     await create_group(groups, "old", templates={"gpu": "domain"})
     await member(groups, "old", "a", template="domain")

@@ -1,22 +1,24 @@
 """Extended resources that device classes back (KEP-5004), with the real kube-scheduler, whose NodeResourcesFit skips them."""
 
 import asyncio
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import pytest
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.planes import SECOND_DEFAULTS
-from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
+from tests.controlplane.resources import RESOURCE_CLAIMS
 from tests.controlplane.schedulers import IN_TREE
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture, devices_of
+from tests.support.e2e.scenes import carry_out_apart
 from tests.support.e2e.workloads import backed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
 
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
-EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 
 
 async def special(scene: NamespaceFixture, pod: str) -> Object:
@@ -82,14 +84,11 @@ async def test_claim_and_pod_status_are_what_the_in_tree_plugin_writes(scene: Na
     assert len(devices_of(await special(scene, ours))) == 5
 
 
-@pytest.mark.parametrize("kind", ["explicit", "implicit"])
-async def test_a_pod_waits_for_devices_of_its_extended_resource_and_frees_them(
-    scene: NamespaceFixture, kind: str
-) -> None:
+async def waits_and_frees(scene: NamespaceFixture, *, implicit: bool) -> None:
     """kube-scheduler leaves the check to the plugin that the extender replaces."""
     node = await scene.node_with_devices("a", device("gpu-0"))
     resource = await backed(scene)
-    if kind == "implicit":
+    if implicit:
         resource = f"{IMPLICIT}{scene.name}-backing"
     await scene.pod("first", extended={resource: "1"})
     assert await scene.wait_until_bound("first") == node
@@ -105,7 +104,7 @@ async def test_a_pod_waits_for_devices_of_its_extended_resource_and_frees_them(
     await scene.api.wait_for(one_claim, SECONDS, "the claim of the first pod is gone")
 
 
-async def test_nodes_with_a_device_plugin_and_with_devices_serve_one_workload(scene: NamespaceFixture) -> None:
+async def beside_a_device_plugin(scene: NamespaceFixture) -> None:
     """Four pods, two nodes with two each: where the plugin serves no claim is made, and a fifth pod fits nowhere."""
     resource = await backed(scene)
     plugin = await scene.node("plugin", extended={resource: "2"})
@@ -120,10 +119,15 @@ async def test_nodes_with_a_device_plugin_and_with_devices_serve_one_workload(sc
     await scene.wait_until_unschedulable("fifth", f"Insufficient {resource}")
 
 
-async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(scene: NamespaceFixture) -> None:
+async def beside_a_claim(scene: NamespaceFixture) -> None:
+    """Both are decided together, and refused in words."""
     resource = await backed(scene)
     await scene.node_with_devices("a", device("gpu-0"))
     await scene.template("one")
+    await scene.pod("more", extended={resource: "2"})
+    await scene.wait_until_unschedulable("more", f'extended resource {resource} of container "main": ', again=True)
+    assert await claims(scene) == []
+    await scene.delete_pod("more")
     await scene.pod("both", template="one", extended={resource: "1"})
     await scene.wait_until_unschedulable("both", "no combination of devices fits", again=True)
     node = await scene.node_with_devices("b", device("gpu-0"), device("gpu-1"))
@@ -131,10 +135,13 @@ async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(
     assert await scene.allocated() == [f"{node}/gpu-0", f"{node}/gpu-1"]
 
 
-async def test_a_pod_that_nobody_can_serve_is_refused_in_words(scene: NamespaceFixture) -> None:
-    resource = await backed(scene)
-    await scene.node_with_devices("a", device("gpu-0"))
-    await scene.pod("more", extended={resource: "2"})
-    await scene.wait_until_unschedulable("more", f'extended resource {resource} of container "main": ', again=True)
-    assert await claims(scene) == []
-    await scene.api.delete(PODS, "more", scene.name, grace_seconds=0)
+async def test_pods_get_devices_for_extended_resources_and_free_them(scene: NamespaceFixture) -> None:
+    await carry_out_apart(
+        scene,
+        {
+            "explicit": partial(waits_and_frees, implicit=False),
+            "implicit": partial(waits_and_frees, implicit=True),
+            "plugin": beside_a_device_plugin,
+            "claim": beside_a_claim,
+        },
+    )
