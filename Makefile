@@ -96,7 +96,7 @@ contract: $(READY) ## What the simulated API server promises, asked of the real 
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(call build,controlplane helm)
 	$(BIN)/python -m tests.support.granted_rights --forget
-	$(PYTEST) $(call marked,mark\.e2e) -m e2e \
+	$(PYTEST) $(call marked,mark\.e2e) -m e2e --most-planes $(PLANES) \
 	  -n $(E2E_WORKERS) --dist loadgroup --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 	$(if $(K),,$(BIN)/python -m tests.support.granted_rights)
 	$(if $(K),,$(BIN)/python -m tests.support.versions_table $(REPORTS)/$@.xml)
@@ -213,6 +213,8 @@ NODE_QUICK := $(addprefix tests/node/test_node_environment.py::, \
   test_the_first_alternative_that_is_free_is_in_the_container)
 # Folders with programs, fixtures and a target of their own.
 APART := bench observe ui image archive node
+# Control planes that `make e2e` may start: those of tests/controlplane/planes.py.
+PLANES := 8
 # With these, nothing that a test of make test starts builds or downloads a program.
 NO_PROGRAMS := DRA_EXTENDER_REFUSE_BUILDS=1 GOPROXY=off PIP_NO_INDEX=1 UV_OFFLINE=1 npm_config_offline=true
 UNIT := tests -m "not e2e and not chart and not verify and not nightly" $(addprefix --ignore tests/,$(APART) e2e) \

@@ -14,11 +14,6 @@ def namespace(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def service_account(name: str, namespace: str) -> Object:
-    """A service account."""
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
-
-
 def node(
     name: str,
     *,

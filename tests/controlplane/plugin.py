@@ -111,7 +111,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the control planes that no module needs any more; hold the limit."""
+    """End the control planes that no module needs any more; hold the limit, if no test failed and cost a start."""
     for cluster in session.config.stash[KEPT]:
         asyncio.run(cluster.close())
     if (worker := getattr(session.config, "workeroutput", None)) is not None:
@@ -128,13 +128,15 @@ def pytest_testnodedown(node: Any) -> None:
     node.config.stash[COUNTED].update(getattr(node, "workeroutput", {}).get("planes", {}))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
     """Say how many control planes were started."""
     counted, most = config.stash[COUNTED], config.option.most_planes
     if counted:
         each = ", ".join(f"{number} {name or 'without a name'}" for name, number in sorted(counted.items()))
         terminalreporter.write_line(f"control planes started: {counted.total()} ({each})")
-        if most is not None and counted.total() > most:
+        if most is not None and counted.total() > most and exitstatus == pytest.ExitCode.OK:
             terminalreporter.write_line(f"ERROR: at most {most} may be started", red=True)
 
 
