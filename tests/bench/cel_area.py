@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -29,11 +29,9 @@ from tests.support.cel.hostile import ALL as HOSTILE
 
 AREA: Final = "cel"
 LOCK: Final = REPOSITORY / "requirements-bench.lock"
-PROGRAMS: Final = 4096
-MEGABYTES: Final = 24.0
+PROGRAM_MEGABYTES: Final = 24.0 / 4096
 HOSTILE_MILLISECONDS: Final = 100.0
 HOSTILE_MEGABYTES: Final = 64.0
-_SECONDS: Final = 0.25
 _EACH: Final = Goal(">=", 1.3)
 _MEAN: Final = Goal(">=", 4.0)
 _COMPILE: Final = Goal("<=", 1.2)
@@ -60,9 +58,13 @@ async def measure(scale: Scale, _: Path) -> list[Row]:
     """Evaluations and compilations of nine selectors beside the fastest other library, cached programs, hostile expressions."""
     python = await asyncio.to_thread(_environment)
     device = _device()
+    seconds = scale.cel_seconds
     rounds = [
-        (await asyncio.to_thread(_peers, python), {name: _ours(text, device) for name, text in SELECTORS.items()})
-        for _ in range(max(2, scale.runs))
+        (
+            await asyncio.to_thread(_peers, python, seconds),
+            {name: _ours(text, device, seconds) for name, text in SELECTORS.items()},
+        )
+        for _ in range(scale.cel_rounds)
     ]
     rows = []
     for name in SELECTORS:
@@ -80,14 +82,16 @@ async def measure(scale: Scale, _: Path) -> list[Row]:
         pairs = [(1 / mine, 1 / theirs) if place == 0 else (1e6 * mine, 1e6 * theirs) for mine, theirs in means]
         unit = "per s" if place == 0 else "us"
         rows.append(compare(AREA, f"geometric mean: {what}", unit, pairs, "fastest of each", goal=goal))
-    size = [(_cached_megabytes(), MEGABYTES)]
-    rows.append(compare(AREA, f"{PROGRAMS} cached programs", "MB", size, "goal", goal=_WITHIN))
-    slowest = [_slowest_hostile(device) for _ in rounds]
+    programs = scale.cel_programs
+    size = [(_cached_megabytes(programs), PROGRAM_MEGABYTES * programs)]
+    rows.append(compare(AREA, f"{programs} cached programs", "MB", size, "goal", goal=_WITHIN))
+    hostile = dict(list(HOSTILE.items())[:: scale.hostile_step])
+    slowest = [_slowest_hostile(hostile, device, scale.hostile_rounds) for _ in rounds]
     pairs = [(spent, HOSTILE_MILLISECONDS) for _, spent in slowest]
     aim = f"goal; slowest: {max(slowest, key=itemgetter(1))[0]}"
-    rows.append(compare(AREA, f"slowest of {len(HOSTILE)} hostile expressions", "ms CPU", pairs, aim, goal=_WITHIN))
-    held = [(max(_hostile_megabytes(text, device) for text in HOSTILE.values()), HOSTILE_MEGABYTES)]
-    rows.append(compare(AREA, f"largest of {len(HOSTILE)} hostile expressions", "MB", held, "goal", goal=_WITHIN))
+    rows.append(compare(AREA, f"slowest of {len(hostile)} hostile expressions", "ms CPU", pairs, aim, goal=_WITHIN))
+    held = [(max(_hostile_megabytes(text, device) for text in hostile.values()), HOSTILE_MEGABYTES)]
+    rows.append(compare(AREA, f"largest of {len(hostile)} hostile expressions", "MB", held, "goal", goal=_WITHIN))
     return rows
 
 
@@ -96,15 +100,15 @@ def _answer(text: str, device: DeviceActivation) -> None:
         compile_expression(text).matches(device)
 
 
-def _slowest_hostile(device: DeviceActivation) -> tuple[str, float]:
+def _slowest_hostile(hostile: Mapping[str, str], device: DeviceActivation, rounds: int) -> tuple[str, float]:
     """The expression that takes longest, and the milliseconds of processor time it takes to compile and evaluate it.
 
-    Of each expression the median of three counts. All are asked before any is asked again, because what else runs on the
+    Of each expression the median of all rounds counts. All are asked before any is asked again, because what else runs on the
     machine makes processor time longer, too, for as long as a few expressions take.
     """
-    spent: dict[str, list[float]] = {name: [] for name in HOSTILE}
-    for _ in range(3):
-        for name, text in HOSTILE.items():
+    spent: dict[str, list[float]] = {name: [] for name in hostile}
+    for _ in range(rounds):
+        for name, text in hostile.items():
             begun = thread_time()
             _answer(text, device)
             spent[name].append(1e3 * (thread_time() - begun))
@@ -137,16 +141,19 @@ def _device() -> DeviceActivation:
     return prepare_device("gpu.nvidia.com", attributes, {"memory": "40Gi"}, False)
 
 
-def _ours(text: str, device: DeviceActivation) -> tuple[float, float]:
+def _ours(text: str, device: DeviceActivation, seconds: float) -> tuple[float, float]:
     """Seconds for an evaluation and for a compilation."""
     program = compile_expression(text)
     if not program.matches(device):
         raise BenchError(f"Our answer to {text} is not true.")
-    return _seconds_each(lambda: program.matches(device)), _seconds_each(lambda: compile_expression(text))
+    return (
+        _seconds_each(lambda: program.matches(device), seconds),
+        _seconds_each(lambda: compile_expression(text), seconds),
+    )
 
 
-def _seconds_each(run: Callable[[], object]) -> float:
-    count, best, end = 1, float("inf"), perf_counter() + _SECONDS
+def _seconds_each(run: Callable[[], object], seconds: float) -> float:
+    count, best, end = 1, float("inf"), perf_counter() + seconds
     while perf_counter() < end:
         begun = perf_counter()
         for _ in range(count):
@@ -157,13 +164,13 @@ def _seconds_each(run: Callable[[], object]) -> float:
     return best
 
 
-def _cached_megabytes() -> float:
+def _cached_megabytes(programs: int) -> float:
     gc.collect()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         cache = ProgramCache()
-        for number in range(PROGRAMS):
+        for number in range(programs):
             cache.compile(f"{SELECTORS['quantity']} && {_A}.index != {number + 100}")
         gc.collect()
         return (tracemalloc.get_traced_memory()[0] - before) / 2**20
@@ -180,25 +187,14 @@ def _environment() -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "venv", str(folder)])
-        _run(
-            [
-                str(python),
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--disable-pip-version-check",
-                "--require-hashes",
-                "-r",
-                str(LOCK),
-            ]
-        )
+        pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        _run([*pip, "--require-hashes", "-r", str(LOCK)])
         finished.touch()
     return python
 
 
-def _peers(python: Path) -> dict[str, dict[str, list[float]]]:
-    question = json.dumps({"selectors": SELECTORS, "seconds": _SECONDS})
+def _peers(python: Path, seconds: float) -> dict[str, dict[str, list[float]]]:
+    question = json.dumps({"selectors": SELECTORS, "seconds": seconds})
     answer: dict[str, dict[str, list[float]]] = json.loads(
         _run([str(python), str(Path(__file__).with_name("cel_peers.py"))], question)
     )

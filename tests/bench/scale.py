@@ -14,6 +14,8 @@ class Scale:
     `group`: pods of the one PodGroup; `groups`, `gangs`: how many, and pods in each; `group_runs`: rounds of the area workloads.
     `slices`: of devices, in the large and the small cluster of the memory area.
     `see_nodes`: nodes in the snapshot of the area see.
+    `cel_rounds`, `cel_seconds`: rounds of the area cel, and how long each expression is asked in one; `cel_programs`: cached ones;
+    `hostile_rounds`: how often each hostile expression is asked; `hostile_step`: 1 for all of them, 6 for each sixth.
     """
 
     calls: int = 100
@@ -35,6 +37,11 @@ class Scale:
     group: int = 1_000
     groups: tuple[int, int] = (100, 50)
     gangs: tuple[int, int] = (20, 10)
+    cel_rounds: int = 3
+    cel_seconds: float = 0.25
+    cel_programs: int = 4096
+    hostile_rounds: int = 3
+    hostile_step: int = 1
 
 
 FULL = Scale()
@@ -58,4 +65,9 @@ QUICK = Scale(
     group=300,
     groups=(10, 20),
     gangs=(5, 5),
+    cel_rounds=1,
+    cel_seconds=0.02,
+    cel_programs=256,
+    hostile_rounds=1,
+    hostile_step=6,
 )
