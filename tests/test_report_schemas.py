@@ -41,16 +41,6 @@ def test_answer_is_as_its_schema_says(name: str) -> None:
     assert list(differences(answer, described, described, "answer")) == []
 
 
-def test_differences_are_found() -> None:
-    described = schema("dra-extender.io/audit/v1")
-    wrong = {"format": "x", "origin": {"source": 1, "taken_at": 0}, "verdict": "sound", "objects": {}, "more": 1}
-    assert list(differences(wrong, described, described, "answer")) == [
-        "answer.more: not in the schema",
-        "answer.format: expected dra-extender.io/audit/v1",
-        "answer.origin.source: expected string",
-    ]
-
-
 KINDS: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),

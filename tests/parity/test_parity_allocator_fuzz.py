@@ -12,7 +12,6 @@ from dra_extender.model.device import ValidRange
 from tests.parity.fuzz.allocator import campaign
 from tests.parity.fuzz.allocator import scenarios as made
 from tests.parity.fuzz.allocator.scenarios import NAMES, scenarios
-from tests.parity.fuzz.allocator.shrinking import smallest
 
 FIXED = 37
 COUNT = 900
@@ -59,10 +58,6 @@ def test_wrong_rule_is_noticed_and_shown_in_small() -> None:
     assert sum(len(each["spec"].get("devices", [])) for each in scenario["slices"]) < 4
 
 
-def test_the_same_seed_makes_the_same_scenarios() -> None:
-    assert list(islice(scenarios(5), 30)) == list(islice(scenarios(5), 30))
-
-
 def test_scenarios_cover_every_topic() -> None:
     """Everything that an object may say comes up, in slices, claims and what is held."""
     seen: Counter[str] = Counter()
@@ -79,18 +74,3 @@ def test_scenarios_cover_every_topic() -> None:
     for scenario in islice(scenarios(FIXED), 200):
         count(scenario)
     assert [each for each in TOPICS if seen[each] < 5] == []
-
-
-def test_shrinking_keeps_what_makes_the_difference() -> None:
-    """Here a scenario "differs" as long as it has a shareable device and a claim."""
-    scenario = next(each for each in scenarios(FIXED) if differing(each))
-    small = smallest(scenario, differing)
-    devices = [device for each in small["slices"] for device in each["spec"].get("devices", [])]
-    assert [set(each) - REACH for each in devices] == [{"name", "allowMultipleAllocations"}]
-    assert len(small["claims"]) == 1
-    assert small["allocated"] == []
-
-
-def differing(scenario: dict[str, Any]) -> bool:
-    devices = [device for each in scenario["slices"] for device in each["spec"].get("devices", [])]
-    return bool(scenario["claims"]) and any(device.get("allowMultipleAllocations") for device in devices)
