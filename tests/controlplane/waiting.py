@@ -8,6 +8,8 @@ from tests.controlplane.apierror import ApiError
 
 T = TypeVar("T")
 POLL_SECONDS = 0.05
+LONGEST_POLL_SECONDS = 0.4
+GROWTH = 1.25
 NOT_YET = (ApiError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 
 
@@ -16,12 +18,13 @@ async def wait_for(
     timeout: float,  # noqa: ASYNC109 - the sentence below needs to be said by the one who waits
     what: str,
 ) -> T:
-    """The first truthy answer of `predicate`, asked again and again for at most `timeout` seconds.
+    """The first truthy answer of `predicate`, asked again and again for at most `timeout` seconds, more rarely the longer it takes.
 
     A refusal (ApiError), a server that is away or ends in the middle of an answer, and a request that ran out of its own time
     count as "not yet". Raises TimeoutError with `what` and the last answer or failure.
     """
     last: object = "nothing"
+    pause = POLL_SECONDS
     try:
         async with asyncio.timeout(timeout) as limit:
             while True:
@@ -35,6 +38,7 @@ async def wait_for(
                     if answer:
                         return answer
                     last = answer
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(pause)
+                pause = min(pause * GROWTH, LONGEST_POLL_SECONDS)
     except TimeoutError as error:
         raise TimeoutError(f"Waited {timeout:g} s in vain: {what}. Last seen: {last}") from error

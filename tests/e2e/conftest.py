@@ -7,6 +7,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.support.e2e.checker import expect_sound
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import NamespaceFixture, namespace_name
+from tests.support.e2e.scenes import Scenes
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +38,23 @@ async def scene(world: InstalledExtender, request: pytest.FixtureRequest) -> Asy
         await scene.clear()
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def scenes(world: InstalledExtender, request: pytest.FixtureRequest) -> AsyncIterator[Scenes]:
+    """Parts of the world for the rows of a test."""
+    scenes = Scenes(world, request.node.nodeid)
+    yield scenes
+    await scenes.end()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Shows the ends of the extender's and the scheduler's logs when a test fails."""
     report = yield
-    world = getattr(item, "funcargs", {}).get("world")
-    scene = getattr(item, "funcargs", {}).get("scene")
-    found = (
-        world if isinstance(world, InstalledExtender) else scene.world if isinstance(scene, NamespaceFixture) else None
-    )
+    arguments = getattr(item, "funcargs", {}).values()
+    worlds = (getattr(argument, "world", argument) for argument in arguments)
+    found = next((each for each in worlds if isinstance(each, InstalledExtender)), None)
     if report.failed and found is not None:
         report.sections.append(("extender and scheduler", found.tails()))
     return report

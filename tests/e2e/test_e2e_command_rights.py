@@ -1,6 +1,5 @@
 """Every command that asks a cluster, in the name of users with other rights: what could not be read is never answered."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -16,8 +15,8 @@ from tests.controlplane import objects
 from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
-from tests.support.e2e.command import kubectl_dra
-from tests.support.e2e.installed_extender import Setup
+from tests.support.e2e.command import kubectl_dra, run_here
+from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
 from tests.support.e2e.service_rights import may
 
@@ -52,14 +51,16 @@ def setup() -> Setup:
     return Setup(applied=("viewer-role",))
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def scene(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(world: InstalledExtender) -> AsyncIterator[NamespaceFixture]:
     """A pod for which the one device is too small, and users with the roles that people have."""
+    scene = NamespaceFixture(world, "asking")
+    await scene.open()
     await scene.node_with_devices("a", objects.device("gpu-0", attributes={"size": "small"}))
     await scene.claim("large", f'{scene.attribute("size")} == "large"')
     await scene.pod(POD, claim="large")
     await scene.wait_until_unschedulable(POD, REASON, again=True)
-    await scene.wait_for_event(POD, REASON)
+    await scene.wait_for_event(POD, REASON, '"small"', '"large"')
     bindings = (
         (CLUSTER_ROLE_BINDINGS, binding("ClusterRoleBinding", {"name": f"viewers-{scene.name}"}, "dra-viewer", VIEWER)),
         (ROLE_BINDINGS, binding("RoleBinding", {"name": "editors", "namespace": scene.name}, "edit", EDITOR)),
@@ -71,6 +72,7 @@ async def scene(scene: NamespaceFixture) -> AsyncIterator[NamespaceFixture]:
     yield scene
     for resource, body in bindings:
         await scene.api.delete(resource, body["metadata"]["name"], body["metadata"].get("namespace"))
+    await scene.clear()
 
 
 def binding(kind: str, metadata: Object, role: str, user: str) -> Object:
@@ -129,8 +131,7 @@ def questions(scene: NamespaceFixture, folder: Path, user: str) -> Mapping[tuple
 
 async def answers(asked: Mapping[tuple[str, ...], tuple[str, ...]], *options: str) -> Mapping[tuple[str, ...], Answer]:
     """Return exit status, output and errors of each command line."""
-    found = await asyncio.gather(*(kubectl_dra(*words, *options) for words in asked.values()))
-    return dict(zip(asked, found, strict=True))
+    return {asked_for: await run_here(*words, *options) for asked_for, words in asked.items()}
 
 
 def files(folder: Path) -> list[Path]:
@@ -152,19 +153,26 @@ def is_refusal(answer: Answer) -> bool:
     )
 
 
-async def test_every_command_that_asks_a_cluster_is_asked() -> None:
+async def test_user_without_rights_is_answered_nothing_and_an_editor_nothing_of_another_namespace(
+    scene: NamespaceFixture, tmp_path: Path
+) -> None:
+    """All commands that ask a cluster are asked."""
     assert {*asking()} == {*QUESTIONS}
     assert {command for command, variants in QUESTIONS.items() if not variants} <= {words[0] for words in FOLLOWING}
-
-
-async def test_user_without_rights_is_answered_nothing(scene: NamespaceFixture, tmp_path: Path) -> None:
     asked = {**questions(scene, tmp_path, NOBODY), **dict(zip(FOLLOWING, FOLLOWING, strict=True))}
     found = await answers(asked, "--kubeconfig", kubeconfig(scene, tmp_path, NOBODY))
+    assert {words: answer for words, answer in found.items() if not is_refusal(answer)} == {}
+    asked = {
+        words: line
+        for words, line in questions(scene, tmp_path, EDITOR).items()
+        if words[0] in ("why", "audit", "snapshot")
+    }
+    found = await answers(asked, "--kubeconfig", kubeconfig(scene, tmp_path, EDITOR, "default"))
     assert {words: answer for words, answer in found.items() if not is_refusal(answer)} == {}
     assert files(tmp_path) == []
 
 
-async def test_editor_of_one_namespace_hears_first_what_is_unknown_and_nothing_that_depends_on_it(
+async def test_editor_of_one_namespace_hears_what_is_unknown_and_nothing_that_depends_on_it(
     scene: NamespaceFixture, tmp_path: Path
 ) -> None:
     asked = questions(scene, tmp_path, EDITOR)
@@ -189,17 +197,13 @@ async def test_editor_of_one_namespace_hears_first_what_is_unknown_and_nothing_t
             status, out, err = found[words]
             assert (status, err) == (0, "")
             assert out.startswith(f"not in the file: {unknown}")
-
-
-async def test_editor_of_one_namespace_hears_the_same_of_the_own_snapshot(
-    scene: NamespaceFixture, tmp_path: Path
-) -> None:
-    file, access = str(tmp_path / FILE), ("--kubeconfig", kubeconfig(scene, tmp_path, EDITOR))
-    assert (await kubectl_dra("snapshot", "-o", file, *access))[0] == 0
-    live = await report("why", POD, "-n", scene.name, *access)
+    file = str(tmp_path / FILE)
+    assert (await kubectl_dra("snapshot", "-o", file, *options))[0] == 0
+    live = await report("why", POD, "-n", scene.name, *options)
     assert live["cause"] == "not known"
     assert not {"nodes", "fitting", "branches", "next", "usable"} & {name for name, value in live.items() if value}
     assert any(REASON in event["message"] for event in live["events"])
+    assert {each["state"] for each in live["origin"]["gates"]} & {"unknown"}
     kept = await report("why", POD, "-n", scene.name, "--snapshot", file)
     assert {name: kept[name] for name in kept if name not in AGES} == {
         name: live[name] for name in live if name not in AGES
@@ -207,15 +211,9 @@ async def test_editor_of_one_namespace_hears_the_same_of_the_own_snapshot(
     assert {event["message"] for event in kept["events"]} == {event["message"] for event in live["events"]}
 
 
-async def test_editor_is_answered_nothing_of_another_namespace(scene: NamespaceFixture, tmp_path: Path) -> None:
-    asked = questions(scene, tmp_path, EDITOR)
-    asked = {words: line for words, line in asked.items() if words[0] in ("why", "audit", "snapshot")}
-    found = await answers(asked, "--kubeconfig", kubeconfig(scene, tmp_path, EDITOR, "default"))
-    assert {words: answer for words, answer in found.items() if not is_refusal(answer)} == {}
-    assert files(tmp_path) == []
-
-
-async def test_viewer_is_answered_as_the_administrator_is(scene: NamespaceFixture, tmp_path: Path) -> None:
+async def test_viewer_is_answered_as_the_administrator_is_and_may_write_nothing(
+    scene: NamespaceFixture, tmp_path: Path
+) -> None:
     asked = questions(scene, tmp_path, VIEWER)
     options = ("--kubeconfig", kubeconfig(scene, tmp_path, VIEWER))
     found = await answers(asked, *options)
@@ -230,6 +228,12 @@ async def test_viewer_is_answered_as_the_administrator_is(scene: NamespaceFixtur
         name: admin[name] for name in admin if name not in AGES
     }
     assert seen["branches"]
+    assert {each["state"] for each in seen["origin"]["gates"]} <= {"on", "off"}
+    assert seen["origin"]["release"].startswith("v1.37")
+    for verb in ("create", "update", "patch", "delete"):
+        for group, kind in (("", "pods"), ("resource.k8s.io", "resourceclaims"), ("", "nodes")):
+            attributes = {"verb": verb, "group": group, "resource": kind}
+            assert not await may(scene.api, {"user": VIEWER, "resourceAttributes": attributes})
 
 
 async def report(*arguments: str) -> dict[str, Any]:

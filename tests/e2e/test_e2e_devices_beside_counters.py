@@ -75,31 +75,28 @@ async def test_devices_beside_counters_are_allocated_by_counters_and_by_groups_o
 
 
 @LEFT_OVER
-async def test_what_is_left_of_them_after_an_upgrade_counts_for_its_counters_alone(scene: NamespaceFixture) -> None:
-    """As in upstream's scheduler of that release; the driver's slices of today's shape are used."""
-    await publish(scene)
+async def test_what_is_left_of_them_after_an_upgrade_is_served_where_the_administrator_says_so(
+    scene: NamespaceFixture, world: InstalledExtender, tmp_path: Path
+) -> None:
+    """Otherwise it counts for its counters alone, as in upstream's scheduler of that release, until the driver publishes anew."""
+    name = "beside-scheduler"
+    node = await publish(scene)
     await scene.pod("mig", template="mig")
     await scene.wait_until_unschedulable("mig", "no devices on the node")
+    always = {"DRA_EXTENDER_SCHEDULING__DEVICES_BESIDE_COUNTERS": "always"}
+    async with ExtenderProcess(tmp_path, world.kubeconfig, environment=always, name="beside") as extender:
+        await world.cluster.start_scheduler(shipped_configuration(extender.url, name), name)
+        await scene.pod("served", template="mig", scheduler=name)
+        assert await scene.wait_until_bound("served") == node
+        await scene.pod("second", template="mig", scheduler=name)
+        await scene.wait_until_unschedulable("second", "shared counters are exhausted")
+        await world.cluster.stop_scheduler(name)
+    await scene.delete_pod("served")
+    await scene.wait_until_free()
     await scene.api.delete(RESOURCE_SLICES, f"{scene.name}-both")
-    pool = {"node": f"{scene.name}-a", "generation": 2, "slice_count": 2}
+    pool = {"node": node, "generation": 2, "slice_count": 2}
     await scene.publish(
         scene.slice_of("counters", counter_sets=[gpu()], **pool),
         scene.slice_of("devices", devices=[partition("mig", 0, "60", groups=())], **pool),
     )
-    assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == f"{scene.name}-a"
-
-
-@LEFT_OVER
-async def test_what_is_left_of_them_is_served_where_the_administrator_says_so(
-    scene: NamespaceFixture, world: InstalledExtender, tmp_path: Path
-) -> None:
-    name = "beside-scheduler"
-    node = await publish(scene)
-    always = {"DRA_EXTENDER_SCHEDULING__DEVICES_BESIDE_COUNTERS": "always"}
-    async with ExtenderProcess(tmp_path, world.kubeconfig, environment=always, name="beside") as extender:
-        await world.cluster.start_scheduler(shipped_configuration(extender.url, name), name)
-        await scene.pod("mig", template="mig", scheduler=name)
-        assert await scene.wait_until_bound("mig") == node
-        await scene.pod("second", template="mig", scheduler=name)
-        await scene.wait_until_unschedulable("second", "shared counters are exhausted")
-        await world.cluster.stop_scheduler(name)
+    assert await scene.wait_until_bound("mig", PROMPT_SECONDS) == node

@@ -12,6 +12,7 @@ from tests.controlplane.resources import NAMESPACES
 from tests.support.e2e.gpus import gpu, mig_or_vgpu
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, NamespaceFixture
+from tests.support.e2e.scenes import Scenes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.plane(V1_36), pytest.mark.asyncio(loop_scope="module")]
 
@@ -69,10 +70,17 @@ async def kinds(scene: NamespaceFixture) -> str:
     return node
 
 
-async def test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_groups(scene: NamespaceFixture) -> None:
+async def groups_keep_pods_apart_where_the_server_strips_groups(scene: NamespaceFixture) -> None:
+    """The snapshot says which rule supplied the groups."""
     node = await kinds(scene)
     await scene.pod("mig", template="mig")
     assert await scene.wait_until_bound("mig") == node
+    claim = await scene.claim_of("mig")
+    (frozen,) = json.loads(claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION])["devices"]
+    assert frozen["sources"] == {"compatibilityGroups[gpu-0]": "mig"}
+    assert frozen["consumesCounters"][0]["compatibilityGroups"] == ["mig"]
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    assert "compatibilityGroups" not in result
     await scene.pod("vgpu", template="vgpu")
     await scene.wait_until_unschedulable("vgpu", "compatibility groups in conflict")
     await scene.wait_for_event("vgpu", "gpu-0-vgpu-0 declares [vgpu]", "gpu-0-mig-0 (allocated) has [mig]")
@@ -80,51 +88,28 @@ async def test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_grou
     assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
 
 
-async def test_a_pod_that_monitors_a_gpu_runs_beside_the_other_mode_and_counts_against_nobody(
+async def a_pod_that_monitors_a_gpu_runs_beside_the_other_mode_and_counts_against_nobody(
     scene: NamespaceFixture,
 ) -> None:
     node = await kinds(scene)
     labels = {"resource.kubernetes.io/admin-access": "true"}
     await scene.api.patch(NAMESPACES, scene.name, {"metadata": {"labels": labels}})
     await scene.template("monitor", f'{scene.attribute("type")} == "vgpu"', adminAccess=True)
-    await scene.pod("first", template="mig")
-    assert await scene.wait_until_bound("first") == node
-    await scene.pod("monitor", template="monitor")
-    assert await scene.wait_until_bound("monitor") == node
-    await scene.pod("second", template="mig")
-    assert await scene.wait_until_bound("second") == node
+    for name, template in (("first", "mig"), ("monitor", "monitor"), ("second", "mig")):
+        await scene.pod(name, template=template)
+        assert await scene.wait_until_bound(name) == node
 
 
-async def test_the_snapshot_says_which_rule_supplied_the_groups(scene: NamespaceFixture) -> None:
-    await kinds(scene)
-    await scene.pod("mig", template="mig")
-    await scene.wait_until_bound("mig")
-    claim = await scene.claim_of("mig")
-    (device,) = json.loads(claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION])["devices"]
-    assert device["sources"] == {"compatibilityGroups[gpu-0]": "mig"}
-    assert device["consumesCounters"][0]["compatibilityGroups"] == ["mig"]
+async def test_groups_of_the_policy_keep_pods_apart(scenes: Scenes) -> None:
+    await scenes.carry_out(
+        groups_keep_pods_apart_where_the_server_strips_groups,
+        a_pod_that_monitors_a_gpu_runs_beside_the_other_mode_and_counts_against_nobody,
+    )
 
 
-async def test_groups_that_were_frozen_outlive_a_restart_under_another_policy(
+async def test_a_file_that_changes_is_read_within_the_process_a_wrong_one_is_told_and_frozen_groups_outlive_it(
     scene: NamespaceFixture, policy: Path, world: InstalledExtender
 ) -> None:
-    await kinds(scene)
-    await scene.pod("mig", template="mig")
-    await scene.wait_until_bound("mig")
-    try:
-        write(policy, RULES.replace("[mig]", "[any]").replace("[vgpu]", "[any]"))
-        await world.extender.restart()
-        await scene.pod("vgpu", template="vgpu")
-        await scene.wait_until_unschedulable("vgpu", "compatibility groups in conflict")
-        await scene.wait_for_event("vgpu", "gpu-0-vgpu-0 declares [any]", "gpu-0-mig-0 (allocated) has [mig]")
-    finally:
-        await rewritten(policy, RULES, world)
-
-
-async def test_a_wrong_file_changes_nothing_and_is_told_and_a_right_one_wakes_the_pod(
-    scene: NamespaceFixture, policy: Path, world: InstalledExtender
-) -> None:
-    """Within the same process."""
     node = await kinds(scene)
     await scene.pod("mig", template="mig")
     await scene.wait_until_bound("mig")
@@ -139,6 +124,12 @@ async def test_a_wrong_file_changes_nothing_and_is_told_and_a_right_one_wakes_th
         await scene.wait_until_unschedulable("vgpu", "compatibility groups in conflict")
         await rewritten(policy, TOGETHER, world)
         assert await scene.wait_until_bound("vgpu", PROMPT_SECONDS) == node
+        await scene.delete_pod("vgpu")
+        write(policy, RULES.replace("[mig]", "[any]").replace("[vgpu]", "[any]"))
+        await world.extender.restart()
+        await scene.pod("again", template="vgpu")
+        await scene.wait_until_unschedulable("again", "compatibility groups in conflict")
+        await scene.wait_for_event("again", "gpu-0-vgpu-0 declares [any]", "gpu-0-mig-0 (allocated) has [mig]")
     finally:
         await rewritten(policy, RULES, world)
 

@@ -4,11 +4,10 @@ docs/upstream-bugs.md lists them. Bugs that 1.37.1 no longer has are shown with 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import pytest
-import pytest_asyncio
 
 from tests.controlplane.build import EARLIER_SCHEDULER, ensure
 from tests.controlplane.objects import (
@@ -23,57 +22,16 @@ from tests.controlplane.objects import (
 from tests.controlplane.options import default_gates
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import IN_TREE
-from tests.support.e2e.installed_extender import InstalledExtender
-from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of, namespace_name
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
+from tests.support.e2e.scenes import Scenes
 from tests.support.e2e.workloads import clear_groups, create_group, member
+from tests.support.side_by_side import side_by_side
 
 BUILD_SECONDS: Final = 1800.0
 """For a test that builds the earlier kube-scheduler."""
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(BUILD_SECONDS), pytest.mark.asyncio(loop_scope="module")]
 
-EARLIER: Final = "earlier-scheduler"
 CARD: Final = "card"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def in_tree(world: InstalledExtender) -> AsyncIterator[str]:
-    async with world.cluster.in_tree_scheduler(feature_gates=default_gates()):
-        yield IN_TREE
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def earlier(world: InstalledExtender) -> AsyncIterator[str]:
-    """The first who asks for it builds it; it may be built already, or at this moment."""
-    programs = await asyncio.to_thread(ensure, EARLIER_SCHEDULER)
-    async with world.cluster.in_tree_scheduler(EARLIER, feature_gates={}, programs=programs):
-        yield EARLIER
-
-
-async def rival_scene(scene: NamespaceFixture, name: str, scheduler: str) -> AsyncIterator[NamespaceFixture]:
-    rival = NamespaceFixture(scene.world, name, scheduler)
-    await rival.open()
-    yield rival
-    for place in (rival, scene):
-        await clear_groups(place)
-    await rival.clear()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def rival(
-    scene: NamespaceFixture, in_tree: str, request: pytest.FixtureRequest
-) -> AsyncIterator[NamespaceFixture]:
-    """The same objects once more, for the in-tree plugin of the release that the control plane has."""
-    async for place in rival_scene(scene, f"r-{namespace_name(request)}", in_tree):
-        yield place
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def earlier_rival(
-    scene: NamespaceFixture, earlier: str, request: pytest.FixtureRequest
-) -> AsyncIterator[NamespaceFixture]:
-    """The same objects once more, for the in-tree plugin of the earlier release."""
-    async for place in rival_scene(scene, f"r-{namespace_name(request)}", earlier):
-        yield place
 
 
 async def wait_for_failure(scene: NamespaceFixture, pod: str, *words: str) -> None:
@@ -113,7 +71,7 @@ async def misplaced(scene: NamespaceFixture) -> dict[str, list[str]]:
     }
 
 
-async def test_members_of_a_gang_get_the_devices_that_their_claims_ask_for(
+async def members_of_a_gang_get_the_devices_that_their_claims_ask_for(
     rival: NamespaceFixture, scene: NamespaceFixture
 ) -> None:
     """The leader is reserved first, and has more to write: the worker writes the shared claim, with the device of its own."""
@@ -138,9 +96,7 @@ async def halves_and_wholes(scene: NamespaceFixture) -> None:
     await scene.node_with_counters("a", [counter_set(CARD, memory="2")], devices)
 
 
-async def test_a_gang_that_fits_with_later_alternatives_is_placed(
-    rival: NamespaceFixture, scene: NamespaceFixture
-) -> None:
+async def a_gang_that_fits_with_later_alternatives_is_placed(rival: NamespaceFixture, scene: NamespaceFixture) -> None:
     for place in (rival, scene):
         await halves_and_wholes(place)
         await create_group(place, "team", min_count=2)
@@ -164,7 +120,7 @@ async def test_a_gang_that_fits_with_later_alternatives_is_placed(
     assert [await rival.node_of(name) for name in ("one", "two")] == ["", ""]
 
 
-async def test_a_pool_that_is_incomplete_on_one_node_keeps_no_pod_from_another(
+async def a_pool_that_is_incomplete_on_one_node_keeps_no_pod_from_another(
     rival: NamespaceFixture, scene: NamespaceFixture
 ) -> None:
     for place in (rival, scene):
@@ -181,7 +137,7 @@ async def test_a_pool_that_is_incomplete_on_one_node_keeps_no_pod_from_another(
     assert await scene.wait_until_bound("worker") == node
 
 
-async def test_a_capacity_may_be_requested_with_the_name_of_its_driver(
+async def a_capacity_may_be_requested_with_the_name_of_its_driver(
     rival: NamespaceFixture, scene: NamespaceFixture
 ) -> None:
     for place in (rival, scene):
@@ -195,24 +151,24 @@ async def test_a_capacity_may_be_requested_with_the_name_of_its_driver(
     assert result["consumedCapacity"] == {"bandwidth": "4"}
 
 
-async def test_a_pod_with_a_shared_claim_of_several_nodes_gets_its_own_device_too(
-    earlier_rival: NamespaceFixture, scene: NamespaceFixture
+async def a_pod_with_a_shared_claim_of_several_nodes_gets_its_own_device_too(
+    rival: NamespaceFixture, scene: NamespaceFixture
 ) -> None:
-    for place in (earlier_rival, scene):
+    for place in (rival, scene):
         await fabric_and_cards(place, 2)
         for name in ("first", "second"):
             await place.pod(name, claims={"shared": "shared", **await own_claims(place, f"own-{name}")})
             if name == "first":
                 await place.wait_until_bound(name)
-    await wait_for_failure(earlier_rival, "second", "number of allocations 1 is smaller than number of claims")
+    await wait_for_failure(rival, "second", "number of allocations 1 is smaller than number of claims")
     await scene.wait_until_bound("second")
     assert len(await scene.allocated()) == 3
 
 
-async def test_counters_of_a_shared_device_are_not_given_away_again(
-    earlier_rival: NamespaceFixture, scene: NamespaceFixture
+async def counters_of_a_shared_device_are_not_given_away_again(
+    rival: NamespaceFixture, scene: NamespaceFixture
 ) -> None:
-    for place in (earlier_rival, scene):
+    for place in (rival, scene):
         shareable = device(
             "whole",
             attributes={"half": False},
@@ -227,17 +183,15 @@ async def test_counters_of_a_shared_device_are_not_given_away_again(
         assert await place.wait_until_bound("sharer") == node
         await place.claim("half", place.attribute("half"))
         await place.pod("second", claim="half")
-    assert await earlier_rival.wait_until_bound("second")
-    assert len(await earlier_rival.allocated()) == 2
+    assert await rival.wait_until_bound("second")
+    assert len(await rival.allocated()) == 2
     await scene.wait_until_unschedulable("second", "shared counters")
     await scene.delete_pod("sharer")
     assert await scene.wait_until_bound("second") == node
 
 
-async def test_a_device_that_is_refused_returns_its_counters(
-    earlier_rival: NamespaceFixture, scene: NamespaceFixture
-) -> None:
-    for place in (earlier_rival, scene):
+async def a_device_that_is_refused_returns_its_counters(rival: NamespaceFixture, scene: NamespaceFixture) -> None:
+    for place in (rival, scene):
         taint = {"key": "example.com/broken", "effect": "NoSchedule"}
         devices = [
             device("broken", consumes=[consumption(CARD, memory="2")], taints=[taint]),
@@ -246,14 +200,14 @@ async def test_a_device_that_is_refused_returns_its_counters(
         node = await place.node_with_counters("a", [counter_set(CARD, memory="2")], devices)
         await place.claim("one")
         await place.pod("worker", claim="one")
-    await wait_for_failure(earlier_rival, "worker", "cannot allocate all claims")
+    await wait_for_failure(rival, "worker", "cannot allocate all claims")
     assert await scene.wait_until_bound("worker") == node
 
 
-async def test_pools_of_one_name_of_two_drivers_have_counters_of_their_own(
-    earlier_rival: NamespaceFixture, scene: NamespaceFixture
+async def pools_of_one_name_of_two_drivers_have_counters_of_their_own(
+    rival: NamespaceFixture, scene: NamespaceFixture
 ) -> None:
-    for place in (earlier_rival, scene):
+    for place in (rival, scene):
         node = await place.node("a")
         requests = []
         for word in ("gpu", "nic"):
@@ -268,31 +222,73 @@ async def test_pools_of_one_name_of_two_drivers_have_counters_of_their_own(
             requests.append(request(word, name))
         await place.api.create(RESOURCE_CLAIMS, resource_claim("both", place.name, *requests))
         await place.pod("worker", claim="both")
-    await wait_for_failure(earlier_rival, "worker", "cannot allocate all claims")
+    await wait_for_failure(rival, "worker", "cannot allocate all claims")
     assert await scene.wait_until_bound("worker") == node
 
 
-async def test_a_claim_for_all_devices_with_counters_stops_no_scheduler(scene: NamespaceFixture) -> None:
-    cluster, name = scene.world.cluster, "panicking"
-    rival = NamespaceFixture(scene.world, f"{scene.name}-r", name)
-    await rival.open()
+async def a_claim_for_all_devices_with_counters_stops_no_scheduler(
+    rival: NamespaceFixture, scene: NamespaceFixture
+) -> None:
+    """The rival is a process of its own, which ends."""
+    cluster, name = scene.world.cluster, rival.scheduler
 
     async def ended() -> bool:
         return name not in cluster.pids
 
-    async with cluster.in_tree_scheduler(name, feature_gates={}, programs=ensure(EARLIER_SCHEDULER)):
-        for place in (rival, scene):
-            sets = [counter_set(CARD, memory="1")]
-            node = await place.node_with_counters(
-                "a", sets, [device("gpu-0", consumes=[consumption(CARD, memory="1")])]
-            )
-            exactly = {"deviceClassName": place.name, "allocationMode": "All"}
-            await place.api.create(
-                RESOURCE_CLAIMS, resource_claim("every", place.name, {"name": "gpu", "exactly": exactly})
-            )
-            await place.pod("worker", claim="every")
-        await scene.api.wait_for(ended, SECONDS, "kube-scheduler 1.36.0 has ended")
+    for place in (rival, scene):
+        sets = [counter_set(CARD, memory="1")]
+        node = await place.node_with_counters("a", sets, [device("gpu-0", consumes=[consumption(CARD, memory="1")])])
+        exactly = {"deviceClassName": place.name, "allocationMode": "All"}
+        await place.api.create(
+            RESOURCE_CLAIMS, resource_claim("every", place.name, {"name": "gpu", "exactly": exactly})
+        )
+        await place.pod("worker", claim="every")
+    await scene.api.wait_for(ended, SECONDS, "kube-scheduler 1.36.0 has ended")
     assert "invalid memory address or nil pointer dereference" in cluster.logs(name).read_text()
     assert await scene.wait_until_bound("worker") == node
     assert await rival.node_of("worker") == ""
-    await rival.clear()
+
+
+Row = Callable[[NamespaceFixture, NamespaceFixture], Awaitable[None]]
+IN_NEWEST: Final[tuple[Row, ...]] = (
+    members_of_a_gang_get_the_devices_that_their_claims_ask_for,
+    a_gang_that_fits_with_later_alternatives_is_placed,
+    a_pool_that_is_incomplete_on_one_node_keeps_no_pod_from_another,
+    a_capacity_may_be_requested_with_the_name_of_its_driver,
+)
+IN_EARLIER: Final[tuple[Row, ...]] = (
+    a_pod_with_a_shared_claim_of_several_nodes_gets_its_own_device_too,
+    counters_of_a_shared_device_are_not_given_away_again,
+    a_device_that_is_refused_returns_its_counters,
+    pools_of_one_name_of_two_drivers_have_counters_of_their_own,
+)
+
+
+async def carry_out_rows(scenes: Scenes, scheduler: str, *rows: Row) -> None:
+    """Carry out the rows, each in a scene of the rival and in one of the extender."""
+
+    async def carried_out(row: Row) -> None:
+        await row(await scenes.open(row.__name__, scheduler), await scenes.open(row.__name__))
+
+    try:
+        await side_by_side({row.__name__: carried_out(row) for row in rows})
+    finally:
+        for scene in scenes.opened:
+            await clear_groups(scene)
+
+
+async def test_extender_succeeds_where_the_newest_release_fails(scenes: Scenes) -> None:
+    async with scenes.world.cluster.in_tree_scheduler(feature_gates=default_gates()):
+        await carry_out_rows(scenes, IN_TREE, *IN_NEWEST)
+
+
+async def test_extender_succeeds_where_an_earlier_release_fails(scenes: Scenes) -> None:
+    cluster = scenes.world.cluster
+    programs = await asyncio.to_thread(ensure, EARLIER_SCHEDULER)
+    panics = a_claim_for_all_devices_with_counters_stops_no_scheduler
+    async with (
+        cluster.in_tree_scheduler("earlier", feature_gates={}, programs=programs),
+        cluster.in_tree_scheduler("panicking", feature_gates={}, programs=programs),
+    ):
+        await carry_out_rows(scenes, "earlier", *IN_EARLIER)
+        await carry_out_rows(scenes, "panicking", panics)

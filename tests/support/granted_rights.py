@@ -22,12 +22,10 @@ ROLES: Final = (
     ROOT / "deploy" / "base" / "rbac.yaml",
     ROOT / "deploy" / "components" / "group-claims" / "rbac.yaml",
 )
-DENIED_ON_PURPOSE: Final = frozenset(
-    f"tests.e2e.{each}" for each in ("test_e2e_late_rights", "test_e2e_missing_rights")
-)
+DENIED_ON_PURPOSE: Final = frozenset({"tests.e2e.test_e2e_rights"})
 """Modules that take rights away."""
 NOT_REQUESTS: Final = frozenset({"resourceclaims/binding"})
-"""The API server asks for these rights itself when the status is written; `tests/e2e/test_e2e_missing_rights.py` takes it away."""
+"""The API server asks for these rights itself when the status is written; `tests/e2e/test_e2e_rights.py` takes it away."""
 
 
 class Right(NamedTuple):

@@ -46,7 +46,10 @@ _GROUPS: Final = (
 _CONDITIONS: Final = (
     "test_e2e_binding::test_devices_succeed_fail_and_take_too_long_also_while_extender_and_scheduler_are_down"
 )
-_BY_POLICY: Final = "test_e2e_policy::test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_groups"
+_BY_POLICY: Final = "test_e2e_policy::test_groups_of_the_policy_keep_pods_apart"
+_TAINT_RULES: Final = (
+    "test_e2e_upstream_rules::test_taint_rule_with_an_empty_selector_keeps_every_pod_away_and_one_without_selector_none"
+)
 
 TABLE: Final = (
     Feature(
@@ -77,7 +80,7 @@ TABLE: Final = (
             Cell("gate and API version"),
             Cell("gate and API version"),
             Cell("gate and API version"),
-            Cell("yes", ("test_e2e_upstream_rules::test_taint_rule_with_an_empty_selector_keeps_every_pod_away",)),
+            Cell("yes", (_TAINT_RULES,)),
         ),
     ),
     Feature(
@@ -103,7 +106,7 @@ TABLE: Final = (
         (
             Cell("no: annotation"),
             Cell("no: annotation"),
-            Cell("no: annotation", ("test_e2e_policy::test_the_snapshot_says_which_rule_supplied_the_groups",)),
+            Cell("no: annotation", (_BY_POLICY,)),
             Cell("no: annotation", (_GROUPS,)),
         ),
     ),

@@ -1,28 +1,37 @@
-"""The command line in a process of its own."""
+"""The command line, in a process of its own or in this one."""
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Final
+
+from dra_extender.cli.app import app
+from typer.testing import CliRunner
 
 SECONDS: Final = 180.0
 """Enough to start an interpreter several times over on a busy machine."""
+_ALONE: Final = Lock()
+"""In this process, the command line replaces the standard output."""
 
 
-async def run(*arguments: str) -> tuple[int, str, str]:
-    """Exit status and output of `dra-extender ARGUMENTS`."""
-    return await _ended(sys.executable, "-m", "dra_extender", *arguments)
+async def run_here(*arguments: str) -> tuple[int, str, str]:
+    """Exit status and output of `dra-extender ARGUMENTS`, in this process: a process for each question would mostly be starting."""
+    async with asyncio.timeout(SECONDS):
+        return await asyncio.to_thread(_invoked, arguments)
 
 
-async def kubectl_dra(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """Exit status and output of `kubectl-dra ARGUMENTS`, in this environment or in that of the tests."""
-    return await _ended(str(Path(sys.executable).parent / "kubectl-dra"), *arguments, environment=environment)
+def _invoked(arguments: tuple[str, ...]) -> tuple[int, str, str]:
+    with _ALONE:
+        done = CliRunner().invoke(app, arguments)
+    return done.exit_code, done.stdout, done.stderr
 
 
-async def _ended(*command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+async def kubectl_dra(*arguments: str) -> tuple[int, str, str]:
+    """Exit status and output of `kubectl-dra ARGUMENTS`, in a process of its own."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe, stderr=pipe)
+    program = Path(sys.executable).parent / "kubectl-dra"
+    process = await asyncio.create_subprocess_exec(program, *arguments, stdout=pipe, stderr=pipe)
     async with asyncio.timeout(SECONDS):
         out, err = await process.communicate()
     assert process.returncode is not None

@@ -39,6 +39,7 @@ class Setup:
 
     `applied`: manifests below deploy/base beside those that everybody needs.
     `command`: given a kubeconfig, what starts the extender for it, in place of `serve --kubeconfig`.
+    `scheduler`: fields of kube-scheduler's configuration in the place of those that are shipped.
     `scheduler_tls`: the tlsConfig with which kube-scheduler calls; empty for plain HTTP.
     `relayed`: between kube-scheduler and the extender.  `api_relayed`: between the extender and the API server.  The kubelets, if
     there were any, are what the extender is told of them.
@@ -49,6 +50,7 @@ class Setup:
     relayed: bool = False
     api_relayed: bool = False
     applied: tuple[str, ...] = ()
+    scheduler: Mapping[str, Any] = field(default_factory=dict)
     scheduler_tls: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -70,6 +72,7 @@ class InstalledExtender:
     scheduler_pages: str = ""
     tolerated: list[str] = field(default_factory=list)
     kubelets: GroupReservation = GroupReservation.AUTO
+    scheduler: Mapping[str, Any] = field(default_factory=dict)
     scheduler_tls: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -95,6 +98,7 @@ class InstalledExtender:
                 relay,
                 api_relay,
                 kubelets=setup.kubelets,
+                scheduler=setup.scheduler,
                 scheduler_tls=setup.scheduler_tls,
             )
             await world.start_scheduler()
@@ -109,7 +113,7 @@ class InstalledExtender:
     async def start_scheduler(self) -> None:
         """Starts kube-scheduler with the shipped configuration."""
         url = self.relay.url if self.relay else self.extender.url
-        configuration = shipped_configuration(url)
+        configuration = {**shipped_configuration(url), **self.scheduler}
         if self.scheduler_tls:
             for stanza in configuration["extenders"]:
                 stanza["urlPrefix"] = f"https://localhost:{self.extender.port}"

@@ -8,7 +8,18 @@ from tests.controlplane import objects
 from tests.controlplane.objects import device
 from tests.controlplane.resources import NODES, PODS
 from tests.support.e2e.namespace_fixture import NamespaceFixture
-from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, Step, change_node, ends, hold, pod_anew
+from tests.support.e2e.reasons.case import (
+    HOLDER,
+    WAITING,
+    WANTED,
+    Reason,
+    Step,
+    change_node,
+    ends,
+    fill,
+    hold,
+    pod_anew,
+)
 
 _RACK: Final = "example.com/rack"
 _TAINT: Final = {"key": "example.com/upkeep", "value": "today", "effect": "NoSchedule"}
@@ -35,8 +46,7 @@ def with_device(**fields: Any) -> Step:
 async def processors(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"), cpu="4")
     await hold(scene)
-    await scene.pod("large", cpu="3")
-    await scene.wait_until_bound("large")
+    await fill(scene, "large", "3")
     await scene.claim(WANTED)
     await scene.pod(WAITING, claim=WANTED, cpu="2")
 
@@ -64,6 +74,12 @@ async def uncordon(scene: NamespaceFixture) -> None:
     await change_node(scene, {"spec": {"unschedulable": None, "taints": None}})
 
 
+async def scheduler_that_nobody_runs(scene: NamespaceFixture) -> None:
+    await scene.node_with_devices("a", device("gpu-0"))
+    await scene.claim(WANTED)
+    await scene.pod(WAITING, claim=WANTED, scheduler=f"{scene.scheduler}s")
+
+
 async def remove_gates(scene: NamespaceFixture) -> None:
     await scene.api.patch(PODS, WAITING, {"spec": {"schedulingGates": None}}, scene.name)
 
@@ -78,10 +94,10 @@ async def apart_from_the_holder(scene: NamespaceFixture) -> None:
 
 
 async def without_devices(scene: NamespaceFixture) -> None:
-    await scene.node("a", cpu="2")
-    await scene.pod("large", cpu="1500m")
-    await scene.wait_until_bound("large")
-    await scene.pod(WAITING, cpu="1")
+    """No other node is as large as this one."""
+    await scene.node("a", cpu="200")
+    await fill(scene, "large", "150")
+    await scene.pod(WAITING, cpu="100")
 
 
 async def device_of_a_tainted_node(scene: NamespaceFixture) -> None:
@@ -100,9 +116,9 @@ REASONS: Final = (
         pod_anew(cpu="900m"),
         cause=Cause.NODES,
         next="ask for 900m of cpu",
-        said="1 Insufficient cpu",
+        said="Insufficient cpu",
         tells=("Insufficient cpu",),
-        said_in_tree="1 Insufficient cpu",
+        said_in_tree="Insufficient cpu",
     ),
     Reason(
         "tainted node",
@@ -144,6 +160,24 @@ REASONS: Final = (
         said_in_tree=None,
     ),
     Reason(
+        "missing volume",
+        with_device(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "absent"}}]),
+        pod_anew(),
+        cause=Cause.NOT_DEVICES,
+        said='persistentvolumeclaim "absent" not found',
+        tells=('persistentvolumeclaim "absent" not found', "devices would suffice on 1 of "),
+        said_in_tree='persistentvolumeclaim "absent" not found',
+    ),
+    Reason(
+        "scheduler that nobody runs",
+        scheduler_that_nobody_runs,
+        pod_anew(),
+        cause=Cause.NOT_DEVICES,
+        said="",
+        tells=("no scheduler named {scheduler}s has acted on any pod of this cluster; nearest name {scheduler}",),
+        said_in_tree=None,
+    ),
+    Reason(
         "apart from another pod",
         apart_from_the_holder,
         ends(HOLDER),
@@ -157,10 +191,9 @@ REASONS: Final = (
         without_devices,
         ends("large"),
         cause=Cause.NO_DEVICES,
-        next="end {ns}/large",
-        said="1 Insufficient cpu",
+        said="Insufficient cpu",
         tells=("Insufficient cpu",),
-        said_in_tree="1 Insufficient cpu",
+        said_in_tree="Insufficient cpu",
     ),
     Reason(
         "device of a tainted node",

@@ -23,11 +23,13 @@ Step = Callable[[NamespaceFixture], Awaitable[None]]
 class Reason:
     """`build` makes the pod WAITING wait; `end` does what `why` names as the next step, and the pod is bound.
 
-    `reasons` are (code, nodes) of the nodes that do not fit, as `why` has them.  `tells` are texts somewhere in its answer, `next`
-    is its next step (one of those between ` | `); empty, where it knows none and a person has to find one.  In these texts `{ns}`,
-    `{driver}` and `{node}` stand for the namespace, the driver and the node `a`.  `said` is in the message of the condition
-    PodScheduled, if it has one; otherwise it is made of `reasons`.  `event` is in an Event of the service.  `only_here` says why a
-    cluster with the in-tree scheduler does not have the case; `said_in_tree` is in the message of the condition there.
+    `reasons` are (code, nodes) of the scene's own nodes that do not fit, as `why` has them; the nodes of other scenes have no
+    devices for the pod, or the same reason if it is one `everywhere`.  `tells` are texts somewhere in its answer, `next` is its
+    next step (one of those between ` | `); empty, where it knows none and a person has to find one.  In these texts `{ns}`,
+    `{driver}`, `{node}` and `{scheduler}` stand for the namespace, the driver, the node `a` and the scheduler.  `said` is in the
+    message of the condition PodScheduled, if it has one; otherwise it is made of `reasons`.  `event` is in an Event of the service.
+    A reason that `passes` by itself is asked about as soon as it is there.  `only_here` says why a cluster with the in-tree
+    scheduler does not have the case; `said_in_tree` is in the message of the condition there.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Reason:
     next: str = ""
     said: str | None = None
     event: tuple[str, ...] = ()
+    everywhere: bool = False
+    passes: bool = False
     only_here: str = ""
     said_in_tree: str | None = "cannot allocate all claims"
 
@@ -95,6 +99,12 @@ async def hold(scene: NamespaceFixture, name: str = HOLDER, *expressions: str, *
     await scene.claim(name, *expressions, **fields)
     await scene.pod(name, claim=name)
     return await scene.wait_until_bound(name)
+
+
+async def fill(scene: NamespaceFixture, name: str, cpu: str, suffix: str = "a") -> None:
+    """A bound pod without devices that takes so much of the node of this suffix."""
+    await scene.pod(name, cpu=cpu, nodeSelector={"kubernetes.io/hostname": f"{scene.name}-{suffix}"})
+    await scene.wait_until_bound(name)
 
 
 def ends(*pods: str) -> Step:

@@ -6,12 +6,13 @@ from typing import Final
 from dra_extender.inspection.why.report import Cause
 
 from tests.controlplane.objects import device
-from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, attachable
+from tests.controlplane.resources import PODS, RESOURCE_CLAIMS, Resource
+from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, attachable, wait_for_any_event
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
-from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, ends, forget, hold, pod_anew
+from tests.support.e2e.reasons.case import HOLDER, WAITING, WANTED, Reason, ends, fill, forget, hold, pod_anew
 from tests.support.e2e.workloads import backed, create_group, member
 
+QUOTAS: Final = Resource("v1", "resourcequotas")
 MOST_RESERVED: Final = 256
 _KEPT: Final = "example.com/kept"
 _GANGS_ONLY: Final = "kube-scheduler plans no gangs without its gate GenericWorkload, which is off by default"
@@ -33,6 +34,29 @@ async def no_template(scene: NamespaceFixture) -> None:
 
 async def make_template(scene: NamespaceFixture) -> None:
     await scene.template(WANTED)
+
+
+async def claim_that_a_quota_forbids(scene: NamespaceFixture) -> None:
+    hard = {"count/resourceclaims.resource.k8s.io": "0"}
+    metadata = {"name": "none", "namespace": scene.name}
+    await scene.api.create(
+        QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
+    )
+
+    async def enforced() -> bool:
+        return bool((await scene.api.get(QUOTAS, "none", scene.name)).get("status", {}).get("hard") == hard)
+
+    await scene.api.wait_for(enforced, SECONDS, "the quota is enforced")
+    await no_template(scene)
+    await make_template(scene)
+    await wait_for_any_event(scene, WAITING, "exceeded quota: none")
+
+
+async def lift_quota(scene: NamespaceFixture) -> None:
+    """Change the pod too: kube-controller-manager tries ever more rarely, but at once after a change."""
+    await scene.api.delete(QUOTAS, "none", scene.name)
+    change = {"metadata": {"annotations": {"example.com/tried-again": "yes"}}}
+    await scene.api.patch(PODS, WAITING, change, scene.name)
 
 
 async def claim_that_is_deleted(scene: NamespaceFixture) -> None:
@@ -96,8 +120,7 @@ async def claim_on_a_full_node(scene: NamespaceFixture) -> None:
     await scene.claim(WANTED)
     await scene.pod("user", claim=WANTED)
     assert await scene.wait_until_bound("user") == node
-    await scene.pod("filler", cpu="1800m")
-    await scene.wait_until_bound("filler")
+    await fill(scene, "filler", "1800m")
     await scene.node_with_devices("b", device("gpu-0"))
     await scene.pod(WAITING, claim=WANTED, cpu="1")
 
@@ -213,6 +236,7 @@ REASONS: Final = (
         make_claim,
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_MISSING", 1),),
+        everywhere=True,
         next="create ResourceClaim {ns}/wanted",
         tells=("{ns}/wanted",),
         event=("{ns}/wanted",),
@@ -224,8 +248,20 @@ REASONS: Final = (
         make_template,
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_NOT_CREATED", 1),),
+        everywhere=True,
         tells=("template wanted",),
         next="create ResourceClaimTemplate {ns}/wanted",
+        said_in_tree=None,
+    ),
+    Reason(
+        "claim that a quota forbids",
+        claim_that_a_quota_forbids,
+        lift_quota,
+        cause=Cause.CLAIMS,
+        reasons=(("CLAIM_NOT_CREATED", 1),),
+        everywhere=True,
+        tells=("FailedResourceClaimCreation", "exceeded quota: none"),
+        next="end what uses ResourceQuota {ns}/none, or raise it",
         said_in_tree=None,
     ),
     Reason(
@@ -234,6 +270,7 @@ REASONS: Final = (
         replace_deleted_claim,
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_DELETING", 1),),
+        everywhere=True,
         next="create the claim again once it is gone",
         said_in_tree=None,
     ),
@@ -243,6 +280,7 @@ REASONS: Final = (
         make_room,
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_FULLY_RESERVED", 1),),
+        everywhere=True,
         next="end a pod that uses the claim",
         said_in_tree=None,
     ),
@@ -251,7 +289,7 @@ REASONS: Final = (
         claim_on_a_full_node,
         pod_anew(cpu="100m"),
         cause=Cause.NODES,
-        said='1 Insufficient cpu, 1 node(s): claim "gpu" is allocated for another node',
+        said='node(s): claim "gpu" is allocated for another node',
         tells=("Insufficient cpu",),
         next="ask for 100m of cpu",
         said_in_tree="Insufficient cpu",
@@ -262,6 +300,7 @@ REASONS: Final = (
         pod_with_a_claim_of_its_own,
         cause=Cause.CLAIMS,
         reasons=(("CLAIM_FOREIGN", 1),),
+        everywhere=True,
         tells=("{ns}/theirs",),
         next="create the pod again: the claim that its status names belongs to another object",
         said_in_tree=None,
@@ -281,6 +320,7 @@ REASONS: Final = (
         cause=Cause.NOT_DEVICES,
         said="devices have just failed for this pod",
         next="wait until the extender tries again; check why the driver did not make the devices ready",
+        passes=True,
         only_here="kube-scheduler's own plugin leaves no device alone after a failure",
     ),
     Reason(
@@ -289,6 +329,7 @@ REASONS: Final = (
         make_group,
         cause=Cause.POD_GROUP,
         reasons=(("POD_GROUP_MISSING", 1),),
+        everywhere=True,
         tells=("{ns}/gang",),
         next="create PodGroup {ns}/gang",
         only_here=_GANGS_ONLY,
@@ -319,7 +360,7 @@ REASONS: Final = (
         gang_with_too_few_devices,
         ends(HOLDER),
         cause=Cause.POD_GROUP,
-        said="1 node(s): not enough members of the PodGroup fit at once",
+        said="node(s): not enough members of the PodGroup fit at once",
         reasons=(("IN_USE", 1),),
         tells=("blocked",),
         next="end {ns}/holder",
@@ -331,7 +372,7 @@ REASONS: Final = (
         gang_with_too_few_members,
         second_member,
         cause=Cause.POD_GROUP,
-        said="1 node(s): too few members of the PodGroup can be placed yet",
+        said="node(s): too few members of the PodGroup can be placed yet",
         next="create 1 more member of PodGroup {ns}/gang",
         only_here=_GANGS_ONLY,
     ),

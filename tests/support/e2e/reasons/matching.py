@@ -103,6 +103,20 @@ async def misspelt_class(scene: NamespaceFixture) -> None:
     await ask(scene, device_class=scene.name.replace("-", ""))
 
 
+async def deleted_class(scene: NamespaceFixture) -> None:
+    """The pod waits for the end of another one when the class goes."""
+    await scene.node_with_devices("a", device("gpu-0"))
+    await hold(scene)
+    await ask(scene)
+    await scene.wait_until_unschedulable(WAITING)
+    await scene.api.delete(DEVICE_CLASSES, scene.name)
+
+
+async def class_again(scene: NamespaceFixture) -> None:
+    await scene.delete_pod(HOLDER)
+    await scene.api.create(DEVICE_CLASSES, scene.device_class())
+
+
 async def no_alternative(scene: NamespaceFixture) -> None:
     await scene.node_with_devices("a", device("gpu-0", capacity={"memory": "40Gi"}))
     body = {
@@ -163,13 +177,6 @@ async def second_claim_right(scene: NamespaceFixture) -> None:
     await scene.pod(WAITING, claims={"first": "first", "gpu": WANTED})
 
 
-async def two_kinds_of_nodes(scene: NamespaceFixture) -> None:
-    await scene.node_with_devices("a", device("gpu-0", attributes={"cores": 8}))
-    for suffix in ("b", "c"):
-        await scene.node(suffix)
-    await ask(scene, f"{of(scene, 'cores')} >= 9")
-
-
 async def publish_another_model(scene: NamespaceFixture) -> None:
     pool = {"name": f"{scene.name}-a", "generation": 1, "resourceSliceCount": 1}
     await change_slice(scene, {"spec": {"pool": pool, "devices": [device("gpu-0", attributes={"model": "H100"})]}})
@@ -187,7 +194,6 @@ REASONS: Final = (
         reasons=NO_MATCH,
         tells=("40Gi", "80Gi"),
         next="ask for memory >= 40Gi",
-        event=("40Gi", "80Gi"),
     ),
     Reason(
         "model",
@@ -196,7 +202,6 @@ REASONS: Final = (
         reasons=NO_MATCH,
         tells=('"A100"', '"H100"'),
         next='ask for model == "A100"',
-        event=('"A100"', '"H100"'),
     ),
     Reason(
         "cores",
@@ -229,9 +234,19 @@ REASONS: Final = (
         ask_for_the_class_that_matches,
         reasons=NO_MATCH,
         next="check driver other.example.com, which publishes no devices",
+        event=('claim "gpu", request "gpu": no device matches the selectors', "class {ns}-other"),
     ),
-    Reason("no devices", no_devices, publish_device, reasons=(("NO_DEVICES", 1),)),
-    Reason("devices of another rack", other_rack, label_node, reasons=(("NO_DEVICES", 1),)),
+    Reason(
+        "no devices",
+        no_devices,
+        publish_device,
+        said="no device",
+        tells=("no device of driver {driver}",),
+        next="check driver {driver}, which publishes no devices",
+    ),
+    Reason(
+        "devices of another rack", other_rack, label_node, said="no device", tells=("no device of driver {driver}",)
+    ),
     Reason(
         "fewer devices than asked for",
         fewer_than_asked,
@@ -243,9 +258,9 @@ REASONS: Final = (
         "selector that fails",
         attribute_without_fields,
         asks_anew(lambda scene: f'{of(scene, "model")} == "A100"'),
-        cause=Cause.CLAIMS,
         reasons=(("SELECTOR_FAILED", 1),),
         tells=(".string",),
+        event=('claim "gpu", request "gpu": selector failed on a device', ".string"),
         next="correct the selector",
         said_in_tree=None,
     ),
@@ -255,7 +270,19 @@ REASONS: Final = (
         asks_anew(),
         cause=Cause.CLAIMS,
         reasons=(("CLASS_MISSING", 1),),
+        everywhere=True,
         next="use the DeviceClass {ns}",
+        event=('claim "gpu", request "gpu": device class does not exist',),
+        said_in_tree="does not exist",
+    ),
+    Reason(
+        "class that was deleted",
+        deleted_class,
+        class_again,
+        cause=Cause.CLAIMS,
+        reasons=(("CLASS_MISSING", 1),),
+        everywhere=True,
+        event=('claim "gpu", request "gpu": device class does not exist', "{ns}"),
         said_in_tree="does not exist",
     ),
     Reason(
@@ -270,7 +297,6 @@ REASONS: Final = (
         "more devices than a claim may have",
         more_than_a_claim_may_have,
         asks_anew(),
-        cause=Cause.CLAIMS,
         reasons=(("TOO_MANY_DEVICES", 1),),
         tells=("33", "32"),
         said_in_tree=None,
@@ -281,6 +307,8 @@ REASONS: Final = (
         ends(HOLDER),
         reasons=(("IN_USE", 1),),
         next="end {ns}/holder",
+        # It fails for the incomplete pools of other nodes, see docs/upstream-bugs.md.
+        said_in_tree=None,
     ),
     Reason(
         "second claim of two",
@@ -288,12 +316,5 @@ REASONS: Final = (
         second_claim_right,
         reasons=NO_MATCH,
         next='ask for model == "A100"',
-    ),
-    Reason(
-        "two kinds of nodes",
-        two_kinds_of_nodes,
-        asks_anew(lambda scene: f"{of(scene, 'cores')} >= 8"),
-        reasons=(("NO_DEVICES", 2), ("NO_MATCH", 1)),
-        next="ask for cores >= 8",
     ),
 )

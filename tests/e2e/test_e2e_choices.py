@@ -1,0 +1,182 @@
+"""Which of the nodes and devices that fit are chosen, with a real kube-scheduler between; no choice is taken back."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+
+from tests.controlplane.objects import Object, device, resource_claim
+from tests.controlplane.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.support.e2e.fabric import ATTACHED, FAILED
+from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.installed_extender import InstalledExtender
+from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture
+from tests.support.e2e.scenes import Scenes
+from tests.support.side_by_side import side_by_side
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+SUFFIXES: Final = ("a", "b", "c", "d")
+CONFLICT: Final = "compatibility groups in conflict"
+
+
+@asynccontextmanager
+async def published(scene: NamespaceFixture, slices: int) -> AsyncIterator[None]:
+    """What is created inside is known to kube-scheduler and extender behind it: the nodes, and so many slices.
+
+    Each node has a pod without devices then.
+    """
+
+    async def seen(kind: str) -> float:
+        return await scene.world.metric("watch_events_total", kind=kind, type="ADDED")
+
+    before = {kind: await seen(kind) for kind in ("nodes", "resourceslices")}
+    yield
+    nodes = [each["metadata"]["name"] for each in await scene.api.list(NODES)]
+    added = {"nodes": len(nodes), "resourceslices": slices}
+
+    async def known() -> bool:
+        return all([await seen(kind) >= before[kind] + number for kind, number in added.items()])
+
+    await scene.api.wait_for(known, SECONDS, "the extender knows nodes and slices")
+    for name in nodes:
+        await scene.pod(f"on-{name}", nodeSelector={"kubernetes.io/hostname": name})
+    for name in nodes:
+        await scene.wait_until_bound(f"on-{name}")
+
+
+def alternative(scene: NamespaceFixture, model: str) -> Object:
+    selector = {"cel": {"expression": f'{scene.attribute("model")} == "{model}"'}}
+    return {"name": model, "deviceClassName": scene.name, "count": 1, "selectors": [selector]}
+
+
+async def publish_alternatives(scene: NamespaceFixture) -> None:
+    for suffix in SUFFIXES:
+        model = "big" if suffix == "c" else "small"
+        await scene.node_with_devices(suffix, device("gpu-0", attributes={"model": model}))
+
+
+async def pod_lands_on_the_node_that_has_the_first_alternative(scene: NamespaceFixture) -> None:
+    request = {"name": "gpu", "firstAvailable": [alternative(scene, "big"), alternative(scene, "small")]}
+    await scene.api.create(RESOURCE_CLAIMS, resource_claim("either", scene.name, request))
+    await scene.pod("worker", claim="either")
+    assert await scene.wait_until_bound("worker") == f"{scene.name}-c"
+
+
+async def publish_conditions(scene: NamespaceFixture) -> None:
+    conditions: dict[str, Any] = {
+        "bindingConditions": [ATTACHED],
+        "bindingFailureConditions": [FAILED],
+        "bindsToNode": True,
+    }
+    for suffix in SUFFIXES:
+        fields: dict[str, Any] = {} if suffix == "b" else conditions
+        await scene.node_with_devices(suffix, device("gpu-0", **fields))
+
+
+async def pod_lands_on_the_node_without_binding_conditions(scene: NamespaceFixture) -> None:
+    await scene.claim("one")
+    await scene.pod("worker", claim="one")
+    assert await scene.wait_until_bound("worker") == f"{scene.name}-b"
+
+
+async def publish_partitions(scene: NamespaceFixture) -> None:
+    for suffix in SUFFIXES:
+        parts = [partition("mig", index, "20") for index in range(4)]
+        await scene.node_with_counters(suffix, [gpu()], parts)
+
+
+async def partitions_land_next_to_each_other(scene: NamespaceFixture) -> None:
+    """Although kube-scheduler itself prefers nodes with fewer pods."""
+    await scene.template("mig", f'{scene.attribute("type")} == "mig"')
+    nodes = set()
+    for number in range(4):
+        await scene.pod(f"worker-{number}", template="mig")
+        nodes.add(await scene.wait_until_bound(f"worker-{number}"))
+    assert len(nodes) == 1
+
+
+async def test_pods_land_on_the_nodes_that_the_extender_rates_highest(scene: NamespaceFixture, scenes: Scenes) -> None:
+    rows = {
+        publish_alternatives: pod_lands_on_the_node_that_has_the_first_alternative,
+        publish_conditions: pod_lands_on_the_node_without_binding_conditions,
+        publish_partitions: partitions_land_next_to_each_other,
+    }
+    places = {row: await scenes.open(row.__name__) for row in rows.values()}
+    async with published(scene, 4 * len(SUFFIXES)):
+        for publish, row in rows.items():
+            await publish(places[row])
+    await side_by_side({row.__name__: row(place) for row, place in places.items()})
+
+
+def shared(groups: list[str]) -> Object:
+    """A partition that several claims may share."""
+    return partition("mig", 0, "20", groups=groups) | {
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "8Gi"}},
+    }
+
+
+async def undone(world: InstalledExtender) -> float:
+    """How often the extender took an allocation of its own back because it overlaps another one."""
+    return await world.metric("allocation_overlaps_total", outcome="yielded")
+
+
+async def pods_share_a_device_while_its_driver_begins_to_publish_groups_and_changes_them(
+    scene: NamespaceFixture,
+) -> None:
+    """The upgrade of a driver to KEP-5963, with a pod on the device: the next pods share it at the first attempt."""
+    node = await scene.node_with_counters("a", [gpu()], [shared([])])
+    await scene.template("share", capacity={"requests": {"memory": "1Gi"}})
+    await scene.pod("first", template="share")
+    assert await scene.wait_until_bound("first") == node
+    for name, groups in (("second", ["mig"]), ("third", ["vgpu"]), ("fourth", [])):
+        published = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a-devices")
+        published["spec"]["devices"] = [shared(groups)]
+        await scene.api.replace(RESOURCE_SLICES, published)
+        await scene.pod(name, template="share")
+        assert await scene.wait_until_bound(name) == node
+        claim = await scene.claim_of(name)
+        assert not {"mig", "vgpu"} & set(claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION].split('"'))
+
+
+async def gpu_on_which_another_scheduler_mixed_none_with_groups_is_left_for_the_next_node(
+    scene: NamespaceFixture,
+) -> None:
+    """A partition without groups is listed first and held first, so that one without groups looked as if it would fit."""
+    parts = [
+        partition("plain", 0, "10", groups=()),
+        partition("mig", 0, "10"),
+        partition("plain", 1, "10", groups=()),
+        partition("mig", 1, "10"),
+    ]
+    first = await scene.node_with_counters("a", [gpu()], parts)
+    for kind in ("plain", "mig"):
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+        await scene.claim(f"foreign-{kind}")
+        result = {"request": "gpu", "driver": scene.driver, "pool": first, "device": f"gpu-0-{kind}-0"}
+        consumer = {"resource": "pods", "name": "somebody", "uid": "00000000-0000-4000-8000-000000000001"}
+        change = {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}
+        await scene.api.patch(RESOURCE_CLAIMS, f"foreign-{kind}", change, scene.name, subresource="status")
+    for kind in ("plain", "mig"):
+        await scene.pod(kind, template=kind)
+        await scene.wait_until_unschedulable(kind, CONFLICT)
+        await scene.wait_for_event(kind, CONFLICT, "they contradict each other")
+    second = await scene.node_with_counters(
+        "b", [gpu("gpu-0"), gpu("gpu-1")], [parts[2], partition("mig", 1, "10", "gpu-1")]
+    )
+    assert [await scene.wait_until_bound(kind) for kind in ("plain", "mig")] == [second, second]
+    for kind in ("plain", "mig"):
+        await scene.api.delete(RESOURCE_CLAIMS, f"foreign-{kind}", scene.name)
+
+
+async def test_filter_and_the_check_after_the_write_judge_alike(scenes: Scenes, world: InstalledExtender) -> None:
+    """No allocation is written and taken back."""
+    before = await undone(world)
+    await scenes.carry_out(
+        pods_share_a_device_while_its_driver_begins_to_publish_groups_and_changes_them,
+        gpu_on_which_another_scheduler_mixed_none_with_groups_is_left_for_the_next_node,
+    )
+    assert await undone(world) == before
