@@ -18,7 +18,7 @@ from dra_extender.simulator.apiserver.cluster import MemoryPods
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.telemetry.metrics import DEFINITIONS
 
-from tests.scheduling.binding.test_condition_wait import metric, report
+from tests.scheduling.binding.test_condition_wait import metric
 from tests.scheduling.gang.test_coordinator import GangExtender
 from tests.support.kube.recording import CountingObserver, ManualClock
 from tests.support.model.reading import pod_from
@@ -291,7 +291,7 @@ async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_bu
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
         await until(lambda: bool(world.devices("c1")))
-        report(world, "c1")
+        world.report("Attached")
         await bind
     labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="success"'
     assert await metric(world, f"bindingconditions_allocations_total{{{labels}}}") == 1
@@ -313,13 +313,13 @@ async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
         await until(lambda: world.devices("c1") == ["n1/gpu-0"])
-        report(world, "c1", "Failed")
+        world.report("Failed")
         with pytest.raises(RetryableError, match="gpu-0 reports Failed"):
             await bind
         assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
         again = asyncio.create_task(world.bind("p1", "n1"))
         await until(lambda: world.devices("c1") == ["n1/gpu-1"])
-        report(world, "c1")
+        world.report("Attached")
         await again
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 

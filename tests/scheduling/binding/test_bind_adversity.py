@@ -40,10 +40,7 @@ async def test_no_bind_goes_past_a_watch_that_is_behind_however_often_it_is_repe
 async def test_a_watch_that_comes_back_brings_the_allocation_to_which_a_repeated_bind_gives_way() -> None:
     world = troubled_world(LAG)
     world.add_claim("foreign")
-    raw = world.claim("foreign")
-    result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
-    raw["status"] = {"allocation": {"devices": {"results": [result]}}}
-    world.cluster.store.update_status(StoredKind.CLAIM, raw)
+    world.allocate("foreign", "gpu-0")
     with pytest.raises(RetryableError, match="the claim watch is behind"):
         await world.bind("p1", "n1")
     async with world.watching():
@@ -160,10 +157,7 @@ async def test_a_claim_that_another_scheduler_allocates_first_is_used_as_it_is_b
     restart(world, claims=claims)
 
     def allocate() -> None:
-        stored = world.claim("c1")
-        result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-1"}
-        stored["status"] = {"allocation": {"devices": {"results": [result]}}}
-        world.cluster.store.update_status(StoredKind.CLAIM, stored, "other")
+        world.allocate("c1", "gpu-1", writer="other")
 
     claims.before(step, allocate)
     async with world.watching():

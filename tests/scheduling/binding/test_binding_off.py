@@ -6,7 +6,7 @@ import pytest
 from dra_extender.allocator.state.features import Features
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, StoredKind
+from dra_extender.simulator.apiserver.objects import Json
 
 from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import until
@@ -26,17 +26,6 @@ def a_world(*, on: bool) -> InMemoryExtender:
     world.add_claim("c1")
     world.add_pod("p1", "c1")
     return world
-
-
-def report(world: InMemoryExtender, condition: str) -> None:
-    """The driver says this of every device of the claim."""
-    stored = world.claim("c1")
-    said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
-    stored["status"]["devices"] = [
-        {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
-        for each in stored["status"]["allocation"]["devices"]["results"]
-    ]
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 async def allocated_and_waiting(world: InMemoryExtender) -> None:
@@ -82,9 +71,9 @@ async def test_a_failed_device_of_a_shared_claim_is_no_reason_to_refuse_while_of
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1"))
         await until(lambda: bool(world.claim("c1").get("status", {}).get("allocation")))
-        report(world, "Attached")
+        world.report("Attached")
         await bind
-        report(world, "Failed")
+        world.report("Failed")
         await world.cluster.watch.caught_up()
     world.add_pod("p2", "c1")
     restart_with(world, OFF)

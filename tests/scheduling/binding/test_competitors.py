@@ -232,6 +232,16 @@ def by_extended_resource(world: InMemoryExtender) -> None:
     their_pod(world, resourceClaims=[], containers=[container])
 
 
+async def waited_for(world: InMemoryExtender, competing: Callable[[InMemoryExtender], None]) -> asyncio.Task[None]:
+    """A bind whose device another scheduler has taken, and which waits for this competitor."""
+    competing(world)
+    bind = await waiting(world)
+    foreign(world)
+    await turns()
+    assert not bind.done()
+    return bind
+
+
 @pytest.mark.parametrize(
     "competing", [by_claim, as_alternative, by_extended_resource], ids=lambda competing: competing.__name__
 )
@@ -240,11 +250,7 @@ async def test_competitor_that_is_never_decided_delays_for_one_backoff_of_kube_s
 ) -> None:
     world = two_nodes()
     async with at_work(world):
-        competing(world)
-        bind = await waiting(world)
-        foreign(world)
-        await turns()
-        assert not bind.done()
+        bind = await waited_for(world, competing)
         assert world.devices("c1") == ["n1/gpu-0"]
         world.clock.seconds += MOST_WAIT_SECONDS
         with pytest.raises(RetryableError, match="pod default/theirs of scheduler theirs waits for such a device"):
@@ -276,15 +282,8 @@ def test_pod_that_asks_for_two_devices_competes_where_a_node_has_two(second: dic
 async def test_competitor_that_gets_another_device_is_waited_for_no_longer() -> None:
     world = two_nodes()
     async with at_work(world):
-        by_claim(world)
-        bind = await waiting(world)
-        foreign(world)
-        await turns()
-        assert not bind.done()
-        stored = world.claim("theirs")
-        taken = {"request": "req", "driver": DRIVER, "pool": "n2", "device": "gpu-0"}
-        stored["status"] = {"allocation": {"devices": {"results": [taken]}}}
-        world.cluster.store.update_status(StoredKind.CLAIM, stored)
+        bind = await waited_for(world, by_claim)
+        world.allocate("theirs", "gpu-0", pool="n2")
         with pytest.raises(RetryableError, match=r"allocated device gpu\.example\.com/n1/gpu-0 first$"):
             await asyncio.wait_for(bind, 60)
 

@@ -28,17 +28,6 @@ def world() -> InMemoryExtender:
     return world
 
 
-def report(world: InMemoryExtender, claim: str, condition: str = "Attached") -> None:
-    """The driver says this of every device of the claim."""
-    stored = world.claim(claim)
-    said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
-    stored["status"]["devices"] = [
-        {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
-        for each in stored["status"]["allocation"]["devices"]["results"]
-    ]
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
-
-
 async def waiting(world: InMemoryExtender, pod: str = "p1") -> asyncio.Task[None]:
     """A bind that waits."""
     bind = asyncio.create_task(world.bind(pod, "n1"))
@@ -66,7 +55,7 @@ async def test_pod_is_nominated_while_it_waits_and_told_what_for_and_since_when(
         waits = f"device {DRIVER}/n1/gpu-0 waits for Attached, since {since}; before that the pod cannot run on node n1"
         assert world.messages("p1") == [f"{waits}. More: kubectl dra why p1 -n default"]
         assert await metric(world, "bindingconditions_waiting_pods") == 1
-        report(world, "c1")
+        world.report("Attached")
         await bind
 
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
@@ -80,10 +69,10 @@ async def test_all_claims_of_a_pod_are_waited_for_at_once_and_each_progress_is_t
     world.add_pod("p2", "c1", "c2")
     async with world.watching():
         bind = await waiting(world, "p2")
-        report(world, "c2")
+        world.report("Attached", "c2")
         await turns()
         assert not bind.done()
-        report(world, "c1")
+        world.report("Attached")
         await bind
 
     first, second = world.messages("p2")
@@ -97,7 +86,7 @@ async def test_failure_of_one_claim_leaves_the_other_with_the_pod(world: InMemor
     world.add_pod("p2", "c1", "c2")
     async with world.watching():
         bind = await waiting(world, "p2")
-        report(world, "c2", "Failed")
+        world.report("Failed", "c2")
         with pytest.raises(RetryableError, match=r"binding conditions failed: device .*gpu-1 reports Failed"):
             await bind
 
@@ -128,9 +117,9 @@ async def test_claim_that_failed_is_left_to_the_pods_that_run_on_it(world: InMem
     """A pod that comes later is refused, rather than bound or told to try for ever."""
     async with world.watching():
         bind = await waiting(world)
-        report(world, "c1")
+        world.report("Attached")
         await bind
-        report(world, "c1", "Failed")
+        world.report("Failed")
         await world.cluster.watch.caught_up()
         world.add_pod("p2", "c1")
         answer = await world.filter("p2", "n1")
@@ -167,7 +156,7 @@ async def test_wait_ends_when_the_caller_hangs_up_and_the_devices_stay_with_the_
             await bind
         assert await metric(world, "bindingconditions_waiting_pods") == 0
         assert world.devices("c1") == ["n1/gpu-0"]
-        report(world, "c1")
+        world.report("Attached")
         await world.bind("p1", "n1")
 
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
@@ -188,7 +177,7 @@ async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(w
     restart(world, pods=Seam(world.cluster.pods).before("nominate", RequestRejectedError("403 Forbidden")))
     async with world.watching():
         bind = await waiting(world)
-        report(world, "c1")
+        world.report("Attached")
         await bind
 
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
@@ -197,10 +186,7 @@ async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(w
 def foreign(world: InMemoryExtender, device: str) -> None:
     """Another scheduler allocates this device to a claim of its own."""
     world.add_claim("foreign")
-    stored = world.claim("foreign")
-    result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": device}
-    stored["status"] = {"allocation": {"devices": {"results": [result]}}}
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
+    world.allocate("foreign", device)
 
 
 async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_once(world: InMemoryExtender) -> None:
@@ -224,7 +210,7 @@ async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
     await world.extender.start()
     async with world.watching():
         bind = await waiting(world)
-        report(world, "c1")
+        world.report("Attached")
         await bind
         foreign(world, "gpu-0")
         await world.cluster.watch.caught_up()

@@ -150,10 +150,7 @@ async def test_ours_is_kept_and_used_where_it_is_to_wait_for_the_end_of_the_fore
         await turns()
         assert not bind.done()
         world.delete(StoredKind.CLAIM, "foreign")
-        stored = world.claim("c1")
-        said = {"type": "Attached", "status": "True", "reason": "Test", "message": ""}
-        stored["status"]["devices"] = [{**device(), "conditions": [said]}]
-        world.cluster.store.update_status(StoredKind.CLAIM, stored)
+        world.report("Attached")
         await asyncio.wait_for(bind, 60)
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
     assert guards(world) == []
@@ -210,10 +207,7 @@ async def test_device_of_a_bound_pod_is_guarded_when_that_pod_ends_before_the_fo
     world = a_world()
     async with at_work(world):
         bind = await waiting(world)
-        stored = world.claim("c1")
-        said = {"type": "Attached", "status": "True", "reason": "Test", "message": ""}
-        stored["status"]["devices"] = [{**device(), "conditions": [said]}]
-        world.cluster.store.update_status(StoredKind.CLAIM, stored)
+        world.report("Attached")
         await bind
         foreign(world)
         await world.cluster.watch.caught_up()

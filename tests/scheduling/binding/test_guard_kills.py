@@ -11,7 +11,7 @@ from dra_extender.scheduling.binding import guard_reservations as module
 from dra_extender.scheduling.ports.cluster import Claims
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, at_work, guarded, guards, waiting
 from tests.scheduling.binding.test_guard_reservations import Rivals, ends, rivals
@@ -149,6 +149,14 @@ async def test_service_that_is_killed_at_any_call_leaves_nothing_and_gives_nothi
     raise AssertionError("the story does not end")
 
 
+def forge_reservation(scene: Rivals, *kept: Json) -> None:
+    """Reserve the claim for a guard claim of its device, beside these consumers."""
+    stored = scene.world.claim("c1")
+    entry = {"apiGroup": "resource.k8s.io", "resource": "resourceclaims", "name": name_of_guard(GPU), "uid": "forged"}
+    stored["status"]["reservedFor"] = [*kept, entry]
+    scene.world.cluster.store.update_status(StoredKind.CLAIM, stored)
+
+
 async def test_forged_guards_and_reservations_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard claims that nobody needs, one of which has no device of its name, and a claim that is reserved for one of them."""
     async with rivals(monkeypatch) as scene:
@@ -157,15 +165,7 @@ async def test_forged_guards_and_reservations_go(monkeypatch: pytest.MonkeyPatch
         for name, device in ((name_of_guard(GPU), GPU), (name_of_guard(other), other), (f"{GUARD_PREFIX}x", GPU)):
             metadata = {"name": name, "namespace": OURS, "annotations": {DEVICE_ANNOTATION: "/".join(device)}}
             scene.world.cluster.store.create(StoredKind.CLAIM, {"metadata": metadata, "spec": {}})
-        stored = scene.world.claim("c1")
-        entry = {
-            "apiGroup": "resource.k8s.io",
-            "resource": "resourceclaims",
-            "name": name_of_guard(GPU),
-            "uid": "forged",
-        }
-        stored["status"]["reservedFor"].append(entry)
-        scene.world.cluster.store.update_status(StoredKind.CLAIM, stored)
+        forge_reservation(scene, *scene.world.claim("c1")["status"]["reservedFor"])
         await until(lambda: not scene.guard_consumers() and not guards(scene.world))
         assert scene.world.devices("c1") == ["n1/gpu-0"]
         scene.delete_pod()
@@ -177,15 +177,7 @@ async def test_forged_guards_and_reservations_go(monkeypatch: pytest.MonkeyPatch
 async def test_forged_reservation_of_a_claim_without_pods_keeps_no_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     async with rivals(monkeypatch) as scene:
         bind = await waiting(scene.world)
-        stored = scene.world.claim("c1")
-        entry = {
-            "apiGroup": "resource.k8s.io",
-            "resource": "resourceclaims",
-            "name": name_of_guard(GPU),
-            "uid": "forged",
-        }
-        stored["status"]["reservedFor"] = [entry]
-        scene.world.cluster.store.update_status(StoredKind.CLAIM, stored)
+        forge_reservation(scene)
         scene.delete_pod()
         await until(lambda: not scene.world.devices("c1"))
         await ends(bind)

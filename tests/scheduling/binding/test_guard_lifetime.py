@@ -258,14 +258,19 @@ _STEPS: dict[str, Callable[[GuardWorld], None]] = {
 }
 
 
+async def take(world: GuardWorld, steps: list[tuple[str, int]]) -> None:
+    """Do each step, and let the event loop turn so often after it."""
+    for name, pause in steps:
+        _STEPS[name](world)
+        for _ in range(pause):
+            await asyncio.sleep(0)
+
+
 @given(steps=st.lists(st.tuples(st.sampled_from(sorted(_STEPS)), st.integers(0, 8)), max_size=30))
 async def test_no_guard_outlives_its_reason_in_any_order_of_events(steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         async with guard_world(monkeypatch) as world:
-            for name, pause in steps:
-                _STEPS[name](world)
-                for _ in range(pause):
-                    await asyncio.sleep(0)
+            await take(world, steps)
             world.end("foreign")
             world.end("second")
             await world.settle()
@@ -276,10 +281,7 @@ async def test_no_guard_outlives_its_reason_in_any_order_of_events(steps: list[t
 async def test_device_that_ours_loses_is_guarded_after_any_order_of_events(steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         async with guard_world(monkeypatch) as world:
-            for name, pause in steps:
-                _STEPS[name](world)
-                for _ in range(pause):
-                    await asyncio.sleep(0)
+            await take(world, steps)
             world.allocate("foreign")
             world.allocate("ours", own=True)
             await world.settle()

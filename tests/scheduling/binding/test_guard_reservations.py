@@ -271,8 +271,11 @@ async def test_audit_and_holders_name_the_guard_claim(monkeypatch: pytest.Monkey
         await ends(bind)
 
 
-async def test_bind_takes_a_device_only_when_its_guard_claim_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deletion of the guard would remove our device from the other scheduler's set."""
+@asynccontextmanager
+async def bound_while_a_guard_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[tuple[InMemoryExtender, InTreeScheduler, UnreliableClaims]]:
+    """A second bind of the pod, while the deletion of the guard claim of its device is not answered."""
     monkeypatch.setattr(conflict_release, "LOOK_SECONDS", _SHORT)
     world = a_world()
     claims = world.claims = UnreliableClaims(world.cluster.claims)
@@ -288,35 +291,26 @@ async def test_bind_takes_a_device_only_when_its_guard_claim_is_gone(monkeypatch
         again = asyncio.create_task(world.bind("p1", "n1"))
         await turns()
         assert world.devices("c1") == []
+        yield world, in_tree, claims
+        world.delete(StoredKind.POD, "p1")
+        await ends(again)
+
+
+async def test_bind_takes_a_device_only_when_its_guard_claim_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deletion of the guard would remove our device from the other scheduler's set."""
+    async with bound_while_a_guard_goes(monkeypatch) as (world, in_tree, claims):
         claims.answer_late_calls()
         await until(lambda: world.devices("c1"))
         await world.cluster.watch.caught_up()
         assert GPU in in_tree.allocated
         assert world.cluster.store.find(Key(StoredKind.CLAIM, OURS, name_of_guard(GPU))) is None
-        world.delete(StoredKind.POD, "p1")
-        await ends(again)
 
 
 async def test_bind_goes_on_when_a_guard_claim_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conflict_release, "LOOK_SECONDS", _SHORT)
-    world = a_world()
-    claims = world.claims = UnreliableClaims(world.cluster.claims)
-    world.start()
-    async with at_work(world):
-        bind = await waiting(world)
-        foreign(world)
-        await ends(bind)
-        await guarded(world)
-        claims.answers.append("slow")
-        world.delete(StoredKind.CLAIM, "foreign")
-        again = asyncio.create_task(world.bind("p1", "n1"))
-        await turns()
-        assert world.devices("c1") == []
+    async with bound_while_a_guard_goes(monkeypatch) as (world, _, claims):
         world.clock.seconds += MOST_WAIT_SECONDS
         await until(lambda: world.devices("c1"))
         claims.answer_late_calls()
-        world.delete(StoredKind.POD, "p1")
-        await ends(again)
 
 
 async def test_start_leaves_allocated_guard_claims_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,10 +49,7 @@ def foreign(world: InMemoryExtender, *devices: str) -> None:
     """Another scheduler allocates these devices of n1, each to a claim of its own."""
     for name in devices:
         world.add_claim(f"foreign-{name}")
-        stored = world.claim(f"foreign-{name}")
-        result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": name}
-        stored["status"] = {"allocation": {"devices": {"results": [result]}}}
-        world.cluster.store.update_status(StoredKind.CLAIM, stored)
+        world.allocate(f"foreign-{name}", name)
     world.sync()
 
 

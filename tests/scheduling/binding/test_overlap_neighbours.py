@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, StoredKind
+from dra_extender.simulator.apiserver.objects import Json
 
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import until
@@ -33,19 +33,7 @@ def a_world(**features: bool) -> InMemoryExtender:
 def foreign(world: InMemoryExtender, device: str) -> None:
     """Another scheduler allocates this device to a claim of its own."""
     world.add_claim("foreign")
-    stored = world.claim("foreign")
-    result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": device}
-    stored["status"] = {"allocation": {"devices": {"results": [result]}}}
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
-
-
-def attached(world: InMemoryExtender) -> None:
-    """The driver reports the device of c1 ready."""
-    stored = world.claim("c1")
-    said = {"type": "Attached", "status": "True", "reason": "Test", "message": ""}
-    (result,) = stored["status"]["allocation"]["devices"]["results"]
-    stored["status"]["devices"] = [{**{k: result[k] for k in ("driver", "pool", "device")}, "conditions": [said]}]
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
+    world.allocate("foreign", device)
 
 
 async def waiting_for_mig_0(world: InMemoryExtender) -> asyncio.Task[None]:
@@ -70,7 +58,7 @@ async def test_a_neighbour_that_does_not_fit_makes_the_bind_give_way() -> None:
         await world.cluster.watch.caught_up()
         # The bind may have given way already, for it looks again when the neighbour comes.
         if world.devices("c1"):
-            attached(world)
+            world.report("Attached")
         with pytest.raises(RetryableError, match=rf"another writer allocated neighbours {DRIVER}/n1/mig-0 first"):
             await asyncio.wait_for(bind, 30)
         assert world.devices("c1") == []
@@ -86,7 +74,7 @@ async def test_neighbours_do_not_count_with_compatibility_off() -> None:
         bind = await waiting_for_mig_0(world)
         foreign(world, "vgpu")
         await world.cluster.watch.caught_up()
-        attached(world)
+        world.report("Attached")
         await asyncio.wait_for(bind, 30)
     await world.extender.stop()
     assert world.pod("p1")["spec"]["nodeName"] == "n1"

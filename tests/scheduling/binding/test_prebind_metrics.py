@@ -6,7 +6,6 @@ import pytest
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import InMemoryExtender
@@ -40,16 +39,6 @@ async def samples(world: InMemoryExtender, metric: str) -> dict[str, float]:
     return found
 
 
-def report(world: InMemoryExtender, condition: str) -> None:
-    stored = world.claim("fabric")
-    said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
-    stored["status"]["devices"] = [
-        {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
-        for each in stored["status"]["allocation"]["devices"]["results"]
-    ]
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
-
-
 async def waiting(world: InMemoryExtender) -> asyncio.Task[None]:
     bind = asyncio.create_task(world.bind("p1", "n1"))
     await until(lambda: bool(world.messages("p1")))
@@ -62,7 +51,7 @@ async def test_a_success_counts_once_whatever_the_number_of_devices_and_its_wait
     async with world.watching():
         bind = await waiting(world)
         world.clock.seconds += 40
-        report(world, "Attached")
+        world.report("Attached", "fabric")
         await bind
     assert await samples(world, ATTEMPTS) == {'status="success"': 1}
     labels = 'requires_bindingconditions="true",status="success"'
@@ -73,7 +62,7 @@ async def test_a_success_counts_once_whatever_the_number_of_devices_and_its_wait
 async def test_a_failure_and_a_time_out_are_told_apart(world: InMemoryExtender) -> None:
     async with world.watching():
         bind = await waiting(world)
-        report(world, "Failed")
+        world.report("Failed", "fabric")
         with pytest.raises(RetryableError, match="failed"):
             await bind
         bind = await asyncio.create_task(_second_wait(world))
@@ -128,7 +117,7 @@ async def test_a_binding_that_is_refused_comes_after_a_success(world: InMemoryEx
     restart(world, pods=Seam(world.cluster.pods).before("bind", RequestRejectedError("403 Forbidden")))
     async with world.watching():
         bind = await waiting(world)
-        report(world, "Attached")
+        world.report("Attached", "fabric")
         with pytest.raises(RetryableError, match="403"):
             await bind
     assert await samples(world, ATTEMPTS) == {'status="success"': 1}

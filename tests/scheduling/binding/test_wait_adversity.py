@@ -11,7 +11,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
-from tests.support.scheduling.adversity import edit, node_of, report, troubled_world, waiting
+from tests.support.scheduling.adversity import edit, node_of, troubled_world, waiting
 from tests.support.scheduling.grouped import NAMED, PodGroupExtender
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
@@ -41,7 +41,7 @@ async def test_finalizer_and_snapshot_that_are_taken_off_during_the_wait_are_put
     async with world.watching():
         bind = await waiting(world)
         edit(world, strip)()
-        report(world, "Attached")
+        world.report("Attached")
         await bind
 
     assert is_whole(world)
@@ -61,7 +61,7 @@ async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_some
             await bind
         assert is_whole(world)
         again = await waiting(world)
-        report(world, "Attached")
+        world.report("Attached")
         await again
 
     assert node_of(world) == "n2"
@@ -76,7 +76,7 @@ async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_wh
         world.slice("n2", [{"name": "gpu-0"}])
         await turns()
         assert not bind.done()
-        report(world, "Attached")
+        world.report("Attached")
         await bind
 
     assert world.devices("c1") == ["n2/gpu-0"]
@@ -125,7 +125,7 @@ async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: InM
     async with world.watching():
         bind = asyncio.create_task(world.bind("p3", "n2"))
         await turns()
-        report(world, "Failed", "pair")
+        world.report("Failed", "pair")
         with pytest.raises(RetryableError, match=r"gpu-0 reports Failed.*gpu-1 reports Failed"):
             await bind
 
@@ -166,7 +166,7 @@ async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(
         world.cluster.watch.attach(sinks_of(world.ledger))
         await turns()
         assert not bind.done()
-        report(world, "Attached")
+        world.report("Attached")
         await bind
 
     assert len([each for each in world.messages("p1") if "waits for Attached" in each]) == 1
@@ -199,11 +199,11 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
     async with world.watching():
         binds = [asyncio.create_task(world.bind(name, "n1")) for name in ("p1", "p2")]
         await turns()
-        report(world, "Attached", claim="p1")
+        world.report("Attached", claim="p1")
         await turns()
-        report(world, "Failed", claim="p1")
+        world.report("Failed", claim="p1")
         await turns()
-        report(world, "Attached", claim="p2")
+        world.report("Attached", claim="p2")
         with pytest.raises(RetryableError, match="binding conditions failed"):
             await binds[0]
         await binds[1]
@@ -280,7 +280,7 @@ async def test_a_process_that_dies_while_it_gives_a_failed_device_back_is_carrie
     restart(world, claims=claims)
     async with world.watching():
         dying = await waiting(world)
-        report(world, "Failed")
+        world.report("Failed")
         await turns()
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)

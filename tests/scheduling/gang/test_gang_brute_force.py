@@ -6,24 +6,23 @@ one rack reach, and members that are offered different nodes.
 
 import itertools
 import random
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.result import SearchPaused
-from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.search import GangSearch
 from dra_extender.scheduling.permit.members import GangMember
 
-from tests.support.allocator.building import DRIVER, Held, claim_of, demand_of, either, exactly, pools_of, slice_of
+from tests.support.allocator.building import DRIVER, claim_of, either, exactly, slice_of
+from tests.support.scheduling.placement_oracle import MadePlacements
 
 WISHES = ("half", "whole", "any", "nic", "fabric", "half|nic", "whole|half", "nic+half", "fabric|nic")
 NOTHING = frozenset[DeviceId]()
@@ -78,56 +77,30 @@ def claim_for(wish: str) -> ResourceClaim:
     return claim_of(either(*map(one, wish.split("|")))) if "|" in wish else claim_of(one(wish))
 
 
-class RandomGang:
+class RandomGang(MadePlacements):
     """A random gang and cluster, and the answers to what a plan asks."""
 
     def __init__(self, chance: random.Random) -> None:
         self.nodes = [f"n{index}" for index in range(chance.randint(1, 3))]
-        self._at = {name: Node(name=name, labels={"rack": chance.choice(["r0", "r1"])}) for name in self.nodes}
+        at = {name: Node(name=name, labels={"rack": chance.choice(["r0", "r1"])}) for name in self.nodes}
         local = [each for name in self.nodes for each in local_slices(chance, name)]
-        self._slices = [*local, *fabric_slices(chance)]
-        self._claims = {"shared": claim_for(chance.choice(["fabric", "fabric", "half", "nic"]))}
+        slices = [*local, *fabric_slices(chance)]
+        super().__init__(slices, {"shared": claim_for(chance.choice(["fabric", "fabric", "half", "nic"]))})
+        self.at = at
         self.offered: dict[str, frozenset[str]] = {}
         self.members = [self._member(chance, index) for index in range(chance.randint(1, 4))]
-        self.undecided = False
 
     def _member(self, chance: random.Random, index: int) -> GangMember:
         uid, own, wish = f"p{index}", f"c{index}", chance.choice(WISHES)
-        self._claims[own] = claim_for(wish)
+        self.claims[own] = claim_for(wish)
         asks = chance.choice([{own: wish}, {own: wish}, {own: wish, "shared": "shared"}, {"shared": "shared"}])
         offered = chance.choice([self.nodes, chance.sample(self.nodes, chance.randint(1, len(self.nodes)))])
         self.offered[uid] = frozenset(offered)
         kind = tuple(asks.values()), self.offered[uid]
         return GangMember(uid, tuple(asks), kind, tuple(asks.values()), frozenset({"shared"} & asks.keys()))
 
-    def ask(
-        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
-    ) -> Mapping[str, ClaimPlacement] | None:
-        at = self._at[node]
-        demand = demand_of(*(self._claims[uid] for uid in claims))
-        found = allocate(demand, at, pools_of(self._slices, at), BackoffUsage(Held(*kept), without))
-        return dict(zip(claims, found.claims, strict=True)) if isinstance(found, Placement) else None
-
     def allowed(self, member: GangMember, node: str) -> bool:
         return node in self.offered[member.uid]
-
-    def usable(self, placement: ClaimPlacement, node: str) -> bool:
-        return placement.allocation.usable_on(node, self._at[node].labels)
-
-    def reach(self, holding: DeviceHolding) -> Hashable | None:
-        return None if holding.pool in self.nodes else holding.device
-
-    def symmetry_class(self, node: str) -> Hashable | None:
-        return None
-
-    def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
-        return None
-
-    def pause_due(self) -> bool:
-        return False
-
-    def out_of_time(self) -> bool:
-        return False
 
     def planned(self) -> Mapping[str, Assignment] | None:
         members = sorted(

@@ -144,12 +144,18 @@ async def test_with_a_bound_member_the_claim_stays_and_others_are_rejected_with_
     assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
 
 
-async def test_a_process_that_did_not_bind_the_member_leaves_it_the_claim_too() -> None:
+async def with_a_bound_member() -> PodGroupExtender:
+    """A world in which member `a` is bound."""
     world = attachable()
     async with world.watching():
         tasks = await waiting(world, "a")
         world.report("Attached")
         await asyncio.gather(*tasks)
+    return world
+
+
+async def test_a_process_that_did_not_bind_the_member_leaves_it_the_claim_too() -> None:
+    world = await with_a_bound_member()
     world.set_up("always")
     async with world.watching():
         world.report("Failed")
@@ -266,11 +272,7 @@ async def test_with_mixed_reservations_nobody_bound_all_of_them_go() -> None:
 
 
 async def test_with_mixed_reservations_a_bound_member_keeps_the_claim_of_a_pod_that_gives_back_its_part() -> None:
-    world = attachable()
-    async with world.watching():
-        tasks = await waiting(world, "a")
-        world.report("Attached")
-        await asyncio.gather(*tasks)
+    world = await with_a_bound_member()
     world.set_up("never")
     await world.abandoned("b")
     async with world.watching():

@@ -1,24 +1,21 @@
 """A gang is planned exactly when some way to seat it exists, found out by trying everything."""
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
-from dra_extender.allocator.allocate import allocate
-from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
-from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
 from dra_extender.scheduling.permit.members import GangMember
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.allocator.building import DRIVER, Held, claim_of, demand_of, exactly, pools_of, slice_of
+from tests.support.allocator.building import DRIVER, claim_of, exactly, slice_of
 from tests.support.examples import examples
+from tests.support.scheduling.placement_oracle import MadePlacements
 
 Kinds = Mapping[str, Sequence[str]]
 """Per node the kinds of its cards: `whole` offers a device of the whole card and two halves, `half` just two halves."""
@@ -41,48 +38,14 @@ def cards(node: str, kinds: Sequence[str]) -> list[ResourceSlice]:
     ]
 
 
-class Cluster:
-    """Places over claims and slices; a pool that is named like no node is one that every node reaches."""
-
-    def __init__(self, slices: Sequence[ResourceSlice], claims: Mapping[str, ResourceClaim]) -> None:
-        self._slices = slices
-        self._claims = claims
-        self._nodes: Sequence[str] = ()
-        self.undecided = False
-        self.asked = 0
-
-    def ask(
-        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
-    ) -> Mapping[str, ClaimPlacement] | None:
-        self.asked += 1
-        at = Node(name=node)
-        demand = demand_of(*(self._claims[uid] for uid in claims))
-        found = allocate(demand, at, pools_of(self._slices, at), BackoffUsage(Held(*kept), without))
-        return dict(zip(claims, found.claims, strict=True)) if isinstance(found, Placement) else None
+class Cluster(MadePlacements):
+    """Places over claims and slices of the nodes that a plan is for."""
 
     def allowed(self, member: GangMember, node: str) -> bool:
-        return bool(member) and node in self._nodes
-
-    def usable(self, placement: ClaimPlacement, node: str) -> bool:
-        return placement.allocation.usable_on(node, {})
-
-    def reach(self, holding: DeviceHolding) -> Hashable | None:
-        return None if holding.pool in self._nodes else holding.device
-
-    def symmetry_class(self, node: str) -> Hashable | None:
-        return None
-
-    def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
-        return None
-
-    def pause_due(self) -> bool:
-        return False
-
-    def out_of_time(self) -> bool:
-        return False
+        return bool(member) and node in self.at
 
     def plan(self, members: Sequence[GangMember], nodes: Sequence[str], max_steps: int = 10_000) -> GangSearch:
-        self._nodes = nodes
+        self.at = {name: Node(name=name) for name in nodes}
         return GangSearch(members, nodes, self, max_steps)
 
 

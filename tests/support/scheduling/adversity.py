@@ -37,17 +37,6 @@ def void(_: object) -> None:
     """Nothing."""
 
 
-def report(world: InMemoryExtender, condition: str, claim: str = "c1") -> None:
-    """The driver says this of the devices of the claim, and nothing else any more."""
-    stored = world.claim(claim)
-    said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
-    stored["status"]["devices"] = [
-        {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
-        for each in stored["status"]["allocation"]["devices"]["results"]
-    ]
-    world.cluster.store.update_status(StoredKind.CLAIM, stored)
-
-
 async def waiting(world: InMemoryExtender, pod: str = "p1") -> asyncio.Task[None]:
     """A bind to n2 that waits for its device."""
     bind = asyncio.create_task(world.bind(pod, "n2"))

@@ -137,14 +137,7 @@ class PodGroupExtender(InMemoryExtender):
         self.sync()
 
     def report(self, condition: str, claim: str = "shared") -> None:
-        """The driver says this of every device of the claim."""
-        stored = self.claim(claim)
-        said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
-        stored["status"]["devices"] = [
-            {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
-            for each in stored["status"]["allocation"]["devices"]["results"]
-        ]
-        self.cluster.store.update_status(StoredKind.CLAIM, stored)
+        super().report(condition, claim)
 
 
 def _statuses(pod: Json) -> list[Json]:

@@ -194,6 +194,23 @@ class InMemoryExtender:
         }
         self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
+    def allocate(self, claim: str, device: str, *, pool: str = "n1", writer: str = "") -> None:
+        """Let another scheduler allocate this device to the claim."""
+        stored = self.claim(claim)
+        result = {"request": "req", "driver": DRIVER, "pool": pool, "device": device}
+        stored["status"] = {"allocation": {"devices": {"results": [result]}}}
+        self.cluster.store.update_status(StoredKind.CLAIM, stored, writer)
+
+    def report(self, condition: str, claim: str = "c1") -> None:
+        """Let the driver say this, and nothing else, of every device of the claim."""
+        stored = self.claim(claim)
+        said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
+        stored["status"]["devices"] = [
+            {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
+            for each in stored["status"]["allocation"]["devices"]["results"]
+        ]
+        self.cluster.store.update_status(StoredKind.CLAIM, stored)
+
     async def filter(self, pod: str, *nodes: str) -> FilterResponse:
         return await self.extender.filter(pod_from(self.pod(pod)), nodes)
 

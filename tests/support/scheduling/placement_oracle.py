@@ -1,0 +1,52 @@
+"""What the plan of a gang asks, answered from claims and slices alone."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from dra_extender.allocator.allocate import allocate
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
+from dra_extender.model.device import DeviceId
+from dra_extender.model.node import Node
+from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.evaluation.backoff import BackoffUsage
+from dra_extender.scheduling.permit.members import GangMember
+
+from tests.support.allocator.building import Held, demand_of, pools_of
+
+
+class MadePlacements:
+    """A PlacementOracle without `allowed`; a pool that is named like no node is one that every node reaches."""
+
+    def __init__(self, slices: Sequence[ResourceSlice], claims: Mapping[str, ResourceClaim]) -> None:
+        self.slices = slices
+        self.claims = dict(claims)
+        self.at: dict[str, Node] = {}
+        self.undecided = False
+        self.asked = 0
+
+    def ask(
+        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
+    ) -> Mapping[str, ClaimPlacement] | None:
+        self.asked += 1
+        at = self.at[node]
+        demand = demand_of(*(self.claims[uid] for uid in claims))
+        found = allocate(demand, at, pools_of(self.slices, at), BackoffUsage(Held(*kept), without))
+        return dict(zip(claims, found.claims, strict=True)) if isinstance(found, Placement) else None
+
+    def usable(self, placement: ClaimPlacement, node: str) -> bool:
+        return placement.allocation.usable_on(node, self.at[node].labels)
+
+    def reach(self, holding: DeviceHolding) -> Hashable | None:
+        return None if holding.pool in self.at else holding.device
+
+    def symmetry_class(self, node: str) -> Hashable | None:
+        return None
+
+    def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
+        return None
+
+    def pause_due(self) -> bool:
+        return False
+
+    def out_of_time(self) -> bool:
+        return False
