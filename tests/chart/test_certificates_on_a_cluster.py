@@ -19,12 +19,12 @@ from tests.chart.test_scheduler_configuration import indented_yaml
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import SERVE, ExtenderProcess
-from tests.controlplane.planes import BROKEN
+from tests.controlplane.planes import GATES_OFF
 from tests.controlplane.ports import free_ports
 from tests.controlplane.resources import NODES, PODS
 from tests.support.side_by_side import side_by_side
 
-pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(GATES_OFF), pytest.mark.asyncio(loop_scope="module")]
 
 VALUES: Final[Mapping[str, Any]] = {**ONLY, "scraping": {"access": "authorized"}}
 RENEWAL: Final = "dra-extender-certificates-renewal"

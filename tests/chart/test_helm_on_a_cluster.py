@@ -8,11 +8,11 @@ import pytest
 
 from tests.chart.programs import CHART, Done, Helm, Object, run
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.planes import BROKEN
+from tests.controlplane.planes import GATES_OFF
 from tests.controlplane.waiting import wait_for
 from tests.support.chart.kubernetes_types import read_types
 
-pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(GATES_OFF), pytest.mark.asyncio(loop_scope="module")]
 
 RELEASE = "gpus"
 IN = ("--namespace", "helm-made")

@@ -17,7 +17,7 @@ import yaml
 from tests.chart.programs import CHART, NAMESPACE, RELEASE, REPOSITORY, Helm, Object, run
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import device
-from tests.controlplane.planes import BROKEN
+from tests.controlplane.planes import LATER_GATES
 from tests.controlplane.resources import LEASES
 from tests.controlplane.schedulers import IN_TREE
 from tests.support.chart.installed_pod import installed_pod
@@ -25,7 +25,7 @@ from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabr
 from tests.support.e2e.installed_extender import InstalledExtender
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, namespace_name
 
-pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(LATER_GATES), pytest.mark.asyncio(loop_scope="module")]
 
 PREVIOUS = Path(__file__).parent / "previous" / "dra-extender-0.0.9.tgz"
 

@@ -4,7 +4,8 @@ A module says which plane it needs:
 
     pytestmark = [pytest.mark.e2e, pytest.mark.plane(V1_36), pytest.mark.asyncio(loop_scope="module")]
 
-DEFAULTS is the plane of a module that says nothing. Tests that differ in the plane are parametrized:
+DEFAULTS is the plane of a module that says nothing. A module to which gates do not matter takes a plane on which others spend
+little time. Tests that differ in the plane are parametrized:
 
     @pytest.mark.parametrize("plane", [V1_34, V1_35], indirect=True, scope="module")
 

@@ -15,12 +15,12 @@ from dra_extender.model.resource_claim import read_claim
 
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.planes import BROKEN
+from tests.controlplane.planes import LATER_GATES
 from tests.controlplane.resources import NAMESPACES, RESOURCE_CLAIMS
 from tests.support.kube.recording import CountingObserver
 from tests.support.turns import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.plane(BROKEN), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.plane(LATER_GATES), pytest.mark.asyncio(loop_scope="module")]
 
 CLAIMS = 2000
 AT_ONCE = 25
