@@ -27,6 +27,9 @@ START: Final = 1_767_225_600.0
 _BOOT: Final = 1_000.0
 """Seconds that every machine runs before that."""
 
+_FROZEN: Final[list[types.FunctionType]] = []
+"""The functions that the garbage collector does not list, because it is told not to look at what was there before."""
+
 
 class _Machine:
     """The answers, for the process that asks."""
@@ -107,6 +110,7 @@ def collected() -> Iterator[None]:
     outermost = not gc.get_freeze_count()
     if outermost:
         # What was there before need not be looked at for garbage: in a process with many tests that takes seconds.
+        _FROZEN[:] = _listed()
         gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -121,6 +125,7 @@ def collected() -> Iterator[None]:
                 sys.unraisablehook = said
                 if outermost:
                     gc.unfreeze()
+                    _FROZEN.clear()
 
 
 @contextmanager
@@ -162,7 +167,11 @@ def _functions(functions: frozenset[Any], _: int) -> list[types.FunctionType]:
         given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         return any(id(each) in wanted for each in given)
 
-    return [each for each in gc.get_objects() if isinstance(each, types.FunctionType) and has(each)]
+    return [each for each in (*_FROZEN, *_listed()) if has(each)]
+
+
+def _listed() -> list[types.FunctionType]:
+    return [each for each in gc.get_objects() if isinstance(each, types.FunctionType)]
 
 
 @contextmanager

@@ -178,13 +178,19 @@ def test_each_process_handles_its_own_signals() -> None:
     assert not other.alive
 
 
+def steady(clock: Callable[[], float] = time.monotonic) -> float:
+    """A function that was there before the simulation, and has a clock of the machine as a default."""
+    return clock()
+
+
 def test_the_machine_is_simulated_and_comes_from_the_seed() -> None:
     def asked(seed: int) -> tuple[object, ...]:
         loop = NetworkedLoop(seed)
 
         async def work() -> tuple[object, ...]:
             await asyncio.sleep(10)
-            return time.time(), time.monotonic(), uuid.uuid4(), os.urandom(4), random.random(), id_of_host()
+            assert steady() == time.monotonic()
+            return time.time(), steady(), uuid.uuid4(), os.urandom(4), random.random(), id_of_host()
 
         with simulated(loop, seed):
             return tuple(run(loop, work()))
