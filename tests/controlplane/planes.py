@@ -54,7 +54,7 @@ V1_36: Final = _plane("1.36", "1.36", feature_gates={}, runtime_config={})
 V1_35: Final = _plane("1.35", "1.35", feature_gates={}, runtime_config={})
 V1_34: Final = _plane("1.34", "1.34", feature_gates={}, runtime_config={})
 
-PLANES: Final = (BROKEN, SECOND_DEFAULTS, DEFAULTS, V1_36, GATES_OFF, V1_35, V1_34, LATER_GATES)
+PLANES: Final = (SECOND_DEFAULTS, DEFAULTS, BROKEN, V1_36, GATES_OFF, V1_35, V1_34, LATER_GATES)
 """In the order in which workers take them: the longest first."""
 
 

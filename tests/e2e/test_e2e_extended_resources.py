@@ -8,14 +8,13 @@ import pytest
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device
-from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import RESOURCE_CLAIMS
 from tests.controlplane.schedulers import IN_TREE
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture, devices_of
 from tests.support.e2e.scenes import carry_out_apart
 from tests.support.e2e.workloads import backed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"

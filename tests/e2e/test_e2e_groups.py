@@ -8,7 +8,6 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, amounts
-from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.support.e2e.driver import ATTACHED, FAILED, driving
 from tests.support.e2e.gpus import gpu, mig_or_vgpu, partition
@@ -16,7 +15,7 @@ from tests.support.e2e.installed_extender import InstalledExtender, shipped_conf
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 from tests.support.e2e.scenes import carry_out_apart
 
-pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 CONFLICT = "compatibility groups in conflict"
 SKIPPED = "devices with compatibility groups are skipped"

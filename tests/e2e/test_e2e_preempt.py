@@ -7,13 +7,12 @@ import pytest_asyncio
 
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.objects import device, pod
-from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.resources import PODS, PRIORITY_CLASSES
 from tests.support.e2e.installed_extender import InstalledExtender, Setup
 from tests.support.e2e.namespace_fixture import PROMPT_SECONDS, SECONDS, NamespaceFixture
 from tests.support.e2e.scenes import carry_out_apart
 
-pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 PRIORITIES = {"least": 1, "low": 5, "high": 1000}
 NEW_CLAIM_SECONDS = 4

@@ -11,13 +11,12 @@ import pytest_asyncio
 from dra_extender.certificates.issue import KeyPair, new_authority, new_client_certificate, new_server_certificate
 
 from tests.controlplane.objects import device
-from tests.controlplane.planes import SECOND_DEFAULTS
 from tests.controlplane.ports import free_ports
 from tests.support.e2e.installed_extender import SCHEDULER, InstalledExtender, Setup
 from tests.support.e2e.mounted import MountedFolder
 from tests.support.e2e.namespace_fixture import NamespaceFixture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.plane(SECOND_DEFAULTS), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 YEAR: Final = timedelta(days=365)
 CALLER: Final = "system:kube-scheduler"

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -28,7 +27,6 @@ from dra_extender.scheduling.ports.cluster import (
 from tests.controlplane import objects
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.planes import BROKEN
-from tests.controlplane.plugin import ControlPlaneFactory
 from tests.controlplane.resources import (
     DEVICE_CLASSES,
     EVENTS,
@@ -53,9 +51,8 @@ ALLOCATION = {"devices": {"results": [DEVICE]}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
+async def granted(cluster: ControlPlane) -> ControlPlane:
     """A control plane with a node, a claim and a waking class, with a user of the least rights and one without each right."""
-    cluster = await control_plane(BROKEN)
     for resource, body in (
         (NAMESPACES, objects.namespace(SPACE)),
         (NODES, objects.node("worker")),
@@ -309,19 +306,19 @@ STORIES: Final = (
 
 
 async def test_what_is_written_is_stored_and_what_must_not_be_is_refused_in_words(
-    plane: ControlPlane, tmp_path: Path
+    granted: ControlPlane,
 ) -> None:
     """Each story has objects of its own; in the end the same calls of a server that stands still are told as an outage."""
-    extender = await connected(plane, EXTENDER_USER)
+    extender = await connected(granted, EXTENDER_USER)
     try:
-        await side_by_side({story.__name__: story(plane, extender) for story in STORIES})
-        await new_claim(plane, "outage")
-        await plane.stop_apiserver()
+        await side_by_side({story.__name__: story(granted, extender) for story in STORIES})
+        await new_claim(granted, "outage")
+        await granted.stop_apiserver()
         try:
             with pytest.raises(ServerUnavailableError, match="get resourceclaims writes/outage: no answer"):
                 await extender.claims.read(SPACE, "outage")
         finally:
-            await plane.start_apiserver()
+            await granted.start_apiserver()
         assert await extender.claims.read(SPACE, "outage")
     finally:
         await extender.stop()
@@ -445,9 +442,9 @@ async def gates(cluster: KubeCluster) -> None:
         raise RequestRejectedError("403")
 
 
-async def test_each_of_the_least_rights_is_needed_and_all_are_enough(plane: ControlPlane) -> None:
-    await everything_is_followed(plane)
-    await side_by_side({purpose: needed_and_enough(plane, purpose) for purpose in RIGHTS})
+async def test_each_of_the_least_rights_is_needed_and_all_are_enough(granted: ControlPlane) -> None:
+    await everything_is_followed(granted)
+    await side_by_side({purpose: needed_and_enough(granted, purpose) for purpose in RIGHTS})
 
 
 async def everything_is_followed(plane: ControlPlane) -> None:
