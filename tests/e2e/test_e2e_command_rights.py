@@ -238,7 +238,7 @@ async def test_viewer_is_answered_as_the_administrator_is_and_may_write_nothing(
 
 async def report(*arguments: str) -> dict[str, Any]:
     """Return an answer as JSON."""
-    status, out, err = await kubectl_dra(*arguments, "-o", "json")
+    status, out, err = await run_here(*arguments, "-o", "json")
     assert (status, err) == (0, "")
     decoded: dict[str, Any] = msgspec.json.decode(out)
     return decoded
