@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -13,9 +12,11 @@ import pytest_asyncio
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.planes import SECOND_DEFAULTS
-from tests.controlplane.resources import EVENTS, NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, Resource
-from tests.support.e2e.api_relay import BINDING, Answer, ApiCall, ApiRelay, Forward, pass_on
+from tests.controlplane.resources import EVENTS, NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS
+from tests.support.e2e.api_relay import ApiRelay, pass_on
+from tests.support.e2e.boundaries import Turnstile
 from tests.support.e2e.checker import expect_rest, forbidden_findings
+from tests.support.e2e.following import first_version, following
 from tests.support.e2e.gpus import gpu, partition
 from tests.support.e2e.installed_extender import InstalledExtender, Setup, shipped_configuration
 from tests.support.e2e.namespace_fixture import SECONDS, NamespaceFixture, devices_of
@@ -261,25 +262,6 @@ async def test_a_report_of_kube_scheduler_ends_the_holds_until_it_asks_about_the
         await groups.wait_until_bound(name)
 
 
-class Turnstile:
-    """Lets so many Bindings of each gang through, and keeps all that follow until the process that posts them has gone."""
-
-    def __init__(self, lets_through: Mapping[str, int]) -> None:
-        self.came: Counter[str] = Counter()
-        self._lets_through = lets_through
-
-    async def __call__(self, call: ApiCall, forward: Forward) -> Answer:
-        """See Handler."""
-        if call.write is None or call.write.step != BINDING:
-            return await forward()
-        gang = call.write.name.partition("-")[0]
-        self.came[gang] += 1
-        if self.came[gang] <= self._lets_through[gang]:
-            return await forward()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-
 def names(gang: str) -> list[str]:
     return [f"{gang}-{index}" for index in range(MEMBERS)]
 
@@ -309,33 +291,6 @@ async def allocations(scene: NamespaceFixture) -> dict[str, Object]:
     }
 
 
-@asynccontextmanager
-async def following(scene: NamespaceFixture, resource: Resource) -> AsyncIterator[list[Object]]:
-    """Every state of the objects of a kind that there is inside the block."""
-    seen: list[Object] = []
-    async with scene.api.watch(resource, scene.name) as events:
-
-        async def follow() -> None:
-            async for event in events:
-                seen.append(event["object"])  # noqa: PERF401 - the stream does not end
-
-        task = asyncio.create_task(follow())
-        try:
-            yield seen
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
-def first(states: Sequence[Object], name: str, part: str, field: str) -> int:
-    """The resource version with which an object got this field of its spec or status."""
-    return min(
-        int(each["metadata"]["resourceVersion"])
-        for each in states
-        if each["metadata"]["name"] == name and each.get(part, {}).get(field)
-    )
-
-
 async def used_by(scene: NamespaceFixture, gang: str) -> set[str]:
     """The claims of which the members of a gang were told."""
     pods = [await scene.read(name) for name in names(gang)]
@@ -360,8 +315,10 @@ async def test_every_claim_of_a_gang_is_written_before_its_first_binding(groups:
         await groups.api.wait_for(heard, SECONDS, "the watches tell of every Binding and every allocation")
     for gang, used in claims_of.items():
         assert len(used) == CLAIMS
-        written = [first(claims, claim, "status", field) for claim in used for field in ("allocation", "reservedFor")]
-        assert max(written) < min(first(pods, name, "spec", "nodeName") for name in names(gang))
+        written = [
+            first_version(claims, claim, "status", field) for claim in used for field in ("allocation", "reservedFor")
+        ]
+        assert max(written) < min(first_version(pods, name, "spec", "nodeName") for name in names(gang))
 
 
 async def test_killed_after_the_first_binding_of_a_gang_the_rest_is_bound_as_written(

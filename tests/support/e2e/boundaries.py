@@ -1,11 +1,12 @@
 """Stops binds between two of their writes to the API server."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.support.e2e.api_relay import Answer, ApiCall, Forward
+from tests.support.e2e.api_relay import BINDING, Answer, ApiCall, Forward
 
 _FOR_EXTENDED: Final = "-extended-resources-"
 
@@ -88,3 +89,23 @@ class Boundaries:
         if self._lost:
             return Answer(lost=True)
         return await forward() if answer is None else answer
+
+
+class Turnstile:
+    """Lets so many Bindings of each gang through, and keeps all that follow until the process that posts them has gone."""
+
+    def __init__(self, lets_through: Mapping[str, int]) -> None:
+        """`lets_through`: by gang, which is what the names of its members begin with, up to a hyphen."""
+        self.came: Counter[str] = Counter()
+        self._lets_through = lets_through
+
+    async def __call__(self, call: ApiCall, forward: Forward) -> Answer:
+        """See Handler."""
+        if call.write is None or call.write.step != BINDING:
+            return await forward()
+        gang = call.write.name.partition("-")[0]
+        self.came[gang] += 1
+        if self.came[gang] <= self._lets_through[gang]:
+            return await forward()
+        await asyncio.Event().wait()
+        raise AssertionError
