@@ -88,6 +88,10 @@ async def _delete(api: ApiClient, resource: Resource, thing: Object) -> None:
     grace = 0 if resource is PODS else None
     if not metadata.get("deletionTimestamp"):
         await api.delete(resource, metadata["name"], metadata.get("namespace"), grace_seconds=grace)
+    elif resource is RESOURCE_CLAIMS:
+        # Who would let go of it is gone with the module.
+        change = {"metadata": {"finalizers": None}}
+        await api.patch(resource, metadata["name"], change, metadata["namespace"])
 
 
 async def _own(api: ApiClient, resource: Resource) -> Sequence[Object]:

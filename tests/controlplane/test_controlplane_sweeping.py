@@ -34,6 +34,13 @@ def deployment(name: str) -> objects.Object:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
+def given_up(name: str) -> objects.Object:
+    """A claim that somebody who is gone keeps."""
+    claim = objects.resource_claim(name, "left", objects.request("gpu", "gpu"))
+    claim["metadata"]["finalizers"] = ["example.com/kept"]
+    return claim
+
+
 async def test_a_control_plane_that_the_next_module_gets_is_as_it_was_at_first(cluster: ControlPlane) -> None:
     """Claims that are protected, in use and being deleted are gone too; what the API server made itself stays."""
 
@@ -52,6 +59,7 @@ async def test_a_control_plane_that_the_next_module_gets_is_as_it_was_at_first(c
         (PODS, objects.pod("p", "left", templates={"gpu": "one"})),
         (RESOURCE_SLICES, objects.resource_slice("worker", node="n0", devices=[objects.device("gpu-0")])),
         (RESOURCE_CLAIMS, objects.resource_claim("own", "default", objects.request("gpu", "gpu"))),
+        (RESOURCE_CLAIMS, given_up("given-up")),
         (DEPLOYMENTS, deployment("left")),
     ):
         await cluster.api.create(resource, body)
