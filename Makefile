@@ -44,6 +44,7 @@ verify: $(READY) ## Everything on real components: control plane, chart, image, 
 nightly: $(READY) ## Search without an end, soak and coverage (SECONDS=n for each search)
 	$(MAKE) --no-print-directory coverage thorough
 	$(MAKE) --no-print-directory simulation SEEDS=10000
+	$(MAKE) --no-print-directory soak
 	$(MAKE) --no-print-directory fuzz hostile chaos SECONDS=$(or $(SECONDS),1800)
 
 .PHONY: lint
@@ -163,6 +164,10 @@ bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=ar
 .PHONY: simulation
 simulation: $(READY) ## Service, cluster and network in one process on virtual time (SEEDS=n, or SEED=n replays one, STEPS=1 prints its log)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --replay $(if $(STEPS),--steps),--seeds $(or $(SEEDS),200))
+
+.PHONY: soak
+soak: $(READY) ## A simulated cluster that lives for a day: nothing may go wrong, and memory may not grow (HOURS=n NODES=n)
+	$(BIN)/python -m tests.simulation --soak --hours $(or $(HOURS),24) --nodes $(or $(NODES),500)
 
 .PHONY: fuzz
 fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n in all, SEED=n, ONLY=cel|partner|allocator)

@@ -1,22 +1,29 @@
 """The audit of the running service: when it pauses, what it counts, and what it says."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pytest
+from dra_extender.audit import inventory
 from dra_extender.audit.cluster_audit import AuditedCluster
-from dra_extender.audit.findings import Check
+from dra_extender.audit.findings import AuditFinding, Check
+from dra_extender.audit.inventory import slice_finding
 from dra_extender.config.service_settings import AuditSettings
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.sinks import sinks_of
+from dra_extender.model.device import PoolId
 from dra_extender.model.resource_claim import DeviceRequest
+from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.runtime.clock import PAUSE_SECONDS, TURN_SECONDS
 from dra_extender.service.audit_task import AuditTask
 from dra_extender.telemetry.metrics import Metrics
+from msgspec import json
 from structlog.testing import capture_logs
 
+from tests.controlplane.objects import device
 from tests.support.audit.mutations import class_of_nothing, whole_device_twice
 from tests.support.audit.sound_cluster import SoundCluster
-from tests.support.inspection.made_cluster import NOW
+from tests.support.inspection.made_cluster import NOW, MadeCluster
 from tests.support.service.stepped_clock import SteppedClock
 
 TIMEOUT: Final = 600.0
@@ -165,3 +172,32 @@ async def test_claims_that_cannot_be_compared_are_counted_and_each_reason_is_log
     await audit.look()
     assert UNJUDGED + "0.0" in (await metrics.render()).decode()
     assert "audit, claims not judged" not in audit.notes()
+
+
+async def test_slices_are_looked_at_again_once_they_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = MadeCluster()
+    cluster.nodes("n1", "n2")
+    for name in ("n1", "n2"):
+        cluster.gpus(name, device("gpu-0"))
+    ledger = cluster.view().ledger
+    audit = AuditTask(AuditedCluster(ledger, lambda: NOW, TIMEOUT), Metrics(), AuditSettings())
+    looked: list[str] = []
+
+    def noted(pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditFinding | None:
+        looked.append(pool_id[1])
+        return slice_finding(pool_id, published)
+
+    monkeypatch.setattr(inventory, "slice_finding", noted)
+    await audit.look()
+    assert sorted(looked) == ["n1", "n2"]
+    await audit.look()
+    assert len(looked) == 2
+    (first, _) = cluster.objects["resourceslices"]
+    first["spec"]["devices"].append(first["spec"]["devices"][0])
+    sinks_of(ledger)["resourceslices"].changed(json.encode(first))
+    await audit.look()
+    assert looked[2:] == ["n1"]
+    assert [each.check for each in await audit.look()] == [Check.SLICES]
+    sinks_of(ledger)["resourceslices"].deleted("", first["metadata"]["name"], first["metadata"]["uid"])
+    assert await audit.look() == ()
+    assert looked[3:] == []

@@ -1,13 +1,20 @@
 """The gauges of devices: what is counted, how often, and that other work runs meanwhile."""
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
+import pytest
 from dra_extender.config.service_settings import MetricsSettings
+from dra_extender.inspection.free_devices import FreeDeviceRule
+from dra_extender.ledger.sinks import sinks_of
+from dra_extender.model.device import PoolId
 from dra_extender.runtime.clock import PAUSE_SECONDS, TURN_SECONDS
 from dra_extender.service.device_count import STATES, DeviceCountTask, DeviceStates
 from dra_extender.telemetry.metrics import Metrics
+from msgspec import json
 
 from tests.controlplane.objects import device, request
 from tests.support.inspection.made_cluster import MadeCluster
@@ -86,3 +93,44 @@ async def test_nothing_is_counted_where_the_setting_is_off() -> None:
     count, metrics = counting(SteppedClock(), devices_enabled=False)
     await count.run()
     assert metrics.registry.get_sample_value("dra_extender_device_counts_total") == 0
+
+
+async def test_a_pool_is_counted_again_once_something_has_changed_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = MadeCluster()
+    cluster.nodes("n1", "n2", "n3")
+    for name in ("n1", "n2", "n3"):
+        cluster.gpus(name, device("gpu-0"), device("gpu-1"))
+    view = cluster.view()
+    ledger, states = view.ledger, DeviceStates(view.ledger, view.extender, view.features)
+    counted: list[str] = []
+    steps = FreeDeviceRule.steps
+
+    def noted(self: FreeDeviceRule, pools: Iterable[PoolId], most: int | None = None) -> Any:
+        counted.extend(pool for _, pool in pools)
+        return steps(self, pools, most)
+
+    def counted_again() -> list[str]:
+        counted.clear()
+        deque(states.count_steps(), maxlen=0)
+        found = sorted(counted)
+        fresh = DeviceStates(ledger, view.extender, view.features)
+        deque(fresh.count_steps(), maxlen=0)
+        assert states.by_driver() == fresh.by_driver()
+        return found
+
+    monkeypatch.setattr(FreeDeviceRule, "steps", noted)
+    sinks = sinks_of(ledger)
+    assert counted_again() == ["n1", "n2", "n3"]
+    assert counted_again() == []
+    cluster.running("a", "n2", "gpu-0", request("r", "gpu"))
+    sinks["resourceclaims"].changed(json.encode(cluster.objects["resourceclaims"][-1]))
+    assert counted_again() == ["n2"]
+    closed = {**cluster.objects["nodes"][2], "spec": {"unschedulable": True}}
+    sinks["nodes"].changed(json.encode(closed))
+    assert counted_again() == ["n3"]
+    (first, *_) = cluster.objects["resourceslices"]
+    first["spec"]["devices"].pop()
+    sinks["resourceslices"].changed(json.encode(first))
+    assert counted_again() == ["n1"]
+    sinks["resourceslices"].deleted("", first["metadata"]["name"], first["metadata"]["uid"])
+    assert counted_again() == []

@@ -10,6 +10,7 @@ from itertools import islice, repeat
 
 from tests.simulation.course import Result, run, shrink
 from tests.simulation.planted import PLANTED
+from tests.simulation.soak import LEAST_LOOKS, soak
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,7 +23,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at work")
     parser.add_argument("--planted", action="store_true", help="look for each planted fault in at most --seeds seeds")
+    parser.add_argument(
+        "--soak", action="store_true", help="a cluster that lives for --hours, whose memory may not grow"
+    )
+    parser.add_argument("--hours", type=float, default=24.0, help="virtual hours of a soak")
+    parser.add_argument("--nodes", type=int, default=500, help="nodes of a soak")
     given = parser.parse_args(arguments)
+    if given.soak:
+        return _soak(given.seed or 0, given.hours, given.nodes)
     if given.planted:
         return _planted(given.first, given.seeds, given.jobs)
     if given.seed is None:
@@ -34,6 +42,13 @@ def main(arguments: Sequence[str]) -> int:
     for line in described(result):
         print(line)
     return bool(result.wrong)
+
+
+def _soak(seed: int, hours: float, nodes: int) -> int:
+    result = soak(seed, hours, nodes, max(LEAST_LOOKS, round(hours)), lambda hour: print(hour, flush=True))
+    for line in result.lines():
+        print(line)
+    return bool(result.failed)
 
 
 def _seeds(seeds: range, jobs: int) -> int:

@@ -164,6 +164,8 @@ class ApiServer:
             watch.forget()
         for connection in list(self._connections):
             connection.abort()
+        # A process that ends at once learns no more that its connections are lost.
+        self._connections.clear()
 
     def cut_watches(self, kind: StoredKind | None = None) -> None:
         """Reset the connections of the watches that are open now, of all kinds or of one."""

@@ -227,7 +227,7 @@ def run(
     """
     actions = [action for place, action in enumerate(schedule(seed)) if place not in without]
     result = Result(seed, actions=actions)
-    with _freed(), new_folder() as folder, planted():
+    with freed(), new_folder() as folder, planted():
         _run_world(result, folder, log)
     return result
 
@@ -260,7 +260,7 @@ def _report(world: World, result: Result) -> None:
 
 
 @contextmanager
-def _freed() -> Iterator[None]:
+def freed() -> Iterator[None]:
     """Free at the end what the processes of a world leave, without a word in the log."""
     before = logging.root.manager.disable
     logging.disable()
@@ -269,12 +269,16 @@ def _freed() -> Iterator[None]:
             try:
                 yield
             finally:
-                # FastAPI keeps every function that it was ever given.
-                for each in vars(fastapi_models).values():
-                    if hasattr(each, "cache_clear"):
-                        each.cache_clear()
+                forget_functions()
     finally:
         logging.disable(before)
+
+
+def forget_functions() -> None:
+    """Free what FastAPI keeps: every function that it was ever given."""
+    for each in vars(fastapi_models).values():
+        if hasattr(each, "cache_clear"):
+            each.cache_clear()
 
 
 def shrink(result: Result, **more: Any) -> tuple[Result, frozenset[int]]:

@@ -19,11 +19,16 @@ from functools import lru_cache
 from typing import Any, Final
 from unittest.mock import patch
 
+from dra_extender.runtime import garbage
+
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.network import SimulatedSocket, address_info
 
 START: Final = 1_767_225_600.0
 """2026-01-01T00:00:00Z in seconds since the epoch: when each simulation begins."""
+REAL: Final = types.SimpleNamespace(collect=gc.collect, process_time=time.process_time, perf_counter=time.perf_counter)
+"""What is asked of the real machine inside a simulation."""
+_LOOK_SECONDS: Final = 60.0
 _BOOT: Final = 1_000.0
 """Seconds that every machine runs before that."""
 
@@ -93,6 +98,8 @@ def simulated(loop: SimulationLoop, seed: int) -> Iterator[None]:
         # Nothing here speaks TLS, and to load the certificates that a machine trusts takes long.
         stack.enter_context(patch.object(ssl.SSLContext, "set_default_verify_paths", lambda _: None))
         stack.enter_context(_without_garbage_collection())
+        # As there is nothing to collect, nobody need look for it ten times a second.
+        stack.enter_context(patch.object(garbage, "LOOK_SECONDS", _LOOK_SECONDS))
         for module, name in _names(frozenset(real), len(sys.modules)):
             stack.enter_context(patch.object(module, name, real[getattr(module, name)]))
         for function in _functions(frozenset(real), len(sys.modules)):
@@ -120,7 +127,7 @@ def collected() -> Iterator[None]:
         finally:
             said, sys.unraisablehook = sys.unraisablehook, lambda _: None
             try:
-                gc.collect()
+                REAL.collect()
             finally:
                 sys.unraisablehook = said
                 if outermost:

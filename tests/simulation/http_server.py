@@ -1,6 +1,7 @@
 """HTTP/1.1 on the event loop alone: no task, no thread and no clock, so that a simulated loop runs it the same way every time."""
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -62,7 +63,9 @@ class HttpConnection(asyncio.Protocol):
 
     def end_stream(self) -> None:
         """End the answer; the connection can be used again."""
-        self.on_close = self.on_resume = None
+        ended, self.on_close, self.on_resume = self.on_close, None, None
+        if ended is not None:
+            ended()
         self._write(b"0\r\n\r\n")
         self._end()
 
@@ -75,6 +78,10 @@ class HttpConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._known[self] = None
+        # As Go's servers do: otherwise the connection of a host that is gone stays for ever.
+        made = transport.get_extra_info("socket")
+        if made is not None:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True

@@ -92,6 +92,7 @@ class Process:
             self.alive = False
             self.ready.clear()
             self._loop.processes.remove(self)
+            self._loop.drop_ended_timers()
             for call in self.at_end:
                 call()
 
@@ -214,9 +215,13 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._cancelled += 1
         if self._cancelled > _PRUNE and self._cancelled * 2 > len(self._timers):
-            self._timers = [each for each in self._timers if not each[2].cancelled() and each[3].alive]
-            heapq.heapify(self._timers)
-            self._cancelled = 0
+            self.drop_ended_timers()
+
+    def drop_ended_timers(self) -> None:
+        """Let go of timers that are cancelled, and of those of processes that have ended."""
+        self._timers = [each for each in self._timers if not each[2].cancelled() and each[3].alive]
+        heapq.heapify(self._timers)
+        self._cancelled = 0
 
     def create_future(self) -> asyncio.Future[Any]:
         return NumberedFuture(loop=self)
@@ -289,7 +294,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self.current.on_problem = handler
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if self.ended:
+        if self.ended or not self.current.alive:
             return
         self.problems.append(f"{self.current.name}: {context.get('message')}: {context.get('exception')!r}")
         if self.current.on_problem is not None:

@@ -69,6 +69,8 @@ class SimulatedSocket:
     def setsockopt(self, level: int, option: int, value: Any) -> None:
         if (level, option) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE):
             self.keepalive = bool(value)
+            if self.transport is not None:
+                self.transport.keepalive = self.keepalive
 
     def setblocking(self, blocking: bool) -> None:
         """It never blocks."""

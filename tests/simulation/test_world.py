@@ -28,7 +28,7 @@ def bound_pods(seed: int, folder: Path) -> tuple[int, str]:
             await asyncio.sleep(5)
             for number in range(20):
                 world.users.create_pod(f"pod-{number}", world.users.random_kind(), "")
-            await asyncio.sleep(60)
+            await asyncio.sleep(120)
 
         run_until_complete(loop, work())
         assert world.invariants.violations == []

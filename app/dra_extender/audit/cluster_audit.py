@@ -1,7 +1,7 @@
 """The audit of a cluster as a ledger has it, in steps between which other work may run."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from dra_extender.audit.allocators import two_allocators
 from dra_extender.audit.claims import is_live, is_reachable, overdue_conditions, unused_claim
 from dra_extender.audit.findings import UNREADABLE, AuditFinding, Check, InvariantViolation, finding, finding_of
 from dra_extender.audit.invariants import claim_name, claim_violations, extended_claim_violation, pod_violations
-from dra_extender.audit.inventory import policy_findings, slice_finding, taint_rules_without_effect, unmatched_classes
+from dra_extender.audit.inventory import SliceFindings, policy_findings, taint_rules_without_effect, unmatched_classes
 from dra_extender.audit.kubelet import UsedClaim, uses
 from dra_extender.audit.published_devices import PublishedDevices
 from dra_extender.audit.requests import RequestAudit
@@ -44,7 +44,8 @@ class AuditedCluster:
 
     `now`: seconds since the epoch.  `binding_timeout`: seconds after which binding conditions are overdue.  `policy_messages`:
     sentences about rules of the policy in force that have no effect.  `new_budget`: what an audit may spend on
-    selectors of claims.  `device_taints`: whether taints of devices have an effect there.
+    selectors of claims.  `device_taints`: whether taints of devices have an effect there.  `slice_findings`: what earlier audits
+    have found in slices.
     """
 
     ledger: Ledger
@@ -53,6 +54,7 @@ class AuditedCluster:
     policy_messages: Callable[[], Iterable[str]] = _no_messages
     new_budget: Callable[[], Budget] = _new_budget
     device_taints: bool = True
+    slice_findings: SliceFindings = field(default_factory=SliceFindings)
 
 
 def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None) -> Steps:
@@ -61,7 +63,7 @@ def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None)
     The ledger may change between two steps: each object is looked at as it is then, with what it refers to.
     """
     devices = PublishedDevices(cluster.ledger)
-    yield from _pools(cluster.ledger)
+    yield from _pools(cluster.ledger, cluster.slice_findings)
     yield from _claims(cluster)
     yield from _allocated_devices(cluster, devices, unjudged or UnjudgedClaims())
     yield from _pods(cluster, devices)
@@ -81,15 +83,19 @@ def in_order(found: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
     return tuple(sorted(found, key=lambda each: (each.severity, places[each.check], each.about, each.detail)))
 
 
-def _pools(ledger: Ledger) -> Steps:
+def _pools(ledger: Ledger, slice_findings: SliceFindings) -> Steps:
     unnamed: list[InvariantViolation] = []
-    for pool_id in {*ledger.claims.usage.pools, *(each.pool_id for each in ledger.slices.by_name.values())}:
+    pools = {*ledger.claims.usage.pools, *(each.pool_id for each in ledger.slices.by_name.values())}
+    slice_findings.forget_all_but(pools)
+    for pool_id in pools:
         published = ledger.slices.of_pool(pool_id)
-        problem = slice_finding(pool_id, published)
+        problem = slice_findings.of(pool_id, published)
         if problem is not None:
             yield problem
         yield None
         usage = ledger.claims.usage.pool(pool_id)
+        if not usage:
+            continue
         for found in chain(pool_violations(pool_id, published, usage), _neighbours(pool_id, published, ledger)):
             if found is not None and not found.detail:
                 unnamed.append(found)

@@ -4,7 +4,7 @@ The allocator's rule (`allocator.pools`) says which slices make a pool.  Without
 DeviceTaintRules that taint none, and rules of the policy that change none.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
@@ -35,6 +35,24 @@ def slice_finding(pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditF
         if problem:
             return finding(Check.SLICES, f"pool {'/'.join(pool_id)}", problem)
     return None
+
+
+class SliceFindings:
+    """The finding about each pool, which is looked for again once the slices of the pool have changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[PoolId, tuple[Sequence[ResourceSlice], AuditFinding | None]] = {}
+
+    def of(self, pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditFinding | None:
+        """As `slice_finding`.  `published` must be another object when a slice has changed."""
+        known = self._known.get(pool_id)
+        if known is None or known[0] is not published:
+            known = self._known[pool_id] = (published, slice_finding(pool_id, published))
+        return known[1]
+
+    def forget_all_but(self, pools: Collection[PoolId]) -> None:
+        """Forget pools that are gone."""
+        self._known = {pool_id: known for pool_id, known in self._known.items() if pool_id in pools}
 
 
 def unmatched_classes(classes: Iterable[DeviceClass], slices: Sequence[ResourceSlice]) -> Iterator[AuditFinding | None]:

@@ -8,7 +8,7 @@ A pool is judged again when something has changed on a node that reaches it, or 
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.features import Features
@@ -27,12 +27,14 @@ NOT_JUDGED: Final = "not judged"
 STATES: Final = (ALLOCATED, HELD, *(each.value for each in Availability), NOT_JUDGED)
 MOST_REPEATED: Final = 1_000_000
 """Devices that one count looks at again because one node may have them and another may not."""
+_CHECKED_TOGETHER: Final = 100
+"""Pools for which it is checked in one go whether anything has changed."""
 
 
 class _PoolStates(NamedTuple):
-    """The devices of a pool by state, and what they depended on."""
+    """The devices of a pool by state, and the nodes that reached it then; None: possibly any."""
 
-    basis: Hashable
+    nodes: frozenset[str] | None
     counts: Mapping[str, int]
 
 
@@ -46,6 +48,7 @@ class DeviceStates:
         self._rule = FreeDeviceRule(ledger, extender, features)
         self._most_repeated = most_repeated
         self._pools: dict[PoolId, _PoolStates] = {}
+        self._places = (0, 0, 0)
 
     def by_driver(self) -> Mapping[str, Mapping[str, int]]:
         """Return the numbers as they were counted last."""
@@ -62,27 +65,37 @@ class DeviceStates:
         """
         published = {each.pool_id: None for each in self._ledger.slices.by_name.values()}
         self._pools = {pool_id: states for pool_id, states in self._pools.items() if pool_id in published}
-        anywhere = tuple(map(_latest, (self._ledger.state, self._ledger.held, self._ledger.node_changes)))
-        changed: dict[frozenset[str] | None, dict[PoolId, Hashable]] = {}
-        for pool_id in published:
-            nodes = self._ledger.slices.nodes_of(pool_id)
-            basis = anywhere if nodes is None else self._basis(nodes)
+        nodes, places = self._changed_nodes()
+        changed: dict[frozenset[str] | None, list[PoolId]] = {}
+        for number, pool_id in enumerate(published):
+            reaching = self._ledger.slices.nodes_of(pool_id)
             known = self._pools.get(pool_id)
-            if known is None or known.basis != basis:
-                changed.setdefault(nodes, {})[pool_id] = basis
-            yield None
-        for bases in changed.values():
-            yield from self._count_pools(bases)
+            if known is None or known.nodes != reaching or _overlap(nodes, reaching):
+                changed.setdefault(reaching, []).append(pool_id)
+            if number % _CHECKED_TOGETHER == 0:
+                yield None
+        for reaching, pools in changed.items():
+            yield from self._count_pools(reaching, pools)
+        self._places = places
 
-    def _count_pools(self, bases: Mapping[PoolId, Hashable]) -> Iterator[None]:
-        free: dict[PoolId, dict[str, str]] = {pool_id: {} for pool_id in bases}
-        for step in self._rule.steps(bases, self._most_repeated):
+    def _changed_nodes(self) -> tuple[frozenset[str] | None, tuple[int, int, int]]:
+        """Return the nodes about which something has changed since the last count (None: possibly any), and how far that is."""
+        ledger = self._ledger
+        state, held, facts = map(NodeVersions.since, (ledger.state, ledger.held, ledger.node_changes), self._places)
+        places = state[1], held[1], facts[1]
+        if state[0] is None or held[0] is None or facts[0] is None:
+            return None, places
+        return frozenset((*state[0], *held[0], *facts[0])), places
+
+    def _count_pools(self, reaching: frozenset[str] | None, pools: Sequence[PoolId]) -> Iterator[None]:
+        free: dict[PoolId, dict[str, str]] = {pool_id: {} for pool_id in pools}
+        for step in self._rule.steps(pools, self._most_repeated):
             if step is not None:
                 (*pool, device), verdict = step
                 free[pool[0], pool[1]][device] = NOT_JUDGED if verdict is None else verdict.availability.value
             yield None
-        for pool_id, basis in bases.items():
-            self._pools[pool_id] = _PoolStates(basis, self._states(pool_id, free[pool_id]))
+        for pool_id in pools:
+            self._pools[pool_id] = _PoolStates(reaching, self._states(pool_id, free[pool_id]))
             yield None
 
     def _states(self, pool_id: PoolId, free: Mapping[str, str]) -> Mapping[str, int]:
@@ -95,17 +108,12 @@ class DeviceStates:
             for name in published_names(ledger, pool_id)
         )
 
-    def _basis(self, nodes: frozenset[str]) -> Hashable:
-        """Return what differs after each change that a verdict about a pool of these nodes may depend on."""
-        ledger = self._ledger
-        return tuple(
-            (ledger.state.of(name), ledger.held.of(name), ledger.member_fit.closed(name)) for name in sorted(nodes)
-        )
 
-
-def _latest(versions: NodeVersions) -> int:
-    _, place = versions.since(0)
-    return place
+def _overlap(changed: frozenset[str] | None, reaching: frozenset[str] | None) -> bool:
+    """Return whether any of the nodes that reach a pool has changed; None stands for possibly any node."""
+    if changed is None or reaching is None:
+        return changed is None or bool(changed)
+    return not changed.isdisjoint(reaching)
 
 
 class DeviceCountTask:

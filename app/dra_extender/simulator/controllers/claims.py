@@ -1,6 +1,6 @@
 """What kube-controller-manager does for claims: it makes them from templates, and frees and removes them when pods are done."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ClusterError, RequestRejectedError
@@ -50,10 +50,15 @@ class ClaimController:
             self._guarded(self._generate, pod)
         for claim in self._store.all(StoredKind.CLAIM):
             self._guarded(self._collect, claim, {**pods, **groups})
+        running: dict[Key, list[Json]] = {}
+        for pod in pods.values():
+            if pod["spec"].get("nodeName") and not is_finished(pod):
+                for key in claims_of(pod):
+                    running.setdefault(key, []).append(pod)
         for claim in self._store.all(StoredKind.CLAIM):
-            self._guarded(self._reserve_and_release, claim, pods, groups)
+            self._guarded(self._reserve_and_release, claim, pods, groups, running)
 
-    def _guarded(self, step: Callable[..., None], thing: Json, *rest: dict[str, Json]) -> None:
+    def _guarded(self, step: Callable[..., None], thing: Json, *rest: object) -> None:
         try:
             step(thing, *rest)
         except ClusterError as problem:
@@ -117,9 +122,15 @@ class ClaimController:
         if found is None or (is_finished(found) and not part(claim, "status").get("reservedFor")):
             self._store.delete(key_of(StoredKind.CLAIM, claim), claim["metadata"]["uid"])
 
-    def _reserve_and_release(self, claim: Json, pods: dict[str, Json], groups: dict[str, Json]) -> None:
-        """Drop reservations of gone pods, deallocate after the last one, and remove the finalizer of a deleted claim."""
-        claim = self._store.get(key_of(StoredKind.CLAIM, claim))
+    def _reserve_and_release(
+        self, claim: Json, pods: dict[str, Json], groups: dict[str, Json], running: Mapping[Key, Sequence[Json]]
+    ) -> None:
+        """Drop reservations of gone pods, deallocate after the last one, and remove the finalizer of a deleted claim.
+
+        `running`: the pods that run with each claim.
+        """
+        key = key_of(StoredKind.CLAIM, claim)
+        claim = self._store.get(key)
         status = claim.setdefault("status", {})
         reserved = status.get("reservedFor") or []
         known = groups if self._for_groups else None
@@ -127,7 +138,7 @@ class ClaimController:
         guarded = FINALIZER in (claim["metadata"].get("finalizers") or [])
         deleting = "deletionTimestamp" in claim["metadata"]
         if len(valid) == len(reserved) and not (deleting and guarded and not valid):
-            self._reserve_late(claim, pods)
+            self._reserve_late(claim, running.get(key, ()))
             return
         _set(status, "reservedFor", valid)
         if not valid and guarded:
@@ -137,21 +148,16 @@ class ClaimController:
             claim["metadata"]["finalizers"].remove(FINALIZER)
             self._store.update(StoredKind.CLAIM, claim)
 
-    def _reserve_late(self, claim: Json, pods: dict[str, Json]) -> None:
-        """Reserve an allocated claim for a pod that runs with it and has no reservation."""
+    def _reserve_late(self, claim: Json, running: Sequence[Json]) -> None:
+        """Reserve an allocated claim for the pods that run with it and have no reservation."""
         status = claim["status"]
         if not status.get("allocation") or "deletionTimestamp" in claim["metadata"]:
             return
         reserved = list(status.get("reservedFor") or [])
         known = {each["uid"] for each in reserved}
-        for uid, pod in pods.items():
-            bound = pod["spec"].get("nodeName") and not is_finished(pod)
-            if (
-                bound
-                and uid not in known
-                and not in_reserved_group(pod, reserved)
-                and key_of(StoredKind.CLAIM, claim) in claims_of(pod)
-            ):
+        for pod in running:
+            uid = pod["metadata"]["uid"]
+            if uid not in known and not in_reserved_group(pod, reserved):
                 reserved.append({"resource": "pods", "name": pod["metadata"]["name"], "uid": uid})
         if len(reserved) > len(known):
             status["reservedFor"] = reserved
