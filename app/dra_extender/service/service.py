@@ -37,6 +37,7 @@ from dra_extender.recording.recorded_cluster import WatchedCluster
 from dra_extender.recording.recording import recording_of
 from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel
+from dra_extender.scheduling.claims.takeover import Takeover
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.errors import STOPPING
 from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions
@@ -120,6 +121,7 @@ class Service:
         )
         states = DeviceStates(self.ledger, self.extender, features.features())
         self.device_count = DeviceCountTask(states, metrics, settings.metrics)
+        self._takeover = Takeover(self.ledger, cluster.claims, metrics)
         self._supervisor = Supervisor(metrics.background_failed)
         self._phase: str | None = LOADING
         self._settings = settings.server
@@ -261,7 +263,8 @@ class Service:
         """One term after the other until stopped: stand by, lead, stand by again."""
         self._phase = None
         if self._leadership is None:
-            await self._term({stopped})
+            if await _unless(stopped, self._takeover.run()):
+                await self._term({stopped})
             return
         while not stopped.done():
             self.gate.close(self._not_leading)
@@ -269,7 +272,10 @@ class Service:
             if await _unless(stopped, self._leadership.win()):
                 # Renewals continue while writes in flight end, until the lease is released.
                 self._keeping = self._supervisor.begin(BackgroundTask.LEASE, self._leadership.keep())
-                if await _unless_any({stopped, self._keeping}, self._leadership.catch_up()):
+                ends: set[asyncio.Task[bool] | asyncio.Task[None]] = {stopped, self._keeping}
+                if await _unless_any(ends, self._leadership.catch_up()) and await _unless_any(
+                    ends, self._takeover.run()
+                ):
                     await self._term({stopped, self._keeping}, self._leadership)
 
     async def _term(self, ends: set[asyncio.Task[bool] | asyncio.Task[None]], leads: Leadership | None = None) -> None:

@@ -1,0 +1,60 @@
+"""What a process does before it decides anything: have allocations fail that an earlier one may still have on their way."""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.claims.writer import ClaimWriter
+from dra_extender.scheduling.ports.cluster import (
+    Claims,
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    ServerUnavailableError,
+)
+from dra_extender.telemetry.metrics import Metrics
+
+_AGAIN_SECONDS: Final = 0.5
+_LOG = structlog.get_logger(__name__)
+
+
+class Takeover:
+    """Takes the snapshot off every claim that has one and no allocation.
+
+    An allocation is sent after its snapshot was stored (`ClaimWriter.allocate`), in the version that the claim had then.
+    """
+
+    def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics) -> None:
+        self._ledger = ledger
+        self._claims = claims
+        self._writer = ClaimWriter(ledger, claims, metrics)
+
+    async def run(self) -> None:
+        """Write until the API server has answered for each claim; the ledger must have what the earlier process has stored."""
+        prepared = [
+            record
+            for record in self._ledger.claims.records()
+            if record.claim.status.allocation is None and SNAPSHOT_ANNOTATION in record.claim.metadata.annotations
+        ]
+        await asyncio.gather(*map(self._withdraw, prepared))
+
+    async def _withdraw(self, record: ClaimRecord) -> None:
+        meta = record.claim.metadata
+        change = MetadataChange(meta.uid, meta.resource_version, annotations={SNAPSHOT_ANNOTATION: None})
+        while True:
+            try:
+                self._ledger.assume_written(await self._claims.update(*meta.key, change))
+            except (ConflictError, NotFoundError):
+                # The claim is in another version already.
+                await self._writer.read_stored(record)
+            except ServerUnavailableError:
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            except ClusterError as refused:
+                _LOG.warning("a claim keeps its snapshot", claim="/".join(meta.key), problem=str(refused))
+            return
