@@ -45,6 +45,7 @@ nightly: $(READY) ## Search without an end, soak and coverage (SECONDS=n for eac
 	$(MAKE) --no-print-directory coverage thorough
 	$(MAKE) --no-print-directory simulation SEEDS=10000
 	$(MAKE) --no-print-directory soak
+	$(BIN)/python -m tests.simulation --planted --seeds 2000
 	$(MAKE) --no-print-directory fuzz hostile chaos SECONDS=$(or $(SECONDS),1800)
 
 .PHONY: lint

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice, repeat
 
+from tests.simulation import planted_document
 from tests.simulation.course import Result, run, shrink
 from tests.simulation.planted import PLANTED
 from tests.simulation.soak import LEAST_LOOKS, soak
@@ -22,7 +23,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="without --seed: run so many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at work")
-    parser.add_argument("--planted", action="store_true", help="look for each planted fault in at most --seeds seeds")
+    parser.add_argument(
+        "--planted",
+        nargs="?",
+        const="",
+        help="look for planted faults, or those with this in their name, in at most --seeds seeds",
+    )
+    parser.add_argument("--write", action="store_true", help="write what is found of planted faults to their document")
     parser.add_argument(
         "--soak", action="store_true", help="a cluster that lives for --hours, whose memory may not grow"
     )
@@ -31,8 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.soak:
         return _soak(given.seed or 0, given.hours, given.nodes)
-    if given.planted:
-        return _planted(given.first, given.seeds, given.jobs)
+    if given.planted is not None:
+        names = [name for name in PLANTED if given.planted in name]
+        return _planted(names, range(given.first, given.first + given.seeds), given.jobs, write=given.write)
     if given.seed is None:
         return _seeds(range(given.first, given.first + given.seeds), given.jobs)
     result = run(given.seed, log=print if given.steps else None)
@@ -69,29 +77,33 @@ def _seeds(seeds: range, jobs: int) -> int:
     return bool(wrong)
 
 
-def _planted(first: int, seeds: int, jobs: int) -> int:
-    """Print the table of planted faults: the first seed that finds each, and what it finds."""
+def _planted(names: Sequence[str], seeds: range, jobs: int, *, write: bool) -> int:
+    """Print the rows of these planted faults: the first seed that finds each, and what it finds."""
     missed = 0
     with ProcessPoolExecutor(jobs) as pool:
-        for name, found in zip(PLANTED, pool.map(_first, PLANTED, repeat(first), repeat(seeds)), strict=True):
+        for name, found in zip(names, pool.map(_first, names, repeat(seeds)), strict=True):
             missed += found is None
-            print(
-                f"| {name} | {'not found | |' if found is None else f'{found.seed} | {_short(found.wrong[0])} |'}",
-                flush=True,
-            )
-    print(f"{missed} of {len(PLANTED)} were not found")
+            row = (f"none of {len(seeds)}", "") if found is None else (str(found.seed), _short(found.wrong[0]))
+            print(planted_document.line(name, row), flush=True)
+            if write:
+                planted_document.write({**planted_document.rows(), name: row})
+    print(f"{missed} of {len(names)} were not found")
     return bool(missed)
 
 
-def _first(name: str, first: int, seeds: int) -> Result | None:
+def _first(name: str, seeds: range) -> Result | None:
     """The first seed in which this planted fault shows."""
-    results = (run(seed, planted=PLANTED[name]) for seed in range(first, first + seeds))
+    results = (run(seed, planted=PLANTED[name]) for seed in seeds)
     return next((result for result in results if result.wrong), None)
 
 
 def _short(wrong: str) -> str:
     """The rule that is broken."""
-    return wrong.partition("step ")[2].partition(": ")[2].partition(":")[0] or wrong.partition(":")[0]
+    of_write = wrong.partition("step ")[2].partition(": ")[2]
+    found = of_write or wrong
+    if found.startswith("replica-"):
+        found = found.partition(": ")[2].partition("<")[0].partition("(")[0]
+    return found.partition(":")[0].partition(", while")[0]
 
 
 def described(result: Result) -> Iterator[str]:

@@ -23,10 +23,12 @@ from tests.simulation.scheduler import View
 from tests.support.e2e.driver import ATTACHED, FAILED, waiting_results
 
 _CONTROLLER_SECONDS: Final = 0.5
+_COLLECT_SECONDS: Final = 6.0
 _KUBELET_SECONDS: Final = 2.0
 _DRIVER_SECONDS: Final = 4.0
 _GRACE_SECONDS: Final = 5
-_FAILS: Final = 0.1
+_NEVER, _FAILS = 0.1, 0.1
+"""Shares of the devices that are never ready, and that fail."""
 _RIVAL_SECONDS: Final = 1.0
 """How old the rival's view may be when it allocates, and how long it waits before it looks again and binds."""
 _RIVAL_TRIES: Final = 8
@@ -61,7 +63,7 @@ class Actor:
 
 
 class ControllerManager(Actor):
-    """Brings claims into line with pods, some time after changes of either."""
+    """Brings claims into line with pods, some time after changes of either, and removes what was on a node that is gone."""
 
     def __init__(self, loop: SimulationLoop, store: Store, view: View) -> None:
         self._controller = ClaimController(store)
@@ -72,6 +74,15 @@ class ControllerManager(Actor):
         if change.key.kind in (StoredKind.POD, StoredKind.CLAIM, StoredKind.POD_GROUP) and not self._due:
             self._due = True
             self.later(_CONTROLLER_SECONDS, self._reconcile)
+        if change.key.kind is StoredKind.NODE and after is None:
+            self.later(_COLLECT_SECONDS, self._collect, change.key)
+
+    def _collect(self, node: Key) -> None:
+        if self.store.find(node) is None:
+            for kind in (StoredKind.POD, StoredKind.SLICE):
+                for thing in self.store.all(kind):
+                    if thing["spec"].get("nodeName") == node.name:
+                        self.store.delete(key_of(kind, thing), thing["metadata"]["uid"])
 
     def _reconcile(self) -> None:
         self._due = False
@@ -79,7 +90,9 @@ class ControllerManager(Actor):
 
 
 class Kubelets(Actor):
-    """Start pods that are bound, let some of them end, and remove those that are deleted."""
+    """Start pods that are bound, let the share `completing` of them end, and remove those that are deleted."""
+
+    completing = 0.5
 
     def saw(self, change: Change, before: Json | None, after: Json | None) -> None:
         if change.key.kind is not StoredKind.POD or after is None or not after["spec"].get("nodeName"):
@@ -94,7 +107,7 @@ class Kubelets(Actor):
         # A pod that has ended never runs again, whatever a kubelet has forgotten.
         if pod["metadata"]["uid"] == uid and not is_finished(pod):
             self.store.replace(key, lambda stored: stored["status"].update(phase=phase))
-            if phase == "Running" and self.random.random() < 0.5:
+            if phase == "Running" and self.random.random() < self.completing:
                 self.later(40.0, self._set_phase, key, uid, "Succeeded")
 
     def _remove(self, key: Key, uid: str) -> None:
@@ -104,42 +117,60 @@ class Kubelets(Actor):
 class Drivers(Actor):
     """Attach devices after their allocation, and publish slices again."""
 
+    lacking: frozenset[str] = frozenset()
+    """Devices that no node has."""
+
     def __init__(self, loop: SimulationLoop, store: Store, view: View) -> None:
         super().__init__(loop, store, view)
         self._generation = 1
 
     def saw(self, change: Change, before: Json | None, after: Json | None) -> None:
         if change.key.kind is StoredKind.CLAIM and after is not None and waiting_results({"status": {}, **after}):
-            self.later(_DRIVER_SECONDS, self._attach, change.key)
+            self.later(_DRIVER_SECONDS, self.attach, change.key)
 
-    def _attach(self, key: Key) -> None:
+    def attach(self, key: Key) -> None:
+        """Report the devices of a claim that wait for that as attached, or failed."""
         claim = self.store.get(key)
         waiting = waiting_results({"status": {}, **claim})
-        told = FAILED if self.random.random() < _FAILS else ATTACHED
-        condition = {
-            "type": told,
-            "status": "True",
-            "reason": "Test",
-            "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }
-        if waiting:
-            claim["status"]["devices"] = [
-                {name: each[name] for name in ("driver", "pool", "device") if name in each}
-                | {"conditions": [condition]}
-                for each in waiting
-            ]
-            self.store.update_status(StoredKind.CLAIM, claim, "driver")
+        chance = self.random.random()
+        # Some devices are never ready.
+        if waiting and chance >= _NEVER:
+            self._report(claim, waiting, FAILED if chance < _NEVER + _FAILS else ATTACHED)
+
+    def _report(self, claim: Json, results: list[Json], told: str) -> None:
+        condition = {"type": told, "status": "True", "reason": "Test", "message": ""}
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        claim["status"]["devices"] = [
+            {name: each[name] for name in ("driver", "pool", "device") if name in each} | {"conditions": [condition]}
+            for each in results
+        ]
+        self.store.update_status(StoredKind.CLAIM, claim, "driver")
+
+    def fail(self, chance: random.Random) -> None:
+        """Report that a device has failed that was ready."""
+        ready = [claim for claim in self.store.all(StoredKind.CLAIM) if part(claim, "status").get("devices")]
+        # The claims of pods that are being bound are the interesting ones.
+        binding = [claim for claim in ready if not any(map(self._runs, claim["status"].get("reservedFor") or ()))]
+        if ready:
+            claim = chance.choice(binding or ready)
+            conditional = [each for each in _results(claim) if each.get("bindingConditions")]
+            self._report(claim, conditional, FAILED)
+
+    def _runs(self, consumer: Json) -> bool:
+        found = self.store.find(Key(StoredKind.POD, NAMESPACE, consumer["name"]))
+        return found is not None and bool(found["spec"].get("nodeName"))
 
     def publish(self, node: str, absent: frozenset[str]) -> None:
         """Publish a node's slices again, one some time after the other, without these devices."""
         self._generation += 1
-        for each in slices(node, self._generation, absent):
+        for each in slices(node, self._generation, absent | self.lacking):
             self.later(1.0, self._publish, each)
 
     def _publish(self, found: Json) -> None:
         key = key_of(StoredKind.SLICE, found)
         stored = self.store.find(key)
+        if self.store.find(Key(StoredKind.NODE, "", found["spec"]["nodeName"])) is None:
+            return
         if stored is None or stored["spec"]["pool"]["generation"] < found["spec"]["pool"]["generation"]:
             self.store.update(StoredKind.SLICE, found) if stored else self.store.create(StoredKind.SLICE, found)
 
@@ -156,32 +187,57 @@ class Rival:
         self._view = view
         self._random = random.Random(f"rival {loop.random.random()}")
 
-    async def place(self, name: str) -> None:
-        """Make a pod and place it; give up after some tries."""
+    async def place(self, name: str, shared: str = "") -> None:
+        """Make a pod with a claim of its own, or with this one that others use, too, and place it; give up after some tries."""
         with suppress(ClusterError):
-            pod = self._store.create(
-                StoredKind.POD, objects.pod(name, NAMESPACE, claims={"gpu": name}, scheduler="rival")
-            )
-            self._store.create(StoredKind.CLAIM, objects.resource_claim(name, NAMESPACE, request(WHOLE)))
+            claim = Key(StoredKind.CLAIM, NAMESPACE, shared or name)
+            fields = objects.pod(name, NAMESPACE, claims={"gpu": claim.name}, scheduler="rival")
+            pod = self._store.create(StoredKind.POD, fields)
+            if self._store.find(claim) is None:
+                self._store.create(StoredKind.CLAIM, objects.resource_claim(claim.name, NAMESPACE, request(WHOLE)))
             consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
-            if not await self._tried(Key(StoredKind.CLAIM, NAMESPACE, name), consumer):
+            if not await self._tried(claim, consumer):
                 self._store.delete(key_of(StoredKind.POD, pod))
-                self._store.delete(Key(StoredKind.CLAIM, NAMESPACE, name))
+                if not shared:
+                    self._store.delete(claim)
+
+    def _joined(self, key: Key, consumer: Json) -> bool:
+        """Whether the pod was bound with a claim that a pod runs with."""
+        claim = self._store.get(key)
+        users = part(claim, "status").get("reservedFor") or []
+        for each in users:
+            user = self._store.find(Key(StoredKind.POD, key.namespace, each["name"]))
+            if user is not None and user["spec"].get("nodeName"):
+                claim["status"]["reservedFor"] = [*users, consumer]
+                self._store.update_status(StoredKind.CLAIM, claim, "rival")
+                pod = Key(StoredKind.POD, key.namespace, consumer["name"])
+                self._store.bind(pod, consumer["uid"], user["spec"]["nodeName"])
+                return True
+        return False
 
     async def _tried(self, key: Key, consumer: Json) -> bool:
         for _ in range(_RIVAL_TRIES):
+            if self._joined(key, consumer):
+                return True
+            if part(self._store.get(key), "status").get("allocation"):
+                await asyncio.sleep(self._random.uniform(0, _RIVAL_SECONDS))
+                continue
             taken = {device for claim in self._view.all(StoredKind.CLAIM) for device in whole_devices(claim)}
             free = [device for device in self._published() if device not in taken]
             if free:
                 device = self._random.choice(free)
                 await asyncio.sleep(self._random.uniform(0, _RIVAL_SECONDS))
+                if part(self._store.get(key), "status").get("allocation"):
+                    continue
                 self._write(key, device, [consumer])
                 await asyncio.sleep(_RIVAL_SECONDS)
                 holders = [claim for claim in self._view.all(StoredKind.CLAIM) if device in whole_devices(claim)]
-                if len(holders) == 1:
-                    self._store.bind(Key(StoredKind.POD, key.namespace, key.name), consumer["uid"], device[1])
+                users = part(self._store.get(key), "status").get("reservedFor") or []
+                if len(holders) == 1 and consumer in users:
+                    self._store.bind(Key(StoredKind.POD, key.namespace, consumer["name"]), consumer["uid"], device[1])
                     return True
-                self._write(key, None, [])
+                if users == [consumer]:
+                    self._write(key, None, [])
             await asyncio.sleep(self._random.uniform(0, _RIVAL_SECONDS))
         return False
 
@@ -212,9 +268,13 @@ class Rival:
         self._store.update_status(StoredKind.CLAIM, claim, "rival")
 
 
+def _results(claim: Json) -> list[Json]:
+    return list(part(claim, "status", "allocation", "devices").get("results") or ())
+
+
 def whole_devices(claim: Json) -> Iterator[tuple[str, str, str]]:
     """The devices that a claim has whole."""
-    for each in part(claim, "status", "allocation", "devices").get("results") or ():
+    for each in _results(claim):
         if not each.get("shareID"):
             yield each["driver"], each["pool"], each["device"]
 
@@ -226,9 +286,13 @@ class Users:
         self._store = store
         self._random = random.Random(f"users {loop.random.random()}")
 
-    def create_pod(self, name: str, kind: str, shared: str) -> None:
-        """A pod with a claim from a template, or one that uses a claim that others may use, too."""
-        grace: dict[str, Any] = {"terminationGracePeriodSeconds": self._random.choice((0, _GRACE_SECONDS))}
+    def create_pod(self, name: str, kind: str, shared: str = "", more: str = "") -> None:
+        """A pod with a claim from a template, or one that uses a claim that others may use, too; `more`: and a further claim."""
+        grace = self._fields()
+        if more:
+            templates = {"gpu": kind, "more": more}
+            self._store.create(StoredKind.POD, objects.pod(name, NAMESPACE, templates=templates, **grace))
+            return
         if shared:
             with suppress(ClusterError):
                 self._store.create(StoredKind.CLAIM, objects.resource_claim(shared, NAMESPACE, request(kind)))
@@ -236,6 +300,34 @@ class Users:
         else:
             pod = objects.pod(name, NAMESPACE, templates={"gpu": kind}, **grace)
         self._store.create(StoredKind.POD, pod)
+
+    def _fields(self) -> dict[str, Any]:
+        """What a pod has besides its claims."""
+        fields: dict[str, Any] = {"terminationGracePeriodSeconds": self._random.choice((0, _GRACE_SECONDS))}
+        if self._random.random() < 0.5:
+            fields["tolerations"] = [{"operator": "Exists"}]
+        return fields
+
+    def create_gang(self, name: str, size: int, shared: str) -> None:
+        """A PodGroup whose members start together; `shared`: the kind of a claim that all of them use, else each has its own."""
+        templates = {"gpu": shared} if shared else None
+        group = objects.pod_group(name, NAMESPACE, min_count=size, templates=templates)
+        self._store.create(StoredKind.POD_GROUP, group)
+
+    def create_member(self, gang: str, name: str, kind: str) -> None:
+        """A pod of a gang."""
+        fields = self._fields() | {"schedulingGroup": {"podGroupName": gang}}
+        self._store.create(StoredKind.POD, objects.pod(name, NAMESPACE, templates={"gpu": kind}, **fields))
+
+    def touch_claim(self, name: str) -> None:
+        """Label a claim."""
+        key = Key(StoredKind.CLAIM, NAMESPACE, name)
+        label = str(self._random.randrange(1000))
+        self._store.replace(key, lambda claim: claim["metadata"].setdefault("labels", {}).update(touched=label))
+
+    def delete_claim(self, name: str) -> None:
+        """Delete a claim; one that is in use goes when it is used no more, and another of its name may follow."""
+        self._store.delete(Key(StoredKind.CLAIM, NAMESPACE, name))
 
     def delete_pod(self, name: str) -> None:
         """Delete a pod, if it is there; a bound one goes when its kubelet has ended it."""

@@ -16,16 +16,21 @@ WHOLE, SLOW, MIG, VGPU, SHARED, PAIR = KINDS = ("whole", "slow", "mig", "vgpu", 
 _MEMORY: Final = "memory"
 
 
-def furnish(store: Store, nodes: int) -> None:
-    """Store nodes with whole devices, devices that must be attached, one cut by two schemes that exclude each other, and one that
-    is shared by capacity; and a template for each kind of request.
+DEVICES: Final = ("whole-0", "whole-1", "slow-0", "slow-1", "mig-0", "mig-1", "mig-2", "vgpu-0", "vgpu-1", "shared-0")
+"""Names of the devices of each node."""
+
+
+def furnish(store: Store, nodes: int, lacking: frozenset[str] = frozenset()) -> None:
+    """Store nodes with whole devices, devices that must be attached, one cut by two schemes that exclude each other and of
+    whose three small parts two fit, and one that
+    is shared by capacity, but without those that are `lacking`; and a template for each kind of request.
     """
     store.create(StoredKind.CLASS, objects.device_class("gpu"))
     store.create(StoredKind.CLASS, objects.device_class(WAKE_UP_CLASS, "false"))
     for number in range(nodes):
         name = f"node-{number}"
         store.create(StoredKind.NODE, objects.node(name))
-        for each in slices(name, 1, frozenset()):
+        for each in slices(name, 1, lacking):
             store.create(StoredKind.SLICE, each)
     for kind in KINDS:
         store.create(StoredKind.TEMPLATE, objects.resource_claim_template(kind, NAMESPACE, request(kind)))
@@ -40,8 +45,8 @@ def slices(node: str, generation: int, absent: frozenset[str]) -> list[Object]:
     }
     devices = [
         *(objects.device(f"whole-{index}", attributes={"kind": WHOLE}) for index in range(2)),
-        objects.device("slow-0", attributes={"kind": SLOW}, **conditions),
-        *(_partition(MIG, index, "20") for index in range(3)),
+        *(objects.device(f"slow-{index}", attributes={"kind": SLOW}, **conditions) for index in range(2)),
+        *(_partition(MIG, index, "40") for index in range(3)),
         *(_partition(VGPU, index, "50") for index in range(2)),
         objects.device(
             "shared-0", attributes={"kind": SHARED}, capacity={_MEMORY: "40Gi"}, allowMultipleAllocations=True

@@ -5,27 +5,36 @@ import logging
 import random
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from dra_extender.kube.leader.candidate import held_on
 from dra_extender.scheduling.ports.cluster import ClusterError
-from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from fastapi.dependencies import models as fastapi_models
 
+from tests.controlplane import objects
 from tests.simulation.api_requests import ApiRequest
 from tests.simulation.api_server import Fault
+from tests.simulation.cluster import NAMESPACE
 from tests.simulation.environment import collected, simulated
 from tests.simulation.invariants import left_at_rest
-from tests.simulation.loop import Process
 from tests.simulation.network import NetworkedLoop
-from tests.simulation.schedule import NODES, SECONDS, Action, schedule
-from tests.simulation.world import LEASE, World, logged, new_folder, run_until_complete
+from tests.simulation.schedule import IT, SECONDS, Action, Setting, schedule, setting
+from tests.simulation.world import LEASE, REPLICAS, World, logged, new_folder, run_until_complete
 
 _REST_SECONDS: Final = 240.0
 """So long everything may take to come to rest; what kube-scheduler alone mends, after five minutes, is too late."""
 _LOOK_SECONDS: Final = 10.0
+
+
+_ABOUT: Final = ("touch", "attach", "delete_called")
+"""Aimed faults that are about the object whose moment it is."""
+_AT_ONCE: Final = ("pause", "suspend")
+"""Aimed faults that happen before anything else does."""
 
 
 @dataclass(slots=True)
@@ -45,12 +54,14 @@ class Result:
 class Course:
     """Carries out actions in a world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, nodes: int) -> None:
         self._world = world
         self._loop = world.loop
         self._random = random.Random(f"course {world.loop.random.random()}")
-        self._disturbed = 0.0
-        self._deaf_until = 0.0
+        self._nodes = [f"node-{number}" for number in range(nodes)]
+        self._troubles: dict[int, _Trouble] = {}
+        self._tainted = False
+        self._withdrawn: dict[str, None] = {}
         world.api.fault = self._fault
 
     async def run(self, actions: Sequence[Action]) -> None:
@@ -63,19 +74,33 @@ class Course:
                 return
         await asyncio.sleep(max(0.0, SECONDS - self._loop.time()))
         self._heal()
+        # What was withdrawn is back after everything else, in one world at once and in another long after.
+        await asyncio.sleep(self._random.choice((0.0, 15.0)) if self._withdrawn else 0.0)
+        for node in self._withdrawn:
+            self.publish(node, ())
 
     async def rest(self) -> list[str]:
         """Wait until nothing is left undone; return what is, after a long time."""
         end = self._loop.time() + _REST_SECONDS
         while not self._world.invariants.violations:
             await asyncio.sleep(_LOOK_SECONDS)
-            left = left_at_rest(self._world.store, LEASE.namespace)
+            with self._world.honest():
+                left = left_at_rest(self._world.store, LEASE.namespace)
             if not left or self._loop.time() > end:
                 return left
         return []
 
-    def create_pod(self, name: str, kind: str, shared: str) -> None:
-        self._world.users.create_pod(name, kind, shared)
+    def create_pod(self, name: str, kind: str, shared: str, more: str) -> None:
+        self._world.users.create_pod(name, kind, shared, more)
+
+    def create_gang(self, name: str, size: int, shared: str) -> None:
+        self._world.users.create_gang(name, size, shared)
+
+    def create_member(self, gang: str, name: str, kind: str) -> None:
+        self._world.users.create_member(gang, name, kind)
+
+    def delete_claim(self, name: str) -> None:
+        self._world.users.delete_claim(name)
 
     def delete_pod(self, name: str) -> None:
         self._world.users.delete_pod(name)
@@ -83,14 +108,80 @@ class Course:
     def create_hostile(self, name: str) -> None:
         self._world.users.create_hostile(name)
 
-    def place_rival(self, name: str) -> None:
-        """Have the rival place a pod."""
+    def place_rival(self, name: str, shared: str) -> None:
+        """Have the rival place a pod with a claim of its own, or with this one that others use, too."""
         if self._world.rival is not None:
-            self._world.processes["rival"].start(self._world.rival.place(name))
+            self._world.processes["rival"].start(self._world.rival.place(name, shared))
 
     def publish(self, node: str, absent: tuple[str, ...]) -> None:
+        """Publish the slices of a node without these devices."""
+        if absent:
+            self._withdrawn[node] = None
         if self._world.drivers is not None:
             self._world.drivers.publish(node, frozenset(absent))
+
+    def fail_device(self) -> None:
+        if self._world.drivers is not None:
+            self._world.drivers.fail(self._random)
+
+    def cordon(self, node: str) -> None:
+        self._edit_node(node, lambda thing: thing["spec"].update(unschedulable=True))
+
+    def taint(self, node: str) -> None:
+        """Keep pods away that do not tolerate it."""
+        taint = {"key": "example.com/maintenance", "effect": "NoSchedule"}
+        self._edit_node(node, lambda thing: thing["spec"].update(taints=[taint]))
+
+    def taint_all(self) -> None:
+        """Taint every node for good."""
+        self._tainted = True
+        for node in self._nodes:
+            self.taint(node)
+
+    def uncordon(self, node: str) -> None:
+        self._edit_node(node, lambda thing: thing["spec"].clear())
+
+    def remove_node(self, node: str) -> None:
+        self._world.store.delete(Key(StoredKind.NODE, "", node))
+
+    def add_node(self, node: str) -> None:
+        """Have the node again, with its devices."""
+        if self._world.store.find(Key(StoredKind.NODE, "", node)) is None:
+            self._world.store.create(StoredKind.NODE, objects.node(node))
+            self.publish(node, ())
+
+    def _edit_node(self, node: str, edit: Callable[[Json], None]) -> None:
+        with suppress(ClusterError):
+            self._world.store.replace(Key(StoredKind.NODE, "", node), lambda thing: _edit_spec(thing, edit))
+
+    def aim(self, moment: str, count: int, faults: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
+        """Have faults happen at the `count`th of such moments."""
+
+        def happen(process: str, about: str) -> None:
+            for name, given in faults:
+                if name in _ABOUT:
+                    call = partial(getattr(self, name), about)
+                else:
+                    call = partial(getattr(self, name), *(process if each == IT else each for each in given))
+                if name in _AT_ONCE:
+                    call()
+                else:
+                    self._loop.call_soon(_suppressed(call), context=self._loop.main.context)
+
+        self._world.moments.arm(moment, count, happen)
+
+    def touch(self, name: str) -> None:
+        """Somebody labels the claim that the request is about, if it is about one."""
+        self._world.users.touch_claim(name)
+
+    def attach(self, name: str) -> None:
+        """The driver reports the devices of the claim that the request is about."""
+        if self._world.drivers is not None:
+            self._world.drivers.attach(Key(StoredKind.CLAIM, NAMESPACE, name))
+
+    def delete_called(self, name: str) -> None:
+        """Somebody deletes the pod that the call is about."""
+        self._world.users.delete_pod(name)
 
     def kill(self, name: str, lost: bool, seconds: float) -> None:
         """End a process, with its host or without; another one runs after so many seconds."""
@@ -104,21 +195,37 @@ class Course:
     def kill_at_step(self, name: str, steps: int, seconds: float) -> None:
         self._world.processes[name].at_step(steps, lambda: self.kill(name, False, seconds))
 
+    def hand_over(self, seconds: float, later: float) -> None:
+        """Hold back what is written to claims for a while, and end the leader meanwhile."""
+        self.hold_watches(seconds, "resourceclaims")
+        self._later(later, self._end_leader)
+
+    def _end_leader(self) -> None:
+        lease = self._world.store.find(LEASE)
+        for name in REPLICAS:
+            if held_on(str(part(lease or {}, "spec").get("holderIdentity") or ""), name):
+                self.stop(name)
+
     def stop(self, name: str) -> None:
         """Have a process end in its own way; the kubelet starts it again."""
         self._world.processes[name].signal(signal.SIGTERM)
 
     def pause(self, name: str, seconds: float) -> None:
+        if name in (*REPLICAS, "api-server"):
+            self._slow(seconds)
         process = self._world.processes[name]
-        process.paused = True
-        self._later(seconds, _resume, process)
+        process.pause()
+        self._later(seconds, process.resume)
 
     def pause_at_step(self, name: str, steps: int, seconds: float) -> None:
         self._world.processes[name].at_step(steps, lambda: self.pause(name, seconds))
 
     def suspend(self, name: str, seconds: float) -> None:
         """The machine sleeps: the process pauses, and only the clock that counts such times goes on."""
-        self._world.processes[name].suspended += seconds
+        self._slow(seconds)
+        process = self._world.processes[name]
+        process.pause(machine=True)
+        self._later(seconds, process.resume)
 
     def jump(self, name: str, seconds: float) -> None:
         """Somebody sets the clock."""
@@ -131,11 +238,13 @@ class Course:
 
     def block(self, source: str, target: str, seconds: float) -> None:
         """Nothing arrives in this direction for a while."""
+        self._slow(seconds)
         there, back = self._addresses(source, target)
         self._world.network.block(there, back, blocked=True)
         self._later(seconds, self._unblock, there, back)
 
     def slow(self, source: str, target: str, longest: float, seconds: float) -> None:
+        self._slow(seconds)
         link = self._world.network.link(*self._addresses(source, target))
         link.longest = longest
         link.rate = 100_000
@@ -145,48 +254,44 @@ class Course:
         self._world.api.stop()
         self.kill("api-server", False, seconds)
 
-    def compact(self) -> None:
-        self._world.api.compact()
+    def compact(self, seconds: float) -> None:
+        """End watches, let none begin for a while, and then forget what has happened since."""
+        self._begin(_Trouble("", "watch", "lost", 1.0), seconds)
         self._world.api.cut_watches()
+        self._later(seconds, self._world.api.compact)
 
     def cut_watches(self) -> None:
         self._world.api.cut_watches()
 
-    def hold_watches(self, seconds: float) -> None:
-        self._world.processes["api-server"].context.run(self._world.api.pause_watches, seconds)
+    def hold_watches(self, seconds: float, kind: str) -> None:
+        watched = StoredKind(kind) if kind else None
+        self._world.processes["api-server"].context.run(self._world.api.pause_watches, seconds, watched)
 
-    def disturb(self, share: float, seconds: float) -> None:
-        """Refuse, delay and lose this share of the requests and answers."""
-        self._disturbed = share
-        self._later(seconds, self._calm)
+    def trouble(self, kind: str, verbs: str, outcome: str, share: float, seconds: float) -> None:
+        """Refuse, delay or lose this share of the requests for a while, or their answers."""
+        self._slow(seconds)
+        self._begin(_Trouble(kind, verbs, outcome, share), seconds)
 
     def deafen(self, seconds: float) -> None:
-        """Carry out what is written to claims, and tell nobody for a while: neither the writer nor those who watch."""
-        self._deaf_until = self._loop.time() + seconds
-        self.hold_watches(seconds)
+        """Carry out what is written to claims, and tell nobody for a while: neither the writer nor those who watch or read."""
+        self._slow(seconds)
+        self._begin(_Trouble("resourceclaims", self._random.choice(("write", "status")), "unanswered", 1.0), seconds)
+        self._begin(_Trouble("resourceclaims", "read", "refused", 1.0), seconds)
+        self.hold_watches(seconds + self._random.choice((0.0, 4.0)), "resourceclaims")
 
-    def _calm(self) -> None:
-        self._disturbed = self._deaf_until = 0.0
+    def _slow(self, seconds: float) -> None:
+        self._world.knowledge.slow(seconds)
+
+    def _begin(self, trouble: "_Trouble", seconds: float) -> None:
+        number = self._loop.number()
+        self._troubles[number] = trouble
+        self._later(seconds, self._troubles.pop, number, None)
 
     def _fault(self, request: ApiRequest) -> Fault | None:
-        if request.writes and request.kind is StoredKind.CLAIM and self._loop.time() < self._deaf_until:
-            return Fault(lose_answer=True)
-        if self._random.random() >= self._disturbed:
-            return None
-        if request.verb == "watch":
-            return self._random.choice((Fault(refuse=429, retry_after=1), Fault(lose_request=True)))
-        return self._random.choice(
-            (
-                Fault(refuse=429, retry_after=1),
-                Fault(refuse=503),
-                Fault(refuse=500),
-                Fault(delay=self._random.uniform(0.0, 12.0)),
-                Fault(late=self._random.uniform(0.0, 12.0)),
-                Fault(lose_answer=True),
-                Fault(lose_answer=True),
-                Fault(lose_request=True),
-            )
-        )
+        for trouble in self._troubles.values():
+            if trouble.concerns(request) and self._random.random() < trouble.share:
+                return self._random.choice(trouble.outcomes(request.verb, self._random))
+        return None
 
     def _addresses(self, source: str, target: str) -> tuple[str, str]:
         return self._world.processes[source].address, self._world.processes[target].address
@@ -198,20 +303,57 @@ class Course:
         self._loop.call_later(seconds, call, *given, context=self._loop.main.context)
 
     def _heal(self) -> None:
-        self._calm()
+        self._troubles.clear()
+        self._world.moments.disarm()
         for process in list(self._loop.processes):
-            _resume(process)
+            process.resume()
         self._world.network.heal()
         for name in list(self._world.processes):
             if name != "kube-proxy":
                 self._world.run(name)
-        if self._world.drivers is not None:
-            for number in range(NODES):
-                self._world.drivers.publish(f"node-{number}", frozenset())
+        for node in self._nodes:
+            self.add_node(node)
+            self.uncordon(node)
+            if self._tainted:
+                self.taint(node)
 
 
-def _resume(process: Process) -> None:
-    process.paused = False
+class _Trouble(NamedTuple):
+    """What goes wrong with this share of the requests of a kind; an empty text means all."""
+
+    kind: str
+    verbs: str
+    outcome: str
+    share: float
+
+    def concerns(self, request: ApiRequest) -> bool:
+        """Whether it may happen to this request."""
+        does = "write" if request.writes else "watch" if request.verb == "watch" else "read"
+        return self.kind in ("", request.plural) and self.verbs in ("", does, request.subresource or "")
+
+    def outcomes(self, verb: str, chance: random.Random) -> list[Fault]:
+        """What may happen to it."""
+        found = {
+            "refused": [Fault(refuse=429, retry_after=1), Fault(refuse=503), Fault(refuse=500)],
+            "lost": [Fault(lose_request=True)],
+        }
+        if verb != "watch":
+            found["slow"] = [Fault(delay=chance.uniform(0.0, 12.0)), Fault(late=chance.uniform(0.0, 12.0))]
+            found["unanswered"] = [Fault(lose_answer=True)]
+        return found.get(self.outcome) or [each for several in found.values() for each in several]
+
+
+def _edit_spec(thing: Json, edit: Callable[[Json], None]) -> None:
+    thing.setdefault("spec", {})
+    edit(thing)
+
+
+def _suppressed(call: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        with suppress(ClusterError):
+            call()
+
+    return run
 
 
 def run(
@@ -219,7 +361,7 @@ def run(
     *,
     without: frozenset[int] = frozenset(),
     log: Callable[[str], None] | None = None,
-    planted: Callable[[], Any] = nullcontext,
+    planted: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Result:
     """Run a seed; `without` are the places of actions in its schedule that are left out.
 
@@ -227,25 +369,49 @@ def run(
     """
     actions = [action for place, action in enumerate(schedule(seed)) if place not in without]
     result = Result(seed, actions=actions)
-    with freed(), new_folder() as folder, planted():
-        _run_world(result, folder, log)
+    fault = ExitStack()
+
+    @contextmanager
+    def honest() -> Iterator[None]:
+        fault.close()
+        try:
+            yield
+        finally:
+            fault.enter_context(planted())
+
+    with freed(), new_folder() as folder, fault:
+        fault.enter_context(planted())
+        _run_world(result, setting(seed), folder, log, honest)
     return result
 
 
-def _run_world(result: Result, folder: Path, log: Callable[[str], None] | None) -> None:
+def _run_world(
+    result: Result,
+    given: Setting,
+    folder: Path,
+    log: Callable[[str], None] | None,
+    honest: Callable[[], AbstractContextManager[None]],
+) -> None:
     loop = NetworkedLoop(result.seed)
     with simulated(loop, result.seed):
-        world = World(loop, folder, NODES)
+        world = World(
+            loop,
+            folder,
+            given.nodes,
+            lacking=given.lacking,
+            completing=given.completing,
+            lag=given.lag,
+            honest=honest,
+        )
         with logged(log or world.log.append, lambda: f"{loop.time():.4f} {loop.current.name}"):
-            run_until_complete(loop, _run(world, result.actions, result))
+            run_until_complete(loop, _run(world, Course(world, given.nodes), result))
         _report(world, result)
     loop.abandon()
 
 
-async def _run(world: World, actions: Sequence[Action], result: Result) -> None:
-    course = Course(world)
+async def _run(world: World, course: Course, result: Result) -> None:
     await world.start()
-    await course.run(actions)
+    await course.run(result.actions)
     result.wrong += await course.rest()
 
 

@@ -47,13 +47,17 @@ class _Machine:
         return START + self._loop.read_clock() + self._loop.current.wall_offset
 
     def monotonic(self) -> float:
+        """The clock that stands still while the machine sleeps."""
+        return self._boot() - self._loop.current.suspended
+
+    def _boot(self) -> float:
         return _BOOT + self._loop.read_clock()
 
     def clock_gettime(self, clock: int) -> float:
         if clock == time.CLOCK_REALTIME:
             return self.time()
         if clock == getattr(time, "CLOCK_BOOTTIME", None):
-            return self.monotonic() + self._loop.current.suspended
+            return self._boot()
         return self.monotonic()
 
     def urandom(self, size: int) -> bytes:

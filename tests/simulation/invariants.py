@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.audit.invariants import audit
-from dra_extender.audit.pending import waiting_pods
+from dra_extender.audit.pending import FITS, waiting_pods
 from dra_extender.kube.leader.candidate import held_on
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
@@ -22,6 +22,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part
 from dra_extender.simulator.apiserver.store import Store, WatchEventType
+from dra_extender.simulator.scheduler.in_tree import judged
 
 from tests.simulation.api_server import Write
 from tests.simulation.judge import Judge
@@ -86,9 +87,15 @@ class Invariants:
             return
         for claim in self._judge.reserved_for(after.uid):
             verdict = evaluate_conditions(claim, now=0.0, waiting_since=0.0, timeout=inf)
-            if verdict.readiness is not Readiness.READY:
+            # A device that was ready may have failed meanwhile.
+            if verdict.readiness is Readiness.PENDING:
                 name = "/".join(claim.metadata.key)
                 yield f"bound before its devices are ready: pod {after.key}, {name}: {verdict.text}"
+
+    def note(self, found: str, writer: str, key: str) -> None:
+        """Something is wrong that a write did, or would do."""
+        seconds, step, _ = self._moment()
+        self.violations.append(Violation(seconds, step, found, writer, key))
 
     def look_at_request(self, host: str, data: bytes) -> None:
         """Judge bytes that a replica hands to a connection: only the holder of the lease may begin a write, but to the lease.
@@ -125,4 +132,11 @@ def left_at_rest(store: Store, guard_namespace: str) -> list[str]:
         GroupReservation.AUTO,
         guard_namespace,
     )
-    return [*map(str, found), *map(str, waiting_pods(ledger, NodeAllocator(ledger, Features(), Options())))]
+    waiting = waiting_pods(ledger, NodeAllocator(ledger, Features(), Options()))
+    return [*map(str, found), *(str(each) for each in waiting if each.rule != FITS or _admitted(store, each.about))]
+
+
+def _admitted(store: Store, pod: str) -> bool:
+    """Whether kube-scheduler's own filters let the pod on any node."""
+    found = store.find(Key(StoredKind.POD, *pod.split("/")))
+    return found is not None and bool(judged(found, store, classes_serve=True).fitting)

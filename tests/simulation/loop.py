@@ -17,6 +17,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+Timers = list[tuple[float, asyncio.TimerHandle]]
 
 PROCESS: Final[ContextVar["Process"]] = ContextVar("PROCESS")
 _FREE_READINGS: Final = 1_000
@@ -34,7 +35,8 @@ _TRACE_BYTES: Final = 4096
 class Process:
     """One simulated process: its callbacks, timers and tasks.
 
-    `wall_offset` and `suspended` are seconds: how far its wall clock is off, and how long its machine has slept.
+    `wall_offset`, `suspended` and `stood` are seconds: how far its wall clock is off, how long its machine has slept, and how long
+    it has not run.
     """
 
     def __init__(self, loop: "SimulationLoop", name: str, address: str, number: int) -> None:
@@ -45,6 +47,7 @@ class Process:
         self.paused = False
         self.wall_offset = 0.0
         self.suspended = 0.0
+        self.stood = 0.0
         self.steps = 0
         self.ready: deque[asyncio.Handle] = deque()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -56,6 +59,7 @@ class Process:
         self.context.run(PROCESS.set, self)
         self._loop = loop
         self._at_step: tuple[int, Callable[[], None]] | None = None
+        self._stands: tuple[float, Timers | None] | None = None
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run the coroutine as a task of this process."""
@@ -85,6 +89,29 @@ class Process:
         if not handle.cancelled():
             handle._run()
         return True
+
+    def pause(self, *, machine: bool = False) -> None:
+        """Let it stand still until `resume`; `machine`: its whole machine sleeps."""
+        if not self.paused:
+            self.paused = True
+            self._stands = (self._loop.time(), self._loop.take_timers(self) if machine else None)
+
+    def resume(self) -> None:
+        """Let it go on, if it stands still."""
+        self.paused = False
+        if self._stands is not None:
+            since, timers = self._stands
+            self._stands = None
+            seconds = self._loop.time() - since
+            self.stood += seconds
+            if timers is not None:
+                # Timers count the time of a clock that stands still meanwhile.
+                self.suspended += seconds
+                self._loop.put_timers(self, timers, seconds)
+
+    def awake(self) -> float:
+        """Return for how many seconds of the loop's time it has not stood still."""
+        return self._loop.time() - self.stood
 
     def kill(self) -> None:
         """End it at once: no callback or timer of it runs any more."""
@@ -212,6 +239,19 @@ class SimulationLoop(asyncio.BaseEventLoop):
             heapq.heappush(self._timers, (when, self.number(), timer, process))
         return timer
 
+    def take_timers(self, process: Process) -> Timers:
+        """Take the timers of a process away, in their order, each with its time."""
+        found = sorted(each for each in self._timers if each[3] is process)
+        self._timers = [each for each in self._timers if each[3] is not process]
+        heapq.heapify(self._timers)
+        return [(when, timer) for when, _, timer, _ in found]
+
+    def put_timers(self, process: Process, timers: Timers, seconds: float) -> None:
+        """Have timers that were taken away end so many seconds later than they were to."""
+        for when, timer in timers:
+            if process.alive and not timer.cancelled():
+                heapq.heappush(self._timers, (when + seconds, self.number(), timer, process))
+
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._cancelled += 1
         if self._cancelled > _PRUNE and self._cancelled * 2 > len(self._timers):
@@ -262,7 +302,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
                 break
             self.steps += 1
             self._order.append(process.number & 0xFF)
-            if not process.ready or self._stopping:  # type: ignore[attr-defined]  # BaseEventLoop's, set by `stop`
+            if not process.ready or process.paused or self._stopping:  # type: ignore[attr-defined]  # BaseEventLoop's, set by `stop`
                 break
         self._current = self.main
         if len(self._order) > _TRACE_BYTES:

@@ -358,6 +358,8 @@ class Network:
         self.transports: dict[int, SimulatedTransport] = {}
         self.on_send: Callable[[SimulatedTransport, bytes], None] = lambda transport, data: None
         """Called with everything that a process hands to a connection."""
+        self.on_deliver: Callable[[SimulatedTransport, bytes], None] = lambda transport, data: None
+        """Called with everything that a connection hands to a process."""
         self.routes: dict[Address, Callable[[], Address | None]] = {}
         """Where connections to a virtual address go when they are made; None: nowhere."""
         self._listeners: dict[Address, Listener] = {}
@@ -438,6 +440,8 @@ class Network:
         """Note what a process is given."""
         head = b"%d %s:%d " % (transport.number, transport.local[0].encode(), transport.local[1])
         self.loop.note(head + (b"EOF" if data is None else data))
+        if data is not None:
+            self.on_deliver(transport, data)
 
     def free_port(self) -> int:
         """A port that nobody has."""

@@ -4,8 +4,9 @@
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -26,13 +27,16 @@ from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.claim_edits import with_allocation, without_reservations
 from dra_extender.model.resource_claim import read_claim
+from dra_extender.runtime import clock
 from dra_extender.scheduling.binding import session
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
+from dra_extender.scheduling.binding.conflict_release import ConflictRelease
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.pending_claims import PendingClaims
 from dra_extender.scheduling.binding.session import BindSession
 from dra_extender.scheduling.claims import preconditions, writer
 from dra_extender.scheduling.claims.reserver import ClaimReserver
+from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.service.leadership import KubeLeadership
 from msgspec import json, structs
@@ -98,6 +102,23 @@ def _known_only(self: Any, data: bytes) -> Any:
     return _ASSUME(self, data) if known is None else known
 
 
+def _held_whatever_has_changed(self: Any, undecided: Any, node: str) -> Any:
+    holds = [self._ledger.holds.get(each.record.claim.metadata.uid) for each in undecided]
+    if any(hold is None or node not in hold.placements for hold in holds):
+        return None
+    return [(claim, hold.placements[node]) for claim, hold in zip(undecided, holds, strict=True)]
+
+
+async def _release_for_all(self: Any, record: Any, _: Any, **more: Any) -> Any:
+    consumers = [each.uid for each in record.claim.status.reserved_for]
+    return await _RELEASE(self, record, consumers, **more)
+
+
+@asynccontextmanager
+async def _permitted(*_: Any) -> AsyncIterator[None]:
+    yield
+
+
 def _as_unallocated(raw: bytes) -> Any:
     claim = read_claim(raw)
     return structs.replace(claim, status=structs.replace(claim.status, allocation=None))
@@ -111,11 +132,26 @@ def _gone_is_forgotten(self: Any) -> bool:
     return False
 
 
+def _all(*plants: Plant) -> Plant:
+    @contextmanager
+    def planted() -> Iterator[None]:
+        with ExitStack() as stack:
+            for plant in plants:
+                stack.enter_context(plant())
+            yield
+
+    return planted
+
+
+_RELEASE: Final = writer.ClaimWriter.release
 _RECOUNT: Final = ClaimIndex._recount
 _ASSUME: Final = Ledger.assume_written
 _WRITE_CLAIMS: Final = BindSession._write_claims
 _RENEWED: Final = LeaseCandidate.renewed
 _UPDATE_STATUS: Final = KubeClaims.update_status
+
+_UNCOMPARED: Final = _instead(BindDecision, "_conflict", _nothing)
+"""A bind compares its decision with what is allocated once more, which covers for every rule of the search."""
 
 PLANTED: Final[dict[str, Plant]] = {
     "bind does not wait for the watch": _instead(BindSession, "_confirm_delivery", _nothing_awaited),
@@ -124,7 +160,11 @@ PLANTED: Final[dict[str, Plant]] = {
     "the Binding comes before the claims": _instead(BindSession, "_write_claims", _binding_first),
     "bind goes on for a pod that is gone": _instead(BindSession, "cancel_reason", _nothing),
     "bind takes no account of where a claim is allocated": _instead(preconditions, "useless_on", _nothing),
-    "a decision is not compared with what is allocated": _instead(BindDecision, "_conflict", _nothing),
+    "a hold is taken whatever has been allocated since": _all(
+        _instead(BindDecision, "_held_placements", _held_whatever_has_changed), _UNCOMPARED
+    ),
+    "conflicts with another scheduler are not looked for": _instead(ConflictRelease, "_conflict", _nothing),
+    "a member does not wait for its gang": _instead(Permit, "wait", _permitted),
     "allocations that are being written do not count": _instead(ClaimIndex, "_recount", _uncounted_while_pending),
     "an unknown outcome counts as not stored": _instead(PendingClaims, "resolve", PendingClaims.end),
     "a locked claim is decided about": _instead(PendingClaims, "is_busy", _value(False)),
@@ -134,9 +174,10 @@ PLANTED: Final[dict[str, Plant]] = {
     "a further pod is not reserved for": _instead(ClaimReserver, "reserve", _nothing_awaited),
     "a status is written over a later one": _instead(KubeClaims, "update_status", _stored_without_version),
     "an allocation is written over another": _instead(writer, "read_claim", _as_unallocated),
-    "a release does not look at what is allocated": _instead(writer, "same_allocation", _value(True)),
+    "a release takes the reservations of others": _instead(writer.ClaimWriter, "release", _release_for_all),
     "no fence at the connection": _instead(transport, "_guarded_requests", _value(aiohttp.ClientRequest)),
     "the leader leads until it learns of another": _instead(LeaseCandidate, "leads", _leads_for_ever),
+    "the clock of the lease stands still while the machine sleeps": _instead(clock, "_STEADY", time.CLOCK_MONOTONIC),
     "a renewal counts from its answer": _instead(LeaseCandidate, "renewed", _renewed_when_answered),
     "a lease is taken before it has run out": _instead(LeaseCandidate, "may_take", _value(True)),
     "a new leader does not catch up": _instead(KubeLeadership, "catch_up", _nothing_awaited),
@@ -145,11 +186,13 @@ PLANTED: Final[dict[str, Plant]] = {
     "a list does not end what is gone": _instead(EventDispatcher, "missing_from", _value(())),
     "a version that is gone is watched on": _instead(ApiCallError, "gone", property(_gone_is_forgotten)),
     "pods are not woken": _instead(KubeWaker, "wake", _nothing_awaited),
-    "nothing is given back": _instead(ReclaimController, "run", _sleep_for_ever),
+    "nothing is released": _instead(ReclaimController, "run", _sleep_for_ever),
     "holds do not end": _instead(HoldBook, "expire", _value(0)),
-    "holds do not end with their pod": _instead(HoldBook, "release_pod", _nothing),
-    "counters are not drawn": _instead(CounterTable, "reserve", _value(True)),
-    "compatibility groups are not joined": _instead(CompatibilityTable, "join", _value(True)),
-    "capacity of shares is not counted": _instead(Sharing, "exhausted", _nothing),
-    "a taken device is free": _instead(NodeView, "is_taken", _value(False)),
+    "holds end neither with their pod nor with time": _all(
+        _instead(HoldBook, "release_pod", _nothing), _instead(HoldBook, "expire", _value(0))
+    ),
+    "counters are not drawn": _all(_instead(CounterTable, "reserve", _value(True)), _UNCOMPARED),
+    "compatibility groups are not joined": _all(_instead(CompatibilityTable, "join", _value(True)), _UNCOMPARED),
+    "capacity of shares is not counted": _all(_instead(Sharing, "exhausted", _nothing), _UNCOMPARED),
+    "a taken device is free": _all(_instead(NodeView, "is_taken", _value(False)), _UNCOMPARED),
 }

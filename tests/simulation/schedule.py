@@ -1,21 +1,25 @@
 """What happens in a simulated world and when: the actions of users and drivers, and the faults, all chosen by the seed before.
 
-Any of them can be left out, and the others stay as they are; that is how a failing seed shrinks.
+Each seed draws what there is in its world, and how much: some are calm but for one kind of fault, some have everything.
+Any action can be left out, and the others stay as they are; that is how a failing seed shrinks.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from tests.simulation.cluster import random_kind
+from tests.simulation.cluster import DEVICES, KINDS, SLOW
+from tests.simulation.moments import CALLED, MOMENTS
 
-NODES: Final = 2
 SECONDS: Final = 30.0
 """How long users and faults are at work."""
+IT: Final = "*"
+"""In an aimed fault: the replica, or the object, whose moment it is."""
 _BEGIN: Final = 2.0
 _REPLICAS: Final = ("replica-0", "replica-1")
 _PROCESSES: Final = (*_REPLICAS, "api-server", "scheduler", "controllers", "kubelets", "drivers")
 _LEASE_SECONDS: Final = 15.0
+_WATCHED: Final = ("resourceclaims", "resourceclaims", "resourceclaims", "pods", "nodes", "resourceslices", "")
 
 
 class Action(NamedTuple):
@@ -29,47 +33,159 @@ class Action(NamedTuple):
         return f"{self.seconds:9.4f} s  {self.name}({', '.join(map(repr, self.given))})"
 
 
+class Setting(NamedTuple):
+    """What there is: nodes, devices that none of them has, how much each kind of request is asked for, and shares of pods.
+
+    `shared` use a claim that others may use, `deleted` are deleted, `completing` end on their own.  `lag`: how much slower than
+    usual everybody else learns of changes.  `bursts`: seconds at which most pods come, so that they compete, and most faults.
+    """
+
+    nodes: int
+    lacking: frozenset[str]
+    kinds: dict[str, float]
+    shared: float
+    deleted: float
+    completing: float
+    lag: float
+    bursts: tuple[float, ...]
+
+
+def setting(seed: int) -> Setting:
+    """What there is in the world of a seed."""
+    chance = random.Random(f"setting {seed}")
+    nodes = chance.choice((1, 1, 2, 3))
+    lacking = chance.sample(DEVICES, chance.choice((0, 3, 5, 7)))
+    # Kinds of which no node has a device are asked for, too, but not often.
+    wanted = chance.sample(KINDS, chance.choice((1, 2, 3, 6)))
+    kinds = {kind: chance.choice((1.0, 2.0, 5.0)) if kind in wanted else 0.05 for kind in KINDS}
+    return Setting(
+        nodes,
+        frozenset(lacking),
+        kinds,
+        chance.choice((0.0, 0.25, 0.7)),
+        chance.choice((0.0, 0.4, 0.8)),
+        chance.choice((0.0, 0.5, 0.9)),
+        chance.choice((1.0, 1.0, 6.0)),
+        tuple(chance.uniform(_BEGIN, SECONDS) for _ in range(chance.randrange(1, 4))),
+    )
+
+
 def schedule(seed: int) -> list[Action]:
     """All actions of a seed, in the order of their times."""
-    chance = random.Random(f"schedule {seed}")
-    return sorted([*_users(chance), *_drivers(chance), *_faults(chance)], key=lambda action: action.seconds)
+    world, chance = setting(seed), random.Random(f"schedule {seed}")
+    parts = (_pods, _claims, _gangs, _rivals, _hostile, _slices, _nodes, _faults, _aimed)
+    actions = [action for part in parts for action in part(world, random.Random(f"{part.__name__} {chance.random()}"))]
+    return sorted(actions, key=lambda action: action.seconds)
 
 
-def _users(chance: random.Random) -> Iterator[Action]:
-    # Most pods come in bursts, so that they compete.
-    bursts = [chance.uniform(_BEGIN, SECONDS) for _ in range(chance.randrange(1, 4))]
-    for number in range(chance.randrange(6, 22)):
-        name = f"pod-{number}"
-        begin = chance.choice((chance.uniform(_BEGIN, SECONDS), *(burst + chance.expovariate(2.0) for burst in bursts)))
+def _moment(world: Setting, chance: random.Random) -> float:
+    """A time at which anything may happen, or one just after a burst begins."""
+    return chance.choice(
+        (chance.uniform(_BEGIN, SECONDS), *(burst + chance.expovariate(2.0) for burst in world.bursts))
+    )
+
+
+def _kind(world: Setting, chance: random.Random) -> str:
+    return chance.choices(list(world.kinds), list(world.kinds.values()))[0]
+
+
+def _pods(world: Setting, chance: random.Random) -> Iterator[Action]:
+    pairs = chance.choice((0.0, 0.0, 0.3))
+    for number in range(chance.randrange(6, 20)):
+        name, kind = f"pod-{number}", _kind(world, chance)
+        begin = _moment(world, chance)
         # Claims that pods share have a few names, so that pods meet at them.
-        kind = random_kind(chance)
-        shared = f"common-{kind}-{chance.randrange(2)}" if chance.random() < 0.25 else ""
-        yield Action(begin, "create_pod", (name, kind, shared))
-        if chance.random() < 0.5:
-            yield Action(begin + chance.expovariate(0.2), "delete_pod", (name,))
-    for number in range(chance.choice((0, 0, 0, 2, 5))):
-        begin = chance.uniform(_BEGIN, SECONDS)
-        yield Action(begin, "place_rival", (f"rival-{number}",))
+        shared = f"common-{kind}-{chance.randrange(2)}" if chance.random() < world.shared else ""
+        more = _kind(world, chance) if not shared and chance.random() < pairs else ""
+        yield Action(begin, "create_pod", (name, kind, shared, more))
+        if chance.random() < world.deleted:
+            yield Action(begin + chance.expovariate(chance.choice((0.2, 2.0))), "delete_pod", (name,))
+
+
+def _claims(world: Setting, chance: random.Random) -> Iterator[Action]:
+    """Shared claims are deleted, and made again by the next pod that uses them."""
+    for _ in range(chance.choice((0, 2, 4)) if world.shared else 0):
+        name = f"common-{_kind(world, chance)}-{chance.randrange(2)}"
+        yield Action(chance.uniform(_BEGIN, SECONDS), "delete_claim", (name,))
+
+
+def _gangs(world: Setting, chance: random.Random) -> Iterator[Action]:
+    for number in range(chance.choice((0, 0, 0, 1, 2))):
+        # Members whose devices take long to be ready wait the longest.
+        kind = SLOW if chance.random() < 0.4 else _kind(world, chance)
+        name, size = f"gang-{number}", chance.randrange(2, 4)
+        begin, spread = chance.uniform(_BEGIN, SECONDS), chance.choice((0.2, 4.0, 12.0))
+        yield Action(begin, "create_gang", (name, size, kind if chance.random() < 0.4 else ""))
+        for member in range(size):
+            yield Action(begin + chance.uniform(0.0, spread), "create_member", (name, f"{name}-{member}", kind))
         if chance.random() < 0.3:
-            yield Action(begin, "hold_watches", (chance.uniform(1.0, 6.0),))
+            yield Action(begin + chance.uniform(0.0, 20.0), "delete_pod", (f"{name}-0",))
+
+
+def _rivals(world: Setting, chance: random.Random) -> Iterator[Action]:
+    for number in range(chance.choice((0, 0, 0, 4, 7))):
+        begin = _moment(world, chance)
+        shared = f"rival-common-{chance.randrange(2)}" if chance.random() < 0.3 else ""
+        yield Action(begin, "place_rival", (f"rival-{number}", shared))
+        if shared:
+            yield Action(begin + chance.uniform(-0.5, 3.0), "create_pod", (f"with-{number}", "whole", shared, ""))
+        if chance.random() < 0.6:
+            # Pods want the same devices before anybody is told that the rival has one.
+            seconds = chance.uniform(2.0, 9.0)
+            yield Action(begin, "hold_watches", (seconds, "resourceclaims"))
+            for other in range(2):
+                name = f"beside-{number}-{other}"
+                yield Action(begin + chance.uniform(0.0, seconds), "create_pod", (name, "whole", "", ""))
         yield Action(begin + chance.uniform(1.0, 20.0), "delete_pod", (f"rival-{number}",))
-    for number in range(chance.choice((0, 0, 1, 2))):
+
+
+def _hostile(_world: Setting, chance: random.Random) -> Iterator[Action]:
+    for number in range(chance.choice((0, 0, 0, 1, 2))):
         yield Action(chance.uniform(_BEGIN, SECONDS), "create_hostile", (f"odd-{number}",))
 
 
-def _drivers(chance: random.Random) -> Iterator[Action]:
+def _slices(world: Setting, chance: random.Random) -> Iterator[Action]:
     for _ in range(chance.choice((0, 0, 1, 3))):
-        absent = chance.choice(((), ("whole-0",), ("mig-0", "vgpu-1"), ("shared-0", "whole-1")))
-        yield Action(chance.uniform(_BEGIN, SECONDS), "publish", (f"node-{chance.randrange(NODES)}", absent))
+        absent = tuple(chance.sample(DEVICES, chance.choice((0, 1, 3, 10))))
+        yield Action(chance.uniform(_BEGIN, SECONDS), "publish", (_node(world, chance), absent))
+    for _ in range(chance.choice((0, 0, 3))):
+        yield Action(chance.uniform(_BEGIN, SECONDS), "fail_device", ())
 
 
-def _faults(chance: random.Random) -> Iterator[Action]:
-    # Some worlds have no faults, most have a few, some have many.
+def _nodes(world: Setting, chance: random.Random) -> Iterator[Action]:
+    if chance.random() < 0.2:
+        yield Action(chance.uniform(_BEGIN, SECONDS), "taint_all", ())
+    for _ in range(chance.choice((0, 0, 0, 1, 3))):
+        begin, node = chance.uniform(_BEGIN, SECONDS), _node(world, chance)
+        name, back = chance.choice((("cordon", "uncordon"), ("taint", "uncordon"), ("remove_node", "add_node")))
+        yield Action(begin, name, (node,))
+        yield Action(begin + chance.uniform(2.0, 25.0), back, (node,))
+
+
+def _node(world: Setting, chance: random.Random) -> str:
+    return f"node-{chance.randrange(world.nodes)}"
+
+
+def _faults(world: Setting, chance: random.Random) -> Iterator[Action]:
     # Few kinds of faults in one world, so that those that belong together meet.
-    kinds = list(_FAULTS) if chance.random() < 0.4 else chance.sample(list(_FAULTS), 3)
-    for _ in range(chance.choice((0, 1, 2, 3, 3, 4, 5, 8, 12))):
+    kinds = list(_FAULTS) if chance.random() < 0.3 else chance.sample(list(_FAULTS), chance.choice((1, 2, 3)))
+    for _ in range(chance.choice((0, 1, 2, 3, 4, 5, 8, 12))):
         name = chance.choices(kinds, [_FAULTS[kind][0] for kind in kinds])[0]
-        yield Action(chance.uniform(0.0, SECONDS), name, _FAULTS[name][1](chance))
+        yield Action(_moment(world, chance), name, _FAULTS[name][1](chance))
+
+
+def _aimed(world: Setting, chance: random.Random) -> Iterator[Action]:
+    """One or several faults at the moment at which a certain request is sent."""
+    moments = chance.sample(MOMENTS, 2)
+    for _ in range(chance.choice((0, 1, 2, 4))):
+        moment = chance.choice(moments)
+        table = _AT_CALLS if moment in CALLED else _AT_REQUESTS
+        names = chance.sample(list(table), chance.choice((1, 2, 3)))
+        faults = tuple((name, table[name](chance)) for name in names)
+        if moment in CALLED and chance.random() < 0.5:
+            # What happens at a call then happens before the next call of the pod.
+            faults = (("pause", ("scheduler", chance.uniform(1.0, 9.0))), *faults)
+        yield Action(max(0.0, _moment(world, chance) - 1.0), "aim", (moment, chance.choice((1, 1, 2, 5)), faults))
 
 
 def _victim(chance: random.Random) -> str:
@@ -87,11 +203,24 @@ def _pair(chance: random.Random) -> tuple[str, str]:
 def _pause(chance: random.Random) -> float:
     """Seconds: a moment, or longer than a lease."""
     return chance.choice(
-        (chance.uniform(0.05, 1.0), chance.uniform(1.0, 9.0), _LEASE_SECONDS + chance.uniform(0.0, 5.0))
+        (chance.uniform(0.05, 1.0), chance.uniform(1.0, 9.0), _LEASE_SECONDS + chance.uniform(0.0, 8.0))
     )
 
 
-_FAULTS: Final[dict[str, tuple[int, Any]]] = {
+def _hold(chance: random.Random) -> tuple[float, str]:
+    return chance.choice((0.3, 2.0, 6.0, 15.0)), chance.choice(_WATCHED)
+
+
+def _trouble(chance: random.Random) -> tuple[Any, ...]:
+    """What share of which requests for how long."""
+    kinds = chance.choice(("resourceclaims", "resourceclaims", "pods", "leases", ""))
+    verbs = chance.choice(("read", "write", "status", "watch", ""))
+    outcomes = chance.choice(("refused", "slow", "lost", "unanswered", ""))
+    return kinds, verbs, outcomes, chance.choice((0.2, 0.6, 1.0)), chance.uniform(1.0, 12.0)
+
+
+_Given = Callable[[random.Random], tuple[Any, ...]]
+_FAULTS: Final[dict[str, tuple[int, _Given]]] = {
     "kill": (3, lambda chance: (_victim(chance), chance.choice((False, True)), chance.uniform(0.1, 6.0))),
     "kill_at_step": (4, lambda chance: (chance.choice(_REPLICAS), chance.randrange(1, 400), chance.uniform(0.1, 6.0))),
     "stop": (2, lambda chance: (chance.choice(_REPLICAS),)),
@@ -101,12 +230,37 @@ _FAULTS: Final[dict[str, tuple[int, Any]]] = {
     "block": (3, lambda chance: (*_pair(chance), chance.choice((0.5, 4.0, 8.0, 20.0)))),
     "slow": (2, lambda chance: (*_pair(chance), chance.choice((0.05, 0.5, 2.0)), chance.uniform(2.0, 20.0))),
     "jump": (1, lambda chance: (chance.choice(_REPLICAS), chance.choice((-3600.0, -5.0, 5.0, 3600.0)))),
-    "suspend": (1, lambda chance: (chance.choice(_REPLICAS), _pause(chance))),
+    "suspend": (2, lambda chance: (chance.choice(_REPLICAS), _pause(chance))),
     "restart_api": (1, lambda chance: (chance.uniform(0.1, 5.0),)),
-    "compact": (1, lambda chance: ()),
+    "compact": (3, lambda chance: (chance.choice((0.0, 1.0, 5.0)),)),
     "cut_watches": (2, lambda chance: ()),
-    "hold_watches": (3, lambda chance: (chance.choice((0.3, 2.0, 6.0)),)),
-    "deafen": (3, lambda chance: (chance.uniform(1.0, 6.0),)),
-    "disturb": (4, lambda chance: (chance.choice((0.2, 0.6)), chance.uniform(1.0, 8.0))),
+    "hold_watches": (4, _hold),
+    "deafen": (5, lambda chance: (chance.choice((2.0, 8.0, 20.0)),)),
+    "trouble": (5, _trouble),
+    "hand_over": (3, lambda chance: (chance.choice((4.0, 20.0)), chance.uniform(0.0, 4.0))),
 }
 """Name -> how often beside the others, and its arguments."""
+_AT_REQUESTS: Final[dict[str, _Given]] = {
+    "pause": lambda chance: (IT, _pause(chance)),
+    "suspend": lambda chance: (IT, _pause(chance)),
+    "kill": lambda chance: (IT, chance.choice((False, True)), chance.uniform(0.1, 6.0)),
+    "block": lambda chance: (
+        *chance.choice(((IT, "api-server"), ("api-server", IT))),
+        chance.choice((0.5, 4.0, 20.0)),
+    ),
+    "hold_watches": _hold,
+    "deafen": lambda chance: (chance.choice((2.0, 8.0, 20.0)),),
+    "trouble": _trouble,
+    "touch": lambda chance: (),
+    "attach": lambda chance: (),
+}
+_AT_CALLS: Final[dict[str, _Given]] = {
+    "delete_called": lambda chance: (),
+    "kill": lambda chance: (chance.choice(("scheduler", *_REPLICAS)), False, chance.uniform(0.1, 6.0)),
+    "hold_watches": _hold,
+    "deafen": lambda chance: (chance.choice((2.0, 8.0, 20.0)),),
+    "trouble": _trouble,
+    "fail_device": lambda chance: (),
+    "taint_all": lambda chance: (),
+    "publish": lambda chance: (f"node-{chance.randrange(3)}", tuple(chance.sample(DEVICES, chance.choice((3, 10))))),
+}

@@ -108,7 +108,7 @@ class Soak:
         self._loop = world.loop
         self._nodes = nodes
         self._random = random.Random(f"soak {seed}")
-        self._course = Course(world)
+        self._course = Course(world, nodes)
         # Nothing that runs in a process that has ended has an effect.
         self._graveyard = self._loop.process("graveyard", "192.0.2.2")
         self._graveyard.kill()
@@ -168,8 +168,8 @@ class Soak:
             "pause": lambda: self._course.pause(self._replica(), self._random.uniform(1.0, 20.0)),
             "cut": lambda: self._course.cut(self._random.random()),
             "cut_watches": self._course.cut_watches,
-            "hold_watches": lambda: self._course.hold_watches(self._random.uniform(1.0, 6.0)),
-            "disturb": lambda: self._course.disturb(0.3, 10.0),
+            "hold_watches": lambda: self._course.hold_watches(self._random.uniform(1.0, 6.0), ""),
+            "trouble": lambda: self._course.trouble("", "", "", 0.3, 10.0),
             "restart_api": lambda: self._course.restart_api(self._random.uniform(1.0, 5.0)),
             "publish": lambda: self._course.publish(f"node-{self._random.randrange(self._nodes)}", ()),
         }

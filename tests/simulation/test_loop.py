@@ -210,16 +210,19 @@ def id_of_host() -> str:
 def test_clocks_of_processes_can_be_set_and_their_machines_can_sleep() -> None:
     loop = NetworkedLoop(1)
     process = loop.process("a", "a")
-    process.wall_offset, process.suspended = -3600.0, 30.0
+    process.wall_offset = -3600.0
 
     async def read() -> tuple[float, float, float]:
         return time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
     async def work() -> None:
+        process.pause(machine=True)
+        await asyncio.sleep(30)
+        process.resume()
         here, there = await read(), await process.start(read())
         assert there[0] - here[0] == -3600
-        assert there[1] == here[1]
-        assert there[2] - here[2] == 30
+        assert here[1] - there[1] == 30
+        assert there[2] == here[2]
 
     with simulated(loop, 1):
         run(loop, work())

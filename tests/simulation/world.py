@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +16,19 @@ from dra_extender.config.settings import Settings
 from dra_extender.service.wiring import serve
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part
 from dra_extender.simulator.apiserver.store import Store
+from dra_extender.simulator.controllers.generated_claims import is_finished
 
 from tests.simulation.actors import ControllerManager, Drivers, Kubelets, Rival, Users
 from tests.simulation.api_access import User
+from tests.simulation.api_requests import ApiRequest
 from tests.simulation.api_server import ApiServer, Write
-from tests.simulation.cluster import furnish
+from tests.simulation.claim_writes import broken_by
+from tests.simulation.cluster import NAMESPACE, furnish
 from tests.simulation.environment import START
 from tests.simulation.invariants import Invariants
+from tests.simulation.knowledge import Knowledge
 from tests.simulation.loop import Process
+from tests.simulation.moments import Moments
 from tests.simulation.network import Address, NetworkedLoop, SimulatedTransport
 from tests.simulation.scheduler import Scheduler, View
 
@@ -55,7 +60,21 @@ class _StoreClock:
 class World:
     """The processes of one cluster.  `log` has the last lines that the replicas have logged."""
 
-    def __init__(self, loop: NetworkedLoop, folder: Path, nodes: int) -> None:
+    def __init__(
+        self,
+        loop: NetworkedLoop,
+        folder: Path,
+        nodes: int,
+        *,
+        lacking: frozenset[str] = frozenset(),
+        completing: float = 0.5,
+        lag: float = 1.0,
+        honest: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        """`lacking`: devices no node has; `completing`: the share of pods that end; `lag`: how slow others learn of changes.
+
+        In the context of `honest` the service's own rules judge as they are, whatever is planted.
+        """
         self.loop = loop
         self.network = loop.network
         self.log: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -65,10 +84,16 @@ class World:
         clock = _StoreClock(loop)
         self.api = ApiServer(clock, users={name: User(name) for name in REPLICAS}, store=Store(clock))
         self.store = self.api.store
-        furnish(self.store, nodes)
+        furnish(self.store, nodes, lacking)
+        self._lacking, self._completing, self._lag = lacking, completing, lag
+        self.honest = honest
+        self.moments = Moments()
+        self.knowledge = Knowledge(self.store, loop.time)
         self.invariants = Invariants(self.store, LEASE, lambda: (loop.time(), loop.steps, loop.current.name))
         self.api.writes.append(self._wrote)
+        self.api.requests.append(self._asked)
         self.network.on_send = self._sent
+        self.network.on_deliver = self._delivered
         self.users = Users(loop, self.store)
         self.network.routes[_SERVICE_ADDRESS] = self._endpoint
         self._addresses = {
@@ -107,13 +132,15 @@ class World:
             process.context.run(self._actor, name, process)
 
     def _actor(self, name: str, process: Process) -> None:
-        view = self._view(process, 0.3)
+        # The rival waits longer than its view may lag.
+        view = View(self.store, self.loop, process, 0.3) if name == "rival" else self._view(process, 0.3)
         if name == "controllers":
             ControllerManager(self.loop, self.store, view)
         elif name == "kubelets":
-            Kubelets(self.loop, self.store, view)
+            Kubelets(self.loop, self.store, view).completing = self._completing
         elif name == "drivers":
             self.drivers = Drivers(self.loop, self.store, view)
+            self.drivers.lacking = self._lacking
         else:
             self.rival = Rival(self.loop, self.store, view)
 
@@ -128,7 +155,7 @@ class World:
         )
 
     def _view(self, process: Process, slowest: float) -> View:
-        return View(self.store, self.loop, process, slowest)
+        return View(self.store, self.loop, process, slowest * self._lag)
 
     def _start(self, name: str) -> Process:
         return self._process(name, self._addresses[name])
@@ -190,11 +217,36 @@ class World:
 
     def _wrote(self, write: Write) -> None:
         self.loop.note(b"write %d " % write.change.version + write.change.data)
+        with self.honest():
+            self._judge(write)
+
+    def _judge(self, write: Write) -> None:
         self.invariants.look(write)
+        # Guard claims, in the namespace of the service, take devices without anybody's reservation.
+        if write.user in REPLICAS and write.change.key[:2] == (StoredKind.CLAIM, NAMESPACE):
+            for wrong in (*broken_by(write.change, self._runs), *self.knowledge.wrong_allocation(write)):
+                self.invariants.note(wrong, write.user, str(write.change.key))
+
+    def _runs(self, uid: str) -> bool:
+        found = [pod for pod in self.store.all(StoredKind.POD) if pod["metadata"]["uid"] == uid]
+        return any(pod["spec"].get("nodeName") and not is_finished(pod) for pod in found)
 
     def _sent(self, transport: SimulatedTransport, data: bytes) -> None:
-        if transport.process.name in REPLICAS:
-            self.invariants.look_at_request(transport.process.name, data)
+        name = transport.process.name
+        if name in REPLICAS:
+            self.invariants.look_at_request(name, data)
+            self.knowledge.sent(transport.process, data)
+        if name in REPLICAS or name == "scheduler":
+            self.moments.sent(transport, data)
+
+    def _delivered(self, transport: SimulatedTransport, data: bytes) -> None:
+        if transport.process.name in REPLICAS and transport.remote == _API:
+            self.knowledge.hear(transport, data)
+
+    def _asked(self, request: ApiRequest) -> None:
+        if request.subresource == "binding":
+            for wrong in self.knowledge.wrong_about(request):
+                self.invariants.note(f"bound against what it knew: {wrong}", request.user, str(request.key))
 
     def pending(self) -> list[str]:
         """Names of pods that are not bound."""
