@@ -184,7 +184,7 @@ class Knowledge:
 
 
 def _trim(*kept: dict[Any, Any]) -> None:
-    """Forget what is oldest, so that a world may live for long: what is not known is no reason to find something wrong."""
+    """Forget what is oldest, so that a world may live for long; worlds with gangs are too short for that."""
     for each in kept:
         if len(each) > _MOST:
             del each[next(iter(each))]

@@ -9,10 +9,10 @@ from tests.support.generated_part import replace_behind
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "contributing" / "planted-faults.md"
 _MARK: Final = "<!-- table -->\n"
-_HEAD: Final = "| planted fault | first seed | what is reported |\n|---|---|---|\n"
+_HEAD: Final = "| planted fault | found in seed | what is reported |\n|---|---|---|\n"
 
 Row = tuple[str, str]
-"""The first seed that finds a fault, and what is reported."""
+"""A seed that finds a fault, and what is reported."""
 
 
 def line(name: str, row: Row) -> str:
