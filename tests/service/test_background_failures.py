@@ -30,7 +30,7 @@ from dra_extender.service.certificates import Certificates
 from dra_extender.service.device_count import DeviceCountTask
 from dra_extender.service.policy_reloader import PolicyReloader
 
-from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtures
+from tests.kube.conftest import observer, release, server, settings  # noqa: F401 - fixtures
 from tests.kube.test_kube_cluster import Make, make, sleeper  # noqa: F401 - fixtures
 from tests.scheduling.claims.test_reserver import bind_all, shared
 from tests.service.test_service import Elected, Running, create_pod, running
