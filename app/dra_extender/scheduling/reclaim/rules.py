@@ -124,7 +124,7 @@ def consumer_state(
 def group_state(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
     """The state of a PodGroup that exists: idle when a member is pending, and none is bound, is being bound or has holds.
 
-    Without a pending member, kube-controller-manager ends the reservation.
+    Without a pending member, the reservation stays until the PodGroup is deleted.
     """
     pending = False
     for pod in members:
