@@ -19,12 +19,12 @@ from tests.chaos.load import Life, Load
 from tests.chaos.patience import patiently, unless
 from tests.chaos.troubles import LEASE_SECONDS, Troubles
 from tests.controlplane.cluster import ControlPlane
-from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
+from tests.controlplane.resources import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS
 from tests.controlplane.waiting import wait_for
 from tests.support.e2e.api_relay import ApiRelay
 from tests.support.e2e.checker import findings_at_rest, forbidden_findings
 from tests.support.e2e.driver import driving
-from tests.support.e2e.namespace_fixture import NamespaceFixture
+from tests.support.e2e.namespace_fixture import NamespaceFixture, devices_of
 from tests.support.e2e.replicas import Pair
 
 CALM_SECONDS: Final = 120.0
@@ -152,6 +152,7 @@ class _Run:
                 await self._pair.both()
                 await self._calm()
             await self._rest()
+            await self._end()
         result.lives = self._load.lives
         result.faults, result.troubles = dict(self._faults.counts), dict(self._troubles.counts)
         result.calls = self._faults.calls
@@ -215,6 +216,20 @@ class _Run:
             await wait_for(nothing, CALM_SECONDS, "the audit has no finding")
         except TimeoutError:
             self._result.left = [str(each) for each in last]
+
+    async def _end(self) -> None:
+        """When pods and PodGroups have gone, nothing is allocated any more, and nothing keeps a claim."""
+        scene = self._scene
+        try:
+            # Pods also because a deletion may have ended with `tend` when its pod was marked and not gone.
+            for resource in (PODS, POD_GROUPS):
+                await patiently(lambda kind=resource: scene.api.delete_collection(kind, scene.name, grace_seconds=0))  # type: ignore[misc]
+            await scene.wait_until_free()
+            await scene.clear()
+        except TimeoutError as problem:
+            claims = await scene.api.list(RESOURCE_CLAIMS, scene.name)
+            kept = [f"{each['metadata']['name']} is kept: {each['status']}" for each in claims if devices_of(each)]
+            self._result.left += [str(problem), *kept]
 
     async def _look_now_and_then(self) -> None:
         """The rules that hold at every moment, at random moments."""

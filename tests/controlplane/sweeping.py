@@ -85,13 +85,11 @@ async def _delete_all(api: ApiClient, resource: Resource, seconds: float) -> Non
 
 async def _delete(api: ApiClient, resource: Resource, thing: Object) -> None:
     metadata = thing["metadata"]
-    grace = 0 if resource is PODS else None
-    if not metadata.get("deletionTimestamp"):
-        await api.delete(resource, metadata["name"], metadata.get("namespace"), grace_seconds=grace)
-    elif resource is RESOURCE_CLAIMS:
-        # Who would let go of it is gone with the module.
-        change = {"metadata": {"finalizers": None}}
-        await api.patch(resource, metadata["name"], change, metadata["namespace"])
+    # A bound pod that is being deleted waits for a kubelet, which there is not.
+    if resource is PODS:
+        await api.delete(resource, metadata["name"], metadata["namespace"], grace_seconds=0)
+    elif not metadata.get("deletionTimestamp"):
+        await api.delete(resource, metadata["name"], metadata.get("namespace"))
 
 
 async def _own(api: ApiClient, resource: Resource) -> Sequence[Object]:

@@ -34,15 +34,15 @@ def deployment(name: str) -> objects.Object:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
-def given_up(name: str) -> objects.Object:
-    """A claim that somebody who is gone keeps."""
-    claim = objects.resource_claim(name, "left", objects.request("gpu", "gpu"))
-    claim["metadata"]["finalizers"] = ["example.com/kept"]
-    return claim
+def bound(name: str) -> objects.Object:
+    """A pod on a node without a kubelet."""
+    pod = objects.pod(name, "left")
+    pod["spec"]["nodeName"] = "n0"
+    return pod
 
 
 async def test_a_control_plane_that_the_next_module_gets_is_as_it_was_at_first(cluster: ControlPlane) -> None:
-    """Claims that are protected, in use and being deleted are gone too; what the API server made itself stays."""
+    """What is protected, in use or being deleted is gone too; what the API server made itself stays."""
 
     async def everything() -> dict[str, set[str]]:
         return {each.plural: {thing["metadata"]["name"] for thing in await cluster.api.list(each)} for each in SWEPT}
@@ -57,12 +57,13 @@ async def test_a_control_plane_that_the_next_module_gets_is_as_it_was_at_first(c
         (RESOURCE_CLAIM_TEMPLATES, objects.resource_claim_template("one", "left", objects.request("gpu", "gpu"))),
         (POD_GROUPS, objects.pod_group("group", "left", templates={"gpu": "one"})),
         (PODS, objects.pod("p", "left", templates={"gpu": "one"})),
+        (PODS, bound("waits-for-kubelet")),
         (RESOURCE_SLICES, objects.resource_slice("worker", node="n0", devices=[objects.device("gpu-0")])),
         (RESOURCE_CLAIMS, objects.resource_claim("own", "default", objects.request("gpu", "gpu"))),
-        (RESOURCE_CLAIMS, given_up("given-up")),
         (DEPLOYMENTS, deployment("left")),
     ):
         await cluster.api.create(resource, body)
+    await cluster.api.delete(PODS, "waits-for-kubelet", "left", grace_seconds=30)
 
     async def generated() -> list[objects.Object]:
         return await cluster.api.list(RESOURCE_CLAIMS, "left")
