@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from dra_extender.kube.leader.candidate import held_on
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
-from fastapi.dependencies import models as fastapi_models
 
 from tests.controlplane import objects
 from tests.simulation.api_requests import ApiRequest
@@ -432,19 +431,9 @@ def freed() -> Iterator[None]:
     logging.disable()
     try:
         with logged(lambda _: None, str), collected():
-            try:
-                yield
-            finally:
-                forget_functions()
+            yield
     finally:
         logging.disable(before)
-
-
-def forget_functions() -> None:
-    """Free what FastAPI keeps: every function that it was ever given."""
-    for each in vars(fastapi_models).values():
-        if hasattr(each, "cache_clear"):
-            each.cache_clear()
 
 
 def shrink(result: Result, **more: Any) -> tuple[Result, frozenset[int]]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from dra_extender.runtime import garbage
+from fastapi.dependencies import models as fastapi_models
 
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.network import SimulatedSocket, address_info
@@ -130,6 +131,7 @@ def collected() -> Iterator[None]:
             yield
         finally:
             said, sys.unraisablehook = sys.unraisablehook, lambda _: None
+            forget_functions()
             try:
                 REAL.collect()
             finally:
@@ -137,6 +139,13 @@ def collected() -> Iterator[None]:
                 if outermost:
                     gc.unfreeze()
                     _FROZEN.clear()
+
+
+def forget_functions() -> None:
+    """Free what FastAPI keeps: every function that it was ever given, and with it the process that has it."""
+    for each in vars(fastapi_models).values():
+        if hasattr(each, "cache_clear"):
+            each.cache_clear()
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import StoredKind, key_of
 
 from tests.simulation.cluster import random_kind
-from tests.simulation.course import Course, forget_functions, freed
-from tests.simulation.environment import REAL, START, collected, simulated
+from tests.simulation.course import Course, freed
+from tests.simulation.environment import REAL, START, collected, forget_functions, simulated
 from tests.simulation.invariants import left_at_rest
 from tests.simulation.network import NetworkedLoop
 from tests.simulation.world import LEASE, REPLICAS, World, logged, new_folder, run_until_complete
