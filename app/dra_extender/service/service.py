@@ -263,7 +263,7 @@ class Service:
         """One term after the other until stopped: stand by, lead, stand by again."""
         self._phase = None
         if self._leadership is None:
-            if await _unless(stopped, self._takeover.run()):
+            if await _unless(stopped, self._takeover.withdraw_snapshots()):
                 await self._term({stopped})
             return
         while not stopped.done():
@@ -274,7 +274,7 @@ class Service:
                 self._keeping = self._supervisor.begin(BackgroundTask.LEASE, self._leadership.keep())
                 ends: set[asyncio.Task[bool] | asyncio.Task[None]] = {stopped, self._keeping}
                 if await _unless_any(ends, self._leadership.catch_up()) and await _unless_any(
-                    ends, self._takeover.run()
+                    ends, self._takeover.withdraw_snapshots()
                 ):
                     await self._term({stopped, self._keeping}, self._leadership)
 

@@ -1,6 +1,9 @@
 """What a process does before it decides anything: have allocations fail that an earlier one may still have on their way."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -19,6 +22,9 @@ from dra_extender.scheduling.ports.cluster import (
 )
 from dra_extender.telemetry.metrics import Metrics
 
+MOST_SECONDS: Final = 10.0
+"""A tenant can give every claim such an annotation, and a webhook can refuse every write: pods do not wait longer for that."""
+_MOST_AT_ONCE: Final = 16
 _AGAIN_SECONDS: Final = 0.5
 _LOG = structlog.get_logger(__name__)
 
@@ -34,14 +40,27 @@ class Takeover:
         self._claims = claims
         self._writer = ClaimWriter(ledger, claims, metrics)
 
-    async def run(self) -> None:
-        """Write until the API server has answered for each claim; the ledger must have what the earlier process has stored."""
+    async def withdraw_snapshots(self) -> None:
+        """Write until the API server has answered for each claim, for at most `MOST_SECONDS`.
+
+        Namespaces take turns.  The ledger must have what the earlier process has stored.
+        """
         prepared = [
             record
             for record in self._ledger.claims.records()
             if record.claim.status.allocation is None and SNAPSHOT_ANNOTATION in record.claim.metadata.annotations
         ]
-        await asyncio.gather(*map(self._withdraw, prepared))
+        waiting = iter(_in_turns(prepared))
+        writers = [self._withdraw_all(waiting) for _ in prepared[:_MOST_AT_ONCE]]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOST_SECONDS):
+                await asyncio.gather(*writers)
+                return
+        _LOG.warning("claims keep their snapshots", seconds=MOST_SECONDS, claims=len(prepared))
+
+    async def _withdraw_all(self, waiting: Iterable[ClaimRecord]) -> None:
+        for record in waiting:
+            await self._withdraw(record)
 
     async def _withdraw(self, record: ClaimRecord) -> None:
         meta = record.claim.metadata
@@ -58,3 +77,14 @@ class Takeover:
             except ClusterError as refused:
                 _LOG.warning("a claim keeps its snapshot", claim="/".join(meta.key), problem=str(refused))
             return
+
+
+def _in_turns(records: Iterable[ClaimRecord]) -> list[ClaimRecord]:
+    """Return the first claim of each namespace, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for record in records:
+        namespace = record.claim.metadata.namespace
+        turns.append((seen[namespace], record))
+        seen[namespace] += 1
+    return [record for _, record in sorted(turns, key=lambda turn: turn[0])]
