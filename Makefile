@@ -222,7 +222,7 @@ APART := bench observe ui image archive node
 # Control planes that `make e2e` may start: those of tests/controlplane/planes.py.
 PLANES := 8
 # With these, nothing that a test of make test starts builds or downloads a program.
-NO_PROGRAMS := DRA_EXTENDER_REFUSE_BUILDS=1 GOPROXY=off PIP_NO_INDEX=1 UV_OFFLINE=1 npm_config_offline=true
+NO_PROGRAMS := TESTS_REFUSE_BUILDS=1 GOPROXY=off PIP_NO_INDEX=1 UV_OFFLINE=1 npm_config_offline=true
 UNIT := tests -m "not e2e and not chart and not verify and not nightly" $(addprefix --ignore tests/,$(APART) e2e) \
   -n $(WORKERS) --dist worksteal
 # The files of tests that contain a pattern: collecting all tests takes longer than some targets.

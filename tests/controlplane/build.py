@@ -26,7 +26,7 @@ MINIMUM_GO = (1, 26)
 BUILD_SECONDS = 3600.0
 INSTALL_SECONDS = 900.0
 PROBE_SECONDS = 60.0
-REFUSED = "DRA_EXTENDER_REFUSE_BUILDS"
+REFUSED = "TESTS_REFUSE_BUILDS"
 """A variable of the environment: where it is set, as in `make test`, nothing is built, and nothing that was built is used."""
 # -trimpath keeps the name of the checkout's folder out of the programs; without -mod=readonly a build could move the pins.
 GO_SETTINGS = {

@@ -1,5 +1,7 @@
 """A short soak: nothing goes wrong, and memory that grows is named."""
 
+import mmap
+
 from tests.simulation.soak import GROWTH, Look, soak
 
 
@@ -9,6 +11,9 @@ def test_a_cluster_of_50_nodes_lives_for_half_an_hour() -> None:
     assert result.pods > 20
     assert result.writes > 500
     assert result.faults == {"restart_api": 1}
+
+
+_LEAK = 8 * GROWTH
 
 
 class Leaking:
@@ -26,7 +31,10 @@ class Looks:
 
     def look(self, _: Look) -> None:
         self.leaking = self.leaking or Leaking()
-        self.leaking.kept += [bytearray(GROWTH), *range(10_000)]
+        # Pages of its own: what a large heap has free already would not make the process grow.
+        pages = mmap.mmap(-1, _LEAK)
+        pages.write(b"x" * _LEAK)
+        self.leaking.kept += [pages, *range(10_000)]
 
 
 def test_memory_that_grows_fails_a_soak_and_is_named() -> None:
