@@ -73,7 +73,7 @@ def setting(seed: int) -> Setting:
 def schedule(seed: int) -> list[Action]:
     """All actions of a seed, in the order of their times."""
     world, chance = setting(seed), random.Random(f"schedule {seed}")
-    parts = (_pods, _claims, _gangs, _rivals, _hostile, _slices, _nodes, _faults, _aimed)
+    parts = (_pods, _claims, _gangs, _rivals, _hostile, _slices, _nodes, _faults, _aimed, _failing_gangs)
     actions = [action for part in parts for action in part(world, random.Random(f"{part.__name__} {chance.random()}"))]
     return sorted(actions, key=lambda action: action.seconds)
 
@@ -120,6 +120,17 @@ def _gangs(world: Setting, chance: random.Random) -> Iterator[Action]:
             yield Action(begin + chance.uniform(0.0, spread), "create_member", (name, f"{name}-{member}", kind))
         if chance.random() < 0.3:
             yield Action(begin + chance.uniform(0.0, 20.0), "delete_pod", (f"{name}-0",))
+
+
+def _failing_gangs(_world: Setting, chance: random.Random) -> Iterator[Action]:
+    """A member has its device and waits for another, whose device is not ready; then its own fails."""
+    if chance.random() < 0.1:
+        name, begin = "failing", chance.uniform(_BEGIN, SECONDS - 10.0)
+        yield Action(begin, "create_gang", (name, 2, ""))
+        for member in range(2):
+            yield Action(begin + chance.uniform(0.0, 0.2), "create_member", (name, f"{name}-{member}", SLOW))
+        for _ in range(2):
+            yield Action(begin + chance.uniform(1.0, 6.0), "fail_device", ())
 
 
 def _rivals(world: Setting, chance: random.Random) -> Iterator[Action]:
