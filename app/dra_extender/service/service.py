@@ -276,7 +276,7 @@ class Service:
                 if await _unless_any(ends, self._leadership.catch_up()) and await _unless_any(
                     ends, self._takeover.withdraw_snapshots()
                 ):
-                    await self._term({stopped, self._keeping}, self._leadership)
+                    await self._term(ends, self._leadership)
 
     async def _term(self, ends: set[asyncio.Task[bool] | asyncio.Task[None]], leads: Leadership | None = None) -> None:
         """Start the use cases and open the gate, until one of `ends` is done; then close the gate and drain."""

@@ -1,4 +1,4 @@
-"""What a process does before it decides anything: have allocations fail that an earlier one may still have on their way."""
+"""Make allocations fail that an earlier leader has sent and the API server has not received; run before the first decision."""
 
 import asyncio
 from collections import Counter
@@ -23,7 +23,7 @@ from dra_extender.scheduling.ports.cluster import (
 from dra_extender.telemetry.metrics import Metrics
 
 MOST_SECONDS: Final = 10.0
-"""A tenant can give every claim such an annotation, and a webhook can refuse every write: pods do not wait longer for that."""
+"""A tenant can annotate any number of claims, and a webhook can refuse every write; decisions wait no longer than this."""
 _MOST_AT_ONCE: Final = 16
 _AGAIN_SECONDS: Final = 0.5
 _LOG = structlog.get_logger(__name__)
@@ -41,9 +41,9 @@ class Takeover:
         self._writer = ClaimWriter(ledger, claims, metrics)
 
     async def withdraw_snapshots(self) -> None:
-        """Write until the API server has answered for each claim, for at most `MOST_SECONDS`.
+        """Remove the snapshots; retry each write until the API server answers, for at most `MOST_SECONDS` in total.
 
-        Namespaces take turns.  The ledger must have what the earlier process has stored.
+        Namespaces take turns.  The ledger must contain every claim that the earlier leader has stored.
         """
         prepared = [
             record
@@ -56,7 +56,7 @@ class Takeover:
             async with asyncio.timeout(MOST_SECONDS):
                 await asyncio.gather(*writers)
                 return
-        _LOG.warning("claims keep their snapshots", seconds=MOST_SECONDS, claims=len(prepared))
+        _LOG.warning("some claims keep their snapshots", seconds=MOST_SECONDS, claims=len(prepared))
 
     async def _withdraw_all(self, waiting: Iterable[ClaimRecord]) -> None:
         for record in waiting:
