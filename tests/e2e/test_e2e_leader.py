@@ -27,6 +27,7 @@ MANY = 30
 DURATION = 10
 TIMES = {"DURATION_SECONDS": str(DURATION), "RENEW_SECONDS": "8"}
 """Of the Lease: a leader that stands still for some seconds, as on a busy machine, stays the leader."""
+ROLE = {"example.com/role": "worker"}
 FOLLOWED = "dra-extender-scheduler"
 PASSING = {"Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, "NodeNames": ["a"]}
 
@@ -69,14 +70,14 @@ async def test_one_of_two_replicas_leads_and_when_it_is_killed_the_other_binds_o
     leader = await world.both()
     await expect_standby(world, leader)
     for suffix in "abc":
-        await scene.node_with_devices(suffix, *(device(f"gpu-{index}") for index in range(8)))
+        await scene.node_with_devices(suffix, *(device(f"gpu-{index}") for index in range(8)), labels=ROLE)
     late = await scene.node("late")
     await scene.template("one")
     await scene.pod("waiting", template="one", nodeSelector={"kubernetes.io/hostname": late})
     await scene.wait_until_unschedulable("waiting", "no devices on the node")
     names = [f"worker-{index}" for index in range(20)]
     for name in names:
-        await scene.pod(name, template="one")
+        await scene.pod(name, template="one", nodeSelector=ROLE)
 
     async def some() -> bool:
         return len(await scene.allocated()) >= 5
