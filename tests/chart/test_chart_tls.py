@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 import yaml
 from dra_extender.config.listener_settings import MetricsAccess, is_loopback
+from dra_extender.config.scheduler_checks import check, limits_of
 from dra_extender.config.settings import Settings
-from dra_extender.kubescheduler.validate import check, limits_of
 from typer.testing import CliRunner
 
 from tests.chart.programs import Helm, Object

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_extender.kubescheduler.render import SchedulerSetup, render
-from dra_extender.kubescheduler.validate import ServiceLimits, check
+from dra_extender.config.scheduler_checks import ServiceLimits, check
+from dra_extender.config.scheduler_configuration import SchedulerSetup, render
 
 from tests.chart.programs import SCHEDULER_CONFIGURATION, Helm, KubeScheduler, Object, documents, enabled_plugins
 from tests.chart.selecting import only

@@ -4,9 +4,9 @@ import os
 
 import pytest
 from dra_extender.config.listener_settings import is_loopback
+from dra_extender.config.scheduler_checks import check, limits_of
 from dra_extender.config.scheduling_settings import bind_http_seconds
 from dra_extender.config.settings import Settings, load_settings
-from dra_extender.kubescheduler.validate import check, limits_of
 
 from tests.chart.programs import Helm, Object, documents
 from tests.chart.selecting import containers, only, pod_spec
@@ -56,13 +56,13 @@ def seconds(stanza: Object) -> int:
 def test_values_reach_the_service_as_they_were_written(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole numbers of any size, fractions, booleans, words and lists."""
     given = {
-        "scheduling": {"remembered_answers": 3000000, "hold_seconds": 12.5},
+        "scheduling": {"result_cache_entries": 3000000, "hold_seconds": 12.5},
         "features": {"derived_attributes": False},
         "log": {"level": "debug"},
         "server": {"allowed_hosts": ["extender.example.com", "dra-extender.dra"]},
     }
     settings = settings_in(helm.template(values={"extender": {"settings": given}}), monkeypatch)
-    assert settings.scheduling.remembered_answers == 3_000_000
+    assert settings.scheduling.result_cache_entries == 3_000_000
     assert settings.scheduling.hold_seconds == 12.5
     assert settings.features.derived_attributes is False
     assert settings.log.level.value == "debug"

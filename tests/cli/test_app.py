@@ -167,7 +167,7 @@ def test_an_api_server_that_never_answers_gives_a_sentence_and_status_1(
 ) -> None:
     """In the format of the log: programs read its last line too."""
     file = tmp_path / "settings.yaml"
-    file.write_text("cluster: {patience_seconds: 0}\nserver: {host: 127.0.0.1, port: 0}\n")
+    file.write_text("cluster: {startup_timeout_seconds: 0}\nserver: {host: 127.0.0.1, port: 0}\n")
     status, told = invoke("serve", "--config", str(file), "--kubeconfig", str(kubeconfig), "--log-format", log_format)
     assert status == 1
     lines = told.splitlines()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from dra_extender.cli.app import app
-from dra_extender.kubescheduler.render import SchedulerSetup, render
+from dra_extender.config.scheduler_configuration import SchedulerSetup, render
 from typer.testing import CliRunner, Result
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "base" / "scheduler-config" / "kube-scheduler.yaml"

@@ -10,7 +10,7 @@ from dra_extender.config.settings import InvalidSettingsError, Settings, load_se
 from dra_extender.scheduling.ports.options import Options
 from pydantic import BaseModel
 
-COUNTS = ("port", "connections", "offered_nodes", "remembered_answers")
+COUNTS = ("port", "connections", "offered_nodes", "result_cache_entries")
 GROUPS = {name: type(getattr(Settings(), name)) for name in Settings.model_fields}
 
 
@@ -61,6 +61,24 @@ def test_defaults_agree_with_the_use_cases_and_the_allocator() -> None:
         "extended_resources",
         "pod_group_claims",
     }
+
+
+@pytest.mark.parametrize(
+    ("group", "old", "new"),
+    [
+        ("cluster", "patience_seconds", "startup_timeout_seconds"),
+        ("scheduling", "device_cool_down_seconds", "device_backoff_seconds"),
+        ("scheduling", "remembered_answers", "result_cache_entries"),
+        ("scheduling", "settle_wait_seconds", "hold_wait_seconds"),
+    ],
+)
+def test_a_renamed_setting_is_refused_with_its_new_name(
+    monkeypatch: pytest.MonkeyPatch, group: str, old: str, new: str
+) -> None:
+    assert f"setting {group}.{old} (command line): is called {group}.{new} now" in complaint(flags={group: {old: 1}})
+    variable = f"DRA_EXTENDER_{group}__{old}".upper()
+    monkeypatch.setenv(variable, "1")
+    assert complaint() == f"setting {group}.{old} ({variable}): is called {group}.{new} now"
 
 
 def test_keep_alive_outlasts_the_idle_connections_of_go() -> None:

@@ -35,7 +35,7 @@ LONG_TIMEOUT: Final = {"DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS": "600"
 """Of most tests: whatever a busy machine delays, only what is to time out does."""
 SHORT_SECONDS: Final = 6
 SHORT_TIMEOUT: Final = {"DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS": str(SHORT_SECONDS)}
-COOL_DOWN_SECONDS: Final = 12
+BACKOFF_SECONDS: Final = 12
 """Longer than the next attempt takes, also on a busy machine."""
 RULES: Final = f"""
 rules:
@@ -51,8 +51,8 @@ rules:
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
     policy.write_text(RULES)
-    cool_down = {"DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": str(COOL_DOWN_SECONDS)}
-    return Setup(environment={**LONG_TIMEOUT, **cool_down, "DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy)})
+    backoff = {"DRA_EXTENDER_SCHEDULING__DEVICE_BACKOFF_SECONDS": str(BACKOFF_SECONDS)}
+    return Setup(environment={**LONG_TIMEOUT, **backoff, "DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy)})
 
 
 async def counted(world: InstalledExtender, status: str) -> float:
@@ -168,7 +168,7 @@ async def devices_of_one_pool(scene: NamespaceFixture) -> None:
 
 
 @ON_DEFAULTS
-async def test_waits_end_with_the_node_and_the_cool_down_and_devices_stay_with_their_node(
+async def test_waits_end_with_the_node_and_the_backoff_and_devices_stay_with_their_node(
     scene: NamespaceFixture,
 ) -> None:
     await carry_out_apart(

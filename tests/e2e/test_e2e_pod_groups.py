@@ -170,8 +170,8 @@ async def test_device_of_a_group_is_given_back_while_all_wait_and_kept_for_the_g
 
     The reservation outlives all pods, and ends with the group.
     """
-    cool_down = {"DEVICE_COOL_DOWN_SECONDS": "60", "RECLAIM_GRACE_SECONDS": "1"}
-    await set_reservation(world, GroupReservation.ALWAYS, **cool_down)
+    backoff = {"DEVICE_BACKOFF_SECONDS": "60", "RECLAIM_GRACE_SECONDS": "1"}
+    await set_reservation(world, GroupReservation.ALWAYS, **backoff)
     driver = FakeDriver(groups)
     await fabric(groups, "gpu-0", "gpu-1")
     await groups.template("one")

@@ -55,7 +55,7 @@ def setup(policy: Path) -> Setup:
     return Setup(
         environment={
             # Longer than kube-scheduler backs off and `why` takes; the pod is bound when it is over.
-            "DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "20",
+            "DRA_EXTENDER_SCHEDULING__DEVICE_BACKOFF_SECONDS": "20",
             "DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy),
         }
     )

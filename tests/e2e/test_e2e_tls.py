@@ -8,7 +8,12 @@ from typing import Final, Self
 
 import pytest
 import pytest_asyncio
-from dra_extender.certificates.issue import KeyPair, new_authority, new_client_certificate, new_server_certificate
+from dra_extender.service.certificate_issuer import (
+    KeyPair,
+    new_authority,
+    new_client_certificate,
+    new_server_certificate,
+)
 
 from tests.controlplane.objects import device
 from tests.controlplane.ports import free_ports

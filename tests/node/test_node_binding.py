@@ -32,7 +32,7 @@ NODES: Final = ("127.0.0.2", "127.0.0.3")
 @pytest.fixture(scope="module")
 def setup() -> NodesSetup:
     """Each node has one device that has to be attached first; one that has failed is left alone for long."""
-    long = {"DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "600"}
+    long = {"DRA_EXTENDER_SCHEDULING__DEVICE_BACKOFF_SECONDS": "600"}
     options = NodeOptions(devices=[attachable("gpu-0")])
     return NodesSetup(nodes=dict.fromkeys(NODES, options), world=Setup(environment=long))
 

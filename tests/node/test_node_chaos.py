@@ -32,7 +32,7 @@ CALM_SECONDS: Final = 180.0
 
 @pytest.fixture(scope="module")
 def setup() -> NodesSetup:
-    settings = {"RECLAIM_GRACE_SECONDS": "5", "RECLAIM_INTERVAL_SECONDS": "1", "DEVICE_COOL_DOWN_SECONDS": "5"}
+    settings = {"RECLAIM_GRACE_SECONDS": "5", "RECLAIM_INTERVAL_SECONDS": "1", "DEVICE_BACKOFF_SECONDS": "5"}
     environment = {f"DRA_EXTENDER_SCHEDULING__{name}": value for name, value in settings.items()}
     nodes = dict.fromkeys(("127.0.0.2", "127.0.0.3"), node_options())
     return NodesSetup(nodes, Setup(api_relayed=True, environment=environment))

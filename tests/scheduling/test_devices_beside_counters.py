@@ -19,7 +19,7 @@ BOTH = {
 
 
 def world_of(setting: DevicesBesideCounters, *, release_has_them: bool) -> InMemoryExtender:
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, devices_beside_counters=setting))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, devices_beside_counters=setting))
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     world.node("n1")
     world.device_class()

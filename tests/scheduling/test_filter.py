@@ -57,7 +57,7 @@ async def test_what_is_held_for_one_pod_is_not_given_to_another() -> None:
 
 
 async def test_a_later_pod_waits_a_moment_for_the_bind_before() -> None:
-    world = gpus(2, 1, Options(settle_wait_seconds=5.0))
+    world = gpus(2, 1, Options(hold_wait_seconds=5.0))
     for name in ("1", "2"):
         world.add_claim(f"c{name}")
         world.add_pod(f"p{name}", f"c{name}")

@@ -12,7 +12,7 @@ MODELS = ("big", "middle", "small")
 
 
 def world_of(**options: int) -> InMemoryExtender:
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, **options))  # type: ignore[arg-type]  # only whole numbers are passed
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, **options))  # type: ignore[arg-type]  # only whole numbers are passed
     world.device_class()
     return world
 

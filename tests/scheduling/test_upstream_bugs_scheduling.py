@@ -187,7 +187,7 @@ async def pokes(world: InMemoryExtender) -> int:
 
 
 async def test_129698_a_refused_pod_is_woken_by_the_claim_that_frees_its_device_and_by_no_other() -> None:
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01))
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()
@@ -282,7 +282,7 @@ def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after
 
 async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_buckets() -> None:
     """Profile, driver and status; from 0.1 s in doublings to beyond the ten minutes after which a wait ends."""
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0))
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}])
     world.device_class()
@@ -304,7 +304,7 @@ async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_bu
 
 
 async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_its_driver_arrives() -> None:
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=20.0))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=20.0))
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
     world.device_class()
@@ -326,7 +326,7 @@ async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_
 
 async def test_130160_a_node_with_a_ready_device_is_preferred_and_first_fit_is_kept_on_demand() -> None:
     """The worry of the review: that putting ready devices first disturbs first fit.  A setting keeps it."""
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, ready_devices_first=False))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, ready_devices_first=False))
     for node in ("n1", "n2"):
         world.node(node)
     world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1"}])

@@ -2,10 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
+from dra_extender.config.scheduler_configuration import SchedulerSetup, render
 from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import LeaderElectionSettings, ServerSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings
-from dra_extender.kubescheduler.render import SchedulerSetup, render
 from dra_extender.service.wiring import serve, with_scheduler
 
 

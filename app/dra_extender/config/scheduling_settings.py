@@ -40,7 +40,7 @@ class SchedulingSettings(SettingsGroup):
     hold_seconds: float = Field(
         30.0, ge=1, le=3600, description="Seconds after which a hold of a pod without a nominated node ends"
     )
-    settle_wait_seconds: float = Field(
+    hold_wait_seconds: float = Field(
         0.05,
         ge=0,
         le=1,
@@ -53,7 +53,7 @@ class SchedulingSettings(SettingsGroup):
         le=86400,
         description="Seconds to wait for a device's binding conditions; bind's httpTimeout must be longer",
     )
-    device_cool_down_seconds: float = Field(
+    device_backoff_seconds: float = Field(
         30.0,
         ge=0,
         le=86400,
@@ -158,7 +158,7 @@ class SchedulingSettings(SettingsGroup):
         description="Seconds between two scans of all claims for unused reservations and allocations",
     )
     reclaim_pause_seconds: float = Field(0.05, ge=0, le=3600, description="Least seconds between two removals")
-    remembered_answers: int = Field(200_000, ge=0, description="Most search results that are cached for later calls")
+    result_cache_entries: int = Field(200_000, ge=0, description="Most search results that are cached for later calls")
     scheduler_config: Path | None = Field(
         None,
         description="Configuration file of the kube-scheduler that calls; the service does not start if it"

@@ -82,7 +82,7 @@ class ClusterSettings(SettingsGroup):
         None, description="kubeconfig file; default: $KUBECONFIG, else the pod's service account, else ~/.kube/config"
     )
     context: str | None = Field(None, min_length=1, description="Context of the kubeconfig; default: its current one")
-    patience_seconds: float = Field(
+    startup_timeout_seconds: float = Field(
         60.0,
         ge=0,
         le=3600,

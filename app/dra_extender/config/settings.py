@@ -46,6 +46,13 @@ _OF_A_SERVICE: Final = re.compile(
 )
 """How the variables end, or are called whole, that Kubernetes sets in a pod for each Service."""
 _ADDRESS: Final = re.compile("(?:tcp|udp|sctp)://")
+_RENAMED: Final[Mapping[tuple[int | str, ...], str]] = {
+    ("cluster", "patience_seconds"): "startup_timeout_seconds",
+    ("scheduling", "device_cool_down_seconds"): "device_backoff_seconds",
+    ("scheduling", "remembered_answers"): "result_cache_entries",
+    ("scheduling", "settle_wait_seconds"): "hold_wait_seconds",
+}
+"""Settings that have another name in the same group now."""
 
 
 class InvalidSettingsError(ValueError):
@@ -190,7 +197,8 @@ def _problem(error: ErrorDetails, layers: Sequence[tuple[str, Mapping[str, Any]]
     location = error["loc"]
     name = f"setting {'.'.join(map(str, location))}"
     if error["type"] == "extra_forbidden":
-        return FieldProblem(name, "", _source(location, layers))
+        new = _RENAMED.get(location)
+        return FieldProblem(name, f"is called {location[0]}.{new} now" if new else "", _source(location, layers))
     return FieldProblem(name, sentence_of(error, SETTING_TYPES, repr), _source(location, layers))
 
 

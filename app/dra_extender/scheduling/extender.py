@@ -88,7 +88,7 @@ class Extender:
         self._holds = HoldService(ledger, cluster.clock, options, share_ids)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._short_claims = ShortClaims(ledger, cluster.claims, metrics, time_slices)
-        self.device_backoff = DeviceBackoff(cluster.clock, options.device_cool_down_seconds, self._backoff_ended)
+        self.device_backoff = DeviceBackoff(cluster.clock, options.device_backoff_seconds, self._backoff_ended)
         messages = RejectionMessages(ledger, self._allocator)
         self.unschedulable = UnschedulablePods(ledger, messages, cluster.events, metrics, cluster.clock)
 
@@ -143,7 +143,7 @@ class Extender:
                 ledger=ledger,
                 allocator=self._allocator,
                 evaluator=NodeEvaluator(
-                    ledger, self._allocator, metrics, options.remembered_answers, self._equivalence
+                    ledger, self._allocator, metrics, options.result_cache_entries, self._equivalence
                 ),
                 unschedulable=self.unschedulable,
                 gangs=gangs,

@@ -185,7 +185,7 @@ class Filter:
             self._slices.reopen(pod, budget)
             result = await self._evaluate_in_slices(pod, nodes, budget)
         while not result.fits and result.narrowing and not result.revocable:
-            left = start + self._options.settle_wait_seconds - self._slices.clock.monotonic()
+            left = start + self._options.hold_wait_seconds - self._slices.clock.monotonic()
             if left <= 0 or not await self._ledger.holds.changed.wait(left):
                 break
             self._slices.reopen(pod, budget)

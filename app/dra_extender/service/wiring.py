@@ -16,6 +16,8 @@ from uuid import uuid4
 import structlog
 
 from dra_extender.config.listener_settings import MetricsAccess
+from dra_extender.config.scheduler_checks import check, limits_of, scheduler_names
+from dra_extender.config.scheduler_configuration import read_configuration
 from dra_extender.config.service_settings import LeaderElectionSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.kube.client.settings import KubeSettings
@@ -25,8 +27,6 @@ from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 from dra_extender.kube.token_reviewer import TokenReviewer
-from dra_extender.kubescheduler.documents import read_configuration
-from dra_extender.kubescheduler.validate import check, limits_of, scheduler_names
 from dra_extender.runtime import installation
 from dra_extender.service.http_server import listen, listen_at, raise_limit
 from dra_extender.service.leadership import KubeLeadership
@@ -113,7 +113,7 @@ def kube_settings(settings: Settings) -> KubeSettings:
         context=settings.cluster.context,
         identity=settings.scheduling.field_manager,
         instance=socket.gethostname(),
-        startup_timeout=settings.cluster.patience_seconds,
+        startup_timeout=settings.cluster.startup_timeout_seconds,
     )
 
 

@@ -16,7 +16,7 @@ CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["F
 
 
 def a_world(*, on: bool) -> InMemoryExtender:
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0))
     if not on:
         world.features = OFF
         world.start()

@@ -66,9 +66,9 @@ def two_nodes() -> InMemoryExtender:
     """A device whose binding conditions make a bind wait, and a free one on another node."""
     world = InMemoryExtender(
         Options(
-            settle_wait_seconds=0.0,
+            hold_wait_seconds=0.0,
             watch_lag_seconds=30.0,
-            device_cool_down_seconds=0,
+            device_backoff_seconds=0,
             scheduler_names=("dra-extender-scheduler", OWN_SECOND),
         )
     )

@@ -17,7 +17,7 @@ TIMEOUT = 600.0
 
 @pytest.fixture
 def world() -> InMemoryExtender:
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0))
     world.node("n1")
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(4)])

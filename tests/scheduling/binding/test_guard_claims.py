@@ -28,7 +28,7 @@ GPU = (DRIVER, "n1", "gpu-0")
 def a_world(mode: YieldPolicy = YieldPolicy.GUARD) -> InMemoryExtender:
     """One device, whose binding conditions make a bind wait."""
     world = InMemoryExtender(
-        Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0, yield_policy=mode)
+        Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0, yield_policy=mode)
     )
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}])

@@ -212,7 +212,7 @@ async def test_two_other_schedulers_get_the_device_once(*, deleted: bool, monkey
 async def test_guards_of_many_devices_come_and_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", _SHORT)
     monkeypatch.setattr(conflict_release, "LOOK_SECONDS", _SHORT)
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, device_cool_down_seconds=0))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, device_backoff_seconds=0))
     world.node("n1")
     names = [f"gpu-{index}" for index in range(12)]
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}

@@ -15,7 +15,7 @@ MODE = f'device.attributes["{DRIVER}"].mode'
 
 def a_world(**features: bool) -> InMemoryExtender:
     world = InMemoryExtender(
-        Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0), **features
+        Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0), **features
     )
     world.node("n1")
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}

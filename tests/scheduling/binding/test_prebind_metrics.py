@@ -17,7 +17,7 @@ PREBIND = "bindingconditions_prebind_duration_seconds"
 
 @pytest.fixture
 def world() -> InMemoryExtender:
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0))
     world.node("n1")
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     world.slice("n1", [{"name": "plain"}, *({"name": f"fabric-{index}", **conditions} for index in range(2))])

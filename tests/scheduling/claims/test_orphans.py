@@ -17,7 +17,7 @@ from tests.support.scheduling.world import InMemoryExtender
 
 async def running(options: Options | None = None) -> InMemoryExtender:
     """One node with one device, on which `first` runs; `second` wants the same."""
-    world = InMemoryExtender(options or Options(settle_wait_seconds=0.0, new_claim_wait_seconds=0.0))
+    world = InMemoryExtender(options or Options(hold_wait_seconds=0.0, new_claim_wait_seconds=0.0))
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()
@@ -168,7 +168,7 @@ async def test_audit_names_the_running_pod_whose_claim_is_gone() -> None:
 
 async def test_a_filter_call_frees_nothing_of_a_pod_whose_binding_is_on_its_way() -> None:
     """kube-scheduler may ask again about a pod whose bind it gave up, and which is bound all the same."""
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, new_claim_wait_seconds=0.0))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, new_claim_wait_seconds=0.0))
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()

@@ -24,7 +24,7 @@ from tests.support.model.reading import pod_from
 from tests.support.scheduling.seam import Seam
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
-OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, new_claim_wait_seconds=0.0)
+OPTIONS = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, new_claim_wait_seconds=0.0)
 EVEN = f'device.attributes["{DRIVER}"].even'
 
 

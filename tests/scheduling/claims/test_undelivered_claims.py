@@ -20,7 +20,7 @@ MISSING = 'node(s): claim "c" does not exist'
 
 def prepared(seconds: float = 5.0) -> tuple[InMemoryExtender, Seam]:
     """A node with two devices, and the calls to the API server's claims."""
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, new_claim_wait_seconds=seconds))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, new_claim_wait_seconds=seconds))
     seam: Any = Seam(world.cluster.claims)
     world.claims = seam
     world.start()

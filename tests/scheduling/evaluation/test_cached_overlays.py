@@ -17,7 +17,7 @@ from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, InMemoryExtender, Ports
 
 NODES = ("n0", "n1", "n2")
-OPTIONS = Options(settle_wait_seconds=0.0, offered_nodes=2)
+OPTIONS = Options(hold_wait_seconds=0.0, offered_nodes=2)
 PODS = 4
 TYPE = f'device.attributes["{DRIVER}"].?type.orValue("")'
 POLICIES = (

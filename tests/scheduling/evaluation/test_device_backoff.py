@@ -19,9 +19,7 @@ FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": 
 
 @pytest.fixture
 def world() -> InMemoryExtender:
-    world = InMemoryExtender(
-        Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=COOL_DOWN)
-    )
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=COOL_DOWN))
     world.node("n1")
     world.node("n2")
     world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
@@ -85,7 +83,7 @@ async def test_other_pods_may_have_the_device(world: InMemoryExtender) -> None:
 
 
 async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
-    options = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=1.0)
+    options = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=1.0)
     world = InMemoryExtender(options)
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}])
@@ -115,7 +113,7 @@ async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() 
 
 
 async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: InMemoryExtender) -> None:
-    world.options = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, device_cool_down_seconds=0)
+    world.options = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, device_backoff_seconds=0)
     world.start()
     async with world.watching():
         await fails(world, "gpu-0")
@@ -149,5 +147,5 @@ async def test_a_device_that_is_given_back_while_nobody_binds_is_left_alone_too(
     assert world.devices("c1") == []
     answer = await world.filter("p1", "n3")
     assert "devices have just failed for this pod" in str(answer.unresolvable)
-    world.clock.seconds += OPTIONS.device_cool_down_seconds
+    world.clock.seconds += OPTIONS.device_backoff_seconds
     assert list((await world.filter("p1", "n3")).fitting) == ["n3"]

@@ -19,7 +19,7 @@ KINDS = ("mig", "vgpu")
 PODS = 8
 PROBES = ("p0", "p6")
 """One whose nodes differ in what speaks for them, and one that is content with the first nodes that fit."""
-OPTIONS = Options(settle_wait_seconds=0.0, offered_nodes=2)
+OPTIONS = Options(hold_wait_seconds=0.0, offered_nodes=2)
 
 operations = st.lists(
     st.one_of(

@@ -232,7 +232,7 @@ async def test_an_amount_that_is_no_number_of_devices_fits_nowhere(world: InMemo
 
 
 async def test_switched_off_the_nodes_that_list_the_resource_are_left_and_no_claim_is_made() -> None:
-    world = filled(Options(settle_wait_seconds=0.0, extended_resources=False))
+    world = filled(Options(hold_wait_seconds=0.0, extended_resources=False))
     world.node("n3", **{GPU: "1"})
     answer = await world.filter("p1", "n1", "n3")
     assert (answer.fitting, answer.unresolvable) == (("n3",), {"n1": lacking(GPU)})

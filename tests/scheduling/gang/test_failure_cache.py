@@ -158,5 +158,5 @@ async def test_members_in_backoff_are_refused_at_once_until_it_ends(plans: Plans
     made = plans.made
     await world.ask("abc", "n1", "n2")
     assert plans.made == made
-    world.clock.seconds += world.options.device_cool_down_seconds
+    world.clock.seconds += world.options.device_backoff_seconds
     assert all((await world.ask("abc", "n1", "n2")).values())

@@ -366,7 +366,7 @@ async def test_the_loop_releases_devices_and_wakes_the_pod_that_waits_for_them()
 
 async def test_the_controller_pauses_between_two_releases() -> None:
     """Here so long a one that the second never comes; the stop does not wait for it."""
-    world = InMemoryExtender(Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=3600.0, settle_wait_seconds=0.0))
+    world = InMemoryExtender(Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=3600.0, hold_wait_seconds=0.0))
     world.node("n1")
     world.gpus("n1", 2)
     world.device_class()
@@ -386,7 +386,7 @@ async def test_the_controller_pauses_between_two_releases() -> None:
 
 
 async def test_nothing_is_released_while_reclaim_is_switched_off() -> None:
-    world = InMemoryExtender(Options(reclaim_enabled=False, settle_wait_seconds=0.0))
+    world = InMemoryExtender(Options(reclaim_enabled=False, hold_wait_seconds=0.0))
     world.node("n1")
     world.gpus("n1", 1)
     world.device_class()

@@ -23,7 +23,7 @@ from tests.support.examples import examples
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import InMemoryExtender
 
-OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, reclaim_pause_seconds=0.0)
+OPTIONS = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, reclaim_pause_seconds=0.0)
 NODES = ("n0", "n1", "n2")
 PODS = 5
 ROUNDS = 12

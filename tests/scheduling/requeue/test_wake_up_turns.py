@@ -110,7 +110,7 @@ async def test_a_search_that_is_not_finished_wakes_nobody_and_goes_on_in_the_nex
     monkeypatch.setattr(
         "dra_extender.scheduling.evaluation.node_allocator.Allocation", partial(Allocation, max_steps=20_000)
     )
-    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5))
+    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5))
     attacker = world.attacker(0)
     assert isinstance(await world.ask(attacker, "hard"), FilterResponse)
     await world.extender.waker.try_rejected()

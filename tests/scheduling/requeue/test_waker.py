@@ -13,9 +13,7 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
-QUICK = Options(
-    settle_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01, device_cool_down_seconds=0.05
-)
+QUICK = Options(hold_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01, device_backoff_seconds=0.05)
 
 
 async def pokes(world: InMemoryExtender) -> int:

@@ -44,7 +44,7 @@ class Neighbours(InMemoryExtender):
     """Two namespaces on one node with twelve devices in eleven slots, and one with plenty of others."""
 
     def __init__(self, options: Options | None = None) -> None:
-        super().__init__(options or Options(settle_wait_seconds=0.0))
+        super().__init__(options or Options(hold_wait_seconds=0.0))
         self.clock = Ticking()
         self.start()
         self.node("hard")
@@ -139,7 +139,7 @@ async def test_many_namespaces_with_endless_searches_take_no_more_than_the_share
 
 
 async def test_a_search_that_is_not_finished_is_an_error_and_never_a_refusal() -> None:
-    world = Neighbours(Options(settle_wait_seconds=0.0, search_burst_seconds=0.001))
+    world = Neighbours(Options(hold_wait_seconds=0.0, search_burst_seconds=0.001))
     world.victim(0)
     attacker = world.attacker(0)
     answers = [await world.ask(attacker, "hard") for _ in range(3)]
@@ -160,7 +160,7 @@ async def test_nodes_that_are_found_in_time_are_offered_although_another_one_tak
 
 
 async def test_a_pod_that_waits_alone_searches_as_long_as_a_call_may() -> None:
-    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1.0))
+    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=1.0))
     attacker = world.attacker(0)
     for _ in range(3):
         assert 0.95 < await world.time_of((attacker,), "hard") < 1.1
@@ -182,7 +182,7 @@ async def test_pods_of_one_namespace_that_wait_for_each_other_search_for_a_share
 
 async def test_an_unfinished_search_has_the_same_text_in_each_call_whatever_was_found_by_then() -> None:
     """kube-scheduler writes a text that is new into the pod before it goes on to the next pod."""
-    world = Neighbours(Options(settle_wait_seconds=0.0, search_burst_seconds=0.001))
+    world = Neighbours(Options(hold_wait_seconds=0.0, search_burst_seconds=0.001))
     for extra in range(3):
         world.node(f"hard-{extra}")
         world.slice(f"hard-{extra}", slots())
@@ -198,7 +198,7 @@ async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who has used it up is given fewer details, and no further slices."""
-    world = Neighbours(Options(settle_wait_seconds=0.0))
+    world = Neighbours(Options(hold_wait_seconds=0.0))
     world.victim(0)
     allowed: list[int] = []
     survey = NodeAllocator.survey
@@ -220,7 +220,7 @@ async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(f"{NodeAllocator.__module__}.Allocation", partial(Allocation, max_steps=40_000))
-    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.25))
+    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=0.25))
     attacker = world.attacker(0)
     calls = 1
     while isinstance(answer := await world.ask(attacker, "hard"), RetryableError):
@@ -233,7 +233,7 @@ async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limi
 
 
 async def test_a_slice_is_over_after_bounded_work_and_everything_else_goes_on() -> None:
-    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.5))
+    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=0.5))
     turns: list[float] = []
     asking = asyncio.ensure_future(world.ask(world.attacker(0), "hard"))
     while not asking.done():
@@ -245,7 +245,7 @@ async def test_a_slice_is_over_after_bounded_work_and_everything_else_goes_on() 
 
 
 async def test_what_changes_between_two_slices_is_seen_by_the_answer() -> None:
-    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=4.0))
+    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=4.0))
     asking = asyncio.ensure_future(world.ask(world.attacker(0), "hard"))
     for _ in range(5):
         await asyncio.sleep(0)
@@ -260,7 +260,7 @@ async def test_what_changes_between_two_slices_is_seen_by_the_answer() -> None:
 
 
 async def test_a_search_is_within_its_share_when_a_pod_of_another_namespace_was_here_a_moment_ago() -> None:
-    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.6))
+    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=0.6))
     victim = world.victim(0)
     await world.ask(victim, "easy")
     world.cluster.store.delete(Key(StoredKind.POD, *victim.split("/")))
@@ -272,7 +272,7 @@ async def test_a_search_is_within_its_share_when_a_pod_of_another_namespace_was_
 
 
 async def test_metrics_tell_from_whose_share_the_time_was_taken_and_how_often_searches_went_on() -> None:
-    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.3))
+    world = Neighbours(Options(hold_wait_seconds=0.0, filter_budget_seconds=0.3))
 
     async def lanes() -> dict[str, float]:
         await world.metrics.render()

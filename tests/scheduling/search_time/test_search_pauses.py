@@ -15,13 +15,13 @@ from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 
 SLICED = Options(
-    settle_wait_seconds=0.0,
+    hold_wait_seconds=0.0,
     filter_budget_seconds=1e6,
     search_slice_seconds=3 * TICK,
     search_burst_seconds=1e6,
     search_alone_share=1.0,
 )
-CALL = Options(settle_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5)
+CALL = Options(hold_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5)
 
 
 def resumed(world: InMemoryExtender) -> float:

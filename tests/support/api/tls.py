@@ -9,9 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from dra_extender.certificates.issue import KeyPair, new_authority, new_client_certificate, new_server_certificate
 from dra_extender.config.listener_settings import TlsSettings
 from dra_extender.config.service_settings import ServerSettings
+from dra_extender.service.certificate_issuer import (
+    KeyPair,
+    new_authority,
+    new_client_certificate,
+    new_server_certificate,
+)
 from dra_extender.service.certificates import Certificates
 from dra_extender.service.http_server import TlsSide, listen, serving
 

@@ -15,7 +15,7 @@ def troubled_world(lag: float = 5.0) -> InMemoryExtender:
 
     `lag`: seconds for which the watch may be behind.
     """
-    world = InMemoryExtender(Options(settle_wait_seconds=0.0, watch_lag_seconds=lag, reclaim_pause_seconds=0.0))
+    world = InMemoryExtender(Options(hold_wait_seconds=0.0, watch_lag_seconds=lag, reclaim_pause_seconds=0.0))
     for name in ("n1", "n2"):
         world.node(name)
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}

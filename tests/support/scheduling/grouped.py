@@ -31,7 +31,7 @@ class PodGroupExtender(InMemoryExtender):
             dataclasses.replace(
                 OPTIONS,
                 reserve_for_pod_groups=GroupReservation(setting),
-                device_cool_down_seconds=cool_down,
+                device_backoff_seconds=cool_down,
                 binding_timeout_seconds=600.0,
             )
         )

@@ -10,7 +10,7 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.world import InMemoryExtender
 
-OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0, reclaim_pause_seconds=0.0)
+OPTIONS = Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0, reclaim_pause_seconds=0.0)
 GRACE = OPTIONS.reclaim_grace_seconds
 
 

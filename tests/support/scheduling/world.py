@@ -103,7 +103,7 @@ class InMemoryExtender:
     def __init__(self, options: Options | None = None, **features: bool) -> None:
         self.cluster = MemoryCluster()
         self.clock = Steady()
-        self.options = options or Options(settle_wait_seconds=0.0, watch_lag_seconds=30.0)
+        self.options = options or Options(hold_wait_seconds=0.0, watch_lag_seconds=30.0)
         self.features = Features(**features)
         self.claims: Claims | None = None
         self.pods: Pods | None = None

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
-    from dra_extender.certificates.renewal import Wanted
     from dra_extender.kube.secret_store import SecretStore
+    from dra_extender.service.certificate_issuer import Wanted
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -46,11 +46,11 @@ def command(
 
     if not is_installed("cryptography"):
         raise _failed(ValueError("cryptography is not installed here, which makes certificates"), EXIT_USAGE)
-    from dra_extender.certificates.renewal import Wanted
     from dra_extender.kube.client.credentials import ConfigurationError
     from dra_extender.kube.client.settings import KubeSettings
     from dra_extender.kube.secret_store import SecretStore
     from dra_extender.scheduling.ports.cluster import ClusterError
+    from dra_extender.service.certificate_issuer import Wanted
 
     settings = KubeSettings(kubeconfig=Path(kubeconfig) if kubeconfig else None, context=context)
     try:
@@ -67,7 +67,7 @@ async def _renew(store: "SecretStore", prefix: str, wanted: "Wanted") -> dict[st
     """Write the Secrets that change; whether each of them did."""
     from datetime import UTC, datetime
 
-    from dra_extender.certificates.renewal import renewed
+    from dra_extender.service.certificate_issuer import renewed
 
     names = (f"{prefix}-ca", f"{prefix}-tls", f"{prefix}-client")
     await store.connect()

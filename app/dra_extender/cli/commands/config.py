@@ -9,10 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
+from dra_extender.config.scheduler_checks import check, limits_of
+from dra_extender.config.scheduler_configuration import SchedulerSetup, read_configuration, render
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
-from dra_extender.kubescheduler.documents import read_configuration
-from dra_extender.kubescheduler.render import SchedulerSetup, render
-from dra_extender.kubescheduler.validate import check, limits_of
 
 EXIT_WRONG: Final = 1
 EXIT_UNREADABLE: Final = 2

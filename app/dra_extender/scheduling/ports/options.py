@@ -41,7 +41,7 @@ class Options:
 
     offered_nodes: int = 8
     hold_seconds: float = 30.0
-    settle_wait_seconds: float = 0.05
+    hold_wait_seconds: float = 0.05
     filter_budget_seconds: float = 4.0
     search_slice_seconds: float = 0.02
     search_burst_seconds: float = 0.5
@@ -49,7 +49,7 @@ class Options:
     search_share: float = 0.3
     search_alone_share: float = 0.5
     binding_timeout_seconds: float = 600.0
-    device_cool_down_seconds: float = 30.0
+    device_backoff_seconds: float = 30.0
     watch_lag_seconds: float = 10.0
     shared_claim_wait_seconds: float = 30.0
     new_claim_wait_seconds: float = 1.0
@@ -66,7 +66,7 @@ class Options:
     own_namespace: str = "dra-extender"
     yield_policy: YieldPolicy = YieldPolicy.GUARD
     scheduler_names: tuple[str, ...] = ()
-    remembered_answers: int = 200_000
+    result_cache_entries: int = 200_000
     extended_resources: bool = True
     selector_cache_bytes: int = 64 * 2**20
     rewrite_attribute_suffixes: bool = False

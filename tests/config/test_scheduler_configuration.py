@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from dra_extender.config.scheduler_checks import ServiceLimits, check, limits_of
+from dra_extender.config.scheduler_configuration import SchedulerSetup, read_configuration, render
 from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
-from dra_extender.kubescheduler.documents import read_configuration
-from dra_extender.kubescheduler.render import SchedulerSetup, render
-from dra_extender.kubescheduler.validate import ServiceLimits, check, limits_of
 from dra_extender.service.wiring import serve
 from hypothesis import given
 from hypothesis import strategies as st

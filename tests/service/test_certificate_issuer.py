@@ -7,8 +7,20 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store
-from dra_extender.certificates.issue import first_expiry, is_authority, key_fits, names_in, read_certificates
-from dra_extender.certificates.renewal import AUTHORITY, CERTIFICATE, KEY, LIFETIME, Issued, SecretData, Wanted, renewed
+from dra_extender.service.certificate_issuer import (
+    AUTHORITY,
+    CERTIFICATE,
+    KEY,
+    LIFETIME,
+    Issued,
+    SecretData,
+    Wanted,
+    is_authority,
+    key_fits,
+    names_in,
+    read_certificates,
+    renewed,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WANTED = Wanted(("extender.ns.svc", "10.0.0.7", "fd00::7"), "system:kube-scheduler")
@@ -53,7 +65,7 @@ def test_a_certificate_is_renewed_when_a_third_of_its_time_is_left_and_the_autho
     later = NOW + LIFETIME * 0.7
     again = renewed(*issued, WANTED, later)
     assert again.authority == issued.authority
-    assert first_expiry(again.server[CERTIFICATE]) == later + LIFETIME
+    assert certificate(again.server).not_valid_after_utc == later + LIFETIME
     assert again.client[KEY] != issued.client[KEY]
 
 
