@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dra_extender.allocator.availability import Availability
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.devices_tree import devices_tree
-from dra_extender.inspection.free_devices import Availability, FreeDevices
+from dra_extender.inspection.free_devices import FreeDevices
 from dra_extender.inspection.usage import usage_report
 from dra_extender.inspection.usage_tree import usage_tree
 from dra_extender.page.map_view import device_totals

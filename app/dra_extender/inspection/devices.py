@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from dra_extender.allocator.availability import DeviceAvailability
 from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.allocator.pools.node_match import is_relevant
 from dra_extender.allocator.pools.pools import Pool
@@ -13,7 +14,7 @@ from dra_extender.allocator.rules.node_binding import bound_nodes
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.audit.inventory import slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.free_devices import FreeDevice, free_devices
+from dra_extender.inspection.free_devices import free_devices
 from dra_extender.inspection.holders import HeldDevice, Holder, Holders
 from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.snapshot_differences import SnapshotDifference, snapshot_differences
@@ -84,7 +85,7 @@ class DeviceUse(Value, frozen=True):
     """A published device: `groups` by counter set, taints as `key=value:effect`, what is awaited before a pod is bound.
 
     `draws` has the amounts that it draws, or would draw, by counter set, in nano-units: as frozen with its allocation, else as
-    published.  `availability` says whether a device that no claim has can be allocated (see `free_devices.Availability`), and
+    published.  `availability` says whether a device that no claim has can be allocated (see `allocator.availability`), and
     `unusable_because` why it is unusable; both are empty for one that a claim has.  `bound_to` names the nodes to which its
     shares bind it, one unless something is wrong.  `drift` names the counter sets on which an allocation froze other groups or
     amounts than the slice has now, `differences` has both.
@@ -186,7 +187,7 @@ def _is_for(published: ResourceSlice, node: Node) -> bool:
 
 
 def _pool(
-    view: ClusterView, pool_id: PoolId, holders: Holders, verdicts: Mapping[DeviceId, FreeDevice], *, free: bool
+    view: ClusterView, pool_id: PoolId, holders: Holders, verdicts: Mapping[DeviceId, DeviceAvailability], *, free: bool
 ) -> PoolUse:
     published = view.ledger.slices.of_pool(pool_id)
     pool = published_pool(pool_id, published)
@@ -253,7 +254,7 @@ def _device(
     device: Device,
     holders: Holders,
     held: Sequence[DeviceHolding],
-    verdict: FreeDevice | None,
+    verdict: DeviceAvailability | None,
 ) -> DeviceUse:
     device_id = (*published.pool_id, device.name)
     found = holders.of(device_id)

@@ -1,47 +1,27 @@
-"""Which devices without a claim can be allocated now, and what keeps the others: the words that every answer uses for free devices.
-
-The allocator itself judges each device, for a request of one device without selectors and tolerations.
-"""
+"""Free devices of a cluster: `allocator.availability` says of each one, on the nodes that are open, whether a claim can have it."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.demand import Demand, NamedClaim
-from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.availability import (
+    ANY_DEVICE,
+    Availability,
+    DeviceAvailability,
+    any_device_demand,
+    availability,
+    taken_devices,
+)
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.accounts import DeviceAccount
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.allocator.state.usage import PoolUsage
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.audit.inventory import slice_finding
-from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import DeviceId, PoolId
-from dra_extender.model.device_class import DeviceClass
-from dra_extender.model.resource_claim import ClaimSpec, DeviceClaim, DeviceRequest, DeviceRequestBody, ResourceClaim
 from dra_extender.scheduling.extender import Extender
-
-_ANY: Final = "any"
-
-
-class Availability(StrEnum):
-    """What becomes of a device that no claim has."""
-
-    USABLE = "usable"
-    COUNTERS = "blocked by counters"
-    GROUPS = "blocked by groups"
-    UNUSABLE = "unusable"
-
-
-class FreeDevice(NamedTuple):
-    """Whether a device that no claim has can be allocated; `reason` says why it is unusable, otherwise it is empty."""
-
-    availability: Availability
-    reason: str = ""
 
 
 class FreeDevices(Value, frozen=True):
@@ -53,29 +33,17 @@ class FreeDevices(Value, frozen=True):
     unusable: int = 0
 
 
-_BY_CODE: Final = {
-    None: FreeDevice(Availability.USABLE),
-    Code.COUNTERS: FreeDevice(Availability.COUNTERS),
-    Code.GROUPS: FreeDevice(Availability.GROUPS),
-    Code.GROUPS_OFF: FreeDevice(Availability.GROUPS),
-    Code.NEIGHBOURS: FreeDevice(Availability.GROUPS),
-    Code.TAINTED: FreeDevice(Availability.UNUSABLE, "tainted"),
-}
-_ON_THIS_NODE: Final = frozenset({Code.OTHER_NODE, Code.NODE_OPERATIONS, Code.NEIGHBOURS})
-"""Codes against a device that another node may not have."""
-
-
 class FreeDeviceRule:
     """Judges each device that neither a claim nor a hold has, by what the allocator says of it on the nodes that are open."""
 
     def __init__(self, ledger: Ledger, extender: Extender, features: Features) -> None:
         self._ledger = ledger
         self._extender = extender
-        self._demand = _demand(features)
+        self._demand = any_device_demand(features)
 
     def steps(
         self, pools: Iterable[PoolId], most_repeated: int | None = None
-    ) -> Iterator[tuple[DeviceId, FreeDevice | None] | None]:
+    ) -> Iterator[tuple[DeviceId, DeviceAvailability | None] | None]:
         """Yield the published devices of these pools with their verdicts, and None after each part of the work.
 
         A device that one node may have and another may not is judged on several nodes.  `most_repeated` bounds the devices that
@@ -87,14 +55,14 @@ class FreeDeviceRule:
             yield device, search.verdict(device)
 
 
-def free_devices(view: ClusterView, pools: Iterable[PoolId]) -> Mapping[DeviceId, FreeDevice]:
+def free_devices(view: ClusterView, pools: Iterable[PoolId]) -> Mapping[DeviceId, DeviceAvailability]:
     """Return the verdict about each published device of these pools that neither a claim nor a hold has."""
     rule = FreeDeviceRule(view.ledger, view.extender, view.features)
     steps = (step for step in rule.steps(pools) if step is not None)
     return {device: verdict for device, verdict in steps if verdict is not None}
 
 
-def counted(devices: Iterable[FreeDevice]) -> FreeDevices:
+def counted(devices: Iterable[DeviceAvailability]) -> FreeDevices:
     """Return the number of devices by availability."""
     numbers = dict.fromkeys(Availability, 0)
     for each in devices:
@@ -119,11 +87,6 @@ def published_names(ledger: Ledger, pool_id: PoolId) -> Collection[str]:
     return dict.fromkeys(device.name for part in published for device in part.devices)
 
 
-def taken_names(usage: PoolUsage) -> Collection[str]:
-    """Return the devices that have a share with a claim or hold; administrative access takes nothing."""
-    return {name for name, holdings in usage.items() if any(not each.admin for each in holdings)}
-
-
 class _Search:
     """Asks the allocator on each open node about the devices whose verdict another node may change."""
 
@@ -132,7 +95,7 @@ class _Search:
         self._extender = extender
         self._demand = demand
         self._left = most_repeated
-        self._found: dict[DeviceId, FreeDevice] = {}
+        self._found: dict[DeviceId, DeviceAvailability] = {}
         self._open: dict[PoolId, set[DeviceId]] = {}
         self._visited: set[PoolId] = set()
         self._undecided: set[DeviceId] = set()
@@ -142,7 +105,7 @@ class _Search:
     def steps(self, pools: Sequence[PoolId]) -> Iterator[None]:
         """Judge the devices of these pools."""
         for pool_id in pools:
-            names, taken = published_names(self._ledger, pool_id), taken_names(self._ledger.usage().pool(pool_id))
+            names, taken = published_names(self._ledger, pool_id), taken_devices(self._ledger.usage().pool(pool_id))
             free = [(*pool_id, name) for name in names if name not in taken]
             self.free += free
             self._open[pool_id] = set(free)
@@ -150,14 +113,14 @@ class _Search:
         for name in self._nodes():
             yield from self._visit(name)
 
-    def verdict(self, device: DeviceId) -> FreeDevice | None:
+    def verdict(self, device: DeviceId) -> DeviceAvailability | None:
         """Return whether the device is usable; where no open node offers it, why none does; None if the bound came first."""
         if device in self._undecided:
             return None
         found = self._found.get(device)
         if found is not None:
             return found
-        return FreeDevice(Availability.UNUSABLE, self._problem(device[:2]))
+        return DeviceAvailability(Availability.UNUSABLE, self._problem(device[:2]))
 
     def _nodes(self) -> Sequence[str]:
         """The nodes that may reach one of the devices."""
@@ -180,7 +143,7 @@ class _Search:
         visited = [pool_id for pool_id, size in sizes.items() if self._may_visit(pool_id, size)]
         if visited:
             for account in self._extender.accounts(
-                self._demand, node, (_ANY, _ANY), explains_selectors=False, among=self._open
+                self._demand, node, ANY_DEVICE, explains_selectors=False, among=self._open
             ):
                 self._note(account)
                 yield None
@@ -201,9 +164,8 @@ class _Search:
         waiting = self._open.get(device[:2])
         if waiting is None or device not in waiting or code is Code.OTHER_NODE:
             return
-        reason = "" if code is None else code.value
-        self._found[device] = _BY_CODE.get(code, FreeDevice(Availability.UNUSABLE, reason))
-        if code not in _ON_THIS_NODE:
+        found = self._found[device] = availability(code)
+        if not found.depends_on_node:
             waiting.discard(device)
 
     def _problem(self, pool_id: PoolId) -> str:
@@ -219,14 +181,3 @@ class _Search:
         (name,) = reaching
         state = self._ledger.member_fit.closed(name)
         return f"node {name} is {state}" if state else f"node {name} does not offer it"
-
-
-def _demand(features: Features) -> Demand:
-    """Return the demand of a claim for one device, whichever it is."""
-    asked = DeviceRequestBody(device_class_name=_ANY, allocation_mode="ExactCount", count=1)
-    devices = DeviceClaim(requests=(DeviceRequest(name=_ANY, exactly=asked),))
-    claim = NamedClaim(_ANY, ResourceClaim(spec=ClaimSpec(devices=devices)))
-    demand = prepare((claim,), {_ANY: DeviceClass()}, ProgramCache(), features)
-    if isinstance(demand, Rejection):
-        raise TypeError(demand.text)
-    return demand

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from dra_extender.allocator.availability import DeviceAvailability
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.free_devices import FreeDevice, FreeDevices, counted, free_devices
+from dra_extender.inspection.free_devices import FreeDevices, counted, free_devices
 from dra_extender.inspection.objects import Origin
 from dra_extender.inspection.unread import DEVICES, require, unread
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
@@ -106,7 +107,7 @@ def usage_report(view: ClusterView) -> UsageReport:
 
 
 def _drivers(view: ClusterView, published: Mapping[DeviceId, Device], used: Counter[str]) -> Iterator[DriverUse]:
-    free: dict[str, list[FreeDevice]] = defaultdict(list)
+    free: dict[str, list[DeviceAvailability]] = defaultdict(list)
     is_known = not unread(view.origin, DEVICES)
     for device, verdict in free_devices(view, [each[:2] for each in published]).items() if is_known else ():
         free[device[0]].append(verdict)

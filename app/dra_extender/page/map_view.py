@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.availability import Availability
 from dra_extender.inspection.devices import DevicesReport, DeviceUse, PoolUse
-from dra_extender.inspection.free_devices import Availability
 from dra_extender.inspection.holders import holder_text
 from dra_extender.page.query import ListPart, part_of
 

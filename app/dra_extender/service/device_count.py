@@ -1,4 +1,4 @@
-"""How many devices of each driver are in which state: allocated, held, or what `inspection.free_devices` says of the others.
+"""How many devices of each driver are in which state: allocated, held, or what `allocator.availability` says of the others.
 
 They are counted in the background, so that a scrape costs the same in a large cluster.
 
@@ -11,9 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.availability import Availability, taken_devices
 from dra_extender.allocator.state.features import Features
 from dra_extender.config.service_settings import MetricsSettings
-from dra_extender.inspection.free_devices import Availability, FreeDeviceRule, published_names, taken_names
+from dra_extender.inspection.free_devices import FreeDeviceRule, published_names
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.device import PoolId
@@ -101,8 +102,8 @@ class DeviceStates:
     def _states(self, pool_id: PoolId, free: Mapping[str, str]) -> Mapping[str, int]:
         """Return how many published devices are in which state; `free` has those that were judged."""
         ledger = self._ledger
-        allocated = taken_names(ledger.claims.usage.pool(pool_id))
-        held = taken_names(ledger.holds.overlay.pool(pool_id))
+        allocated = taken_devices(ledger.claims.usage.pool(pool_id))
+        held = taken_devices(ledger.holds.overlay.pool(pool_id))
         return Counter(
             free.get(name, ALLOCATED if name in allocated else HELD if name in held else NOT_JUDGED)
             for name in published_names(ledger, pool_id)
