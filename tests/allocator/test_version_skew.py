@@ -14,9 +14,9 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.cel.program import compile_expression
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption
-from dra_extender.model.quantity import NANO
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import ask, claim_of, consuming, counters_of, exactly, held, picks, slice_of

@@ -1,8 +1,8 @@
 """Amounts in findings are quantities as the objects have them."""
 
 import pytest
+from dra_extender.cel.values.quantity import counter_text, parse_quantity
 from dra_extender.inspection.audit_report import audit_report
-from dra_extender.model.quantity import counter_text, parse_quantity
 
 from tests.controlplane import objects
 from tests.support.inspection.made_cluster import MadeCluster

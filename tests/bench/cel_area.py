@@ -14,11 +14,10 @@ from statistics import geometric_mean, median
 from time import perf_counter, thread_time
 from typing import Any, Final
 
+from dra_extender.cel.device import Attribute, DeviceActivation, prepare_device
+from dra_extender.cel.errors import CelError
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
-from dra_extender.cel.support.errors import CelError
-from dra_extender.model.device import Attribute
 
 from tests.bench.cel_peers import DEVICE
 from tests.bench.rows import BenchError, Goal, Row, compare

@@ -3,10 +3,10 @@
 import tracemalloc
 
 import pytest
+from dra_extender.cel.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, EvaluationFrame
+from dra_extender.cel.device import prepare_device
+from dra_extender.cel.errors import CelCompileError, CelCostError, CelDeadlineError, CelRuntimeError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, EvaluationFrame
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelCompileError, CelCostError, CelDeadlineError, CelRuntimeError
 
 from tests.support.cel.hostile import ACCEPTED, ALL, MANY_CALLS, REFUSED_AT_ONCE, STOPPED, bound
 

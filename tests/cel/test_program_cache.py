@@ -3,8 +3,8 @@ import gc
 import tracemalloc
 
 import pytest
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.support.errors import CelCompileError
 
 
 def test_an_expression_is_compiled_once() -> None:

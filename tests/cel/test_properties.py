@@ -1,10 +1,9 @@
 import pytest
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.device import Attribute, prepare_device
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.syntax.parser import parse
-from dra_extender.model.device import Attribute
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,8 +136,8 @@ def test_limits_and_budgets_that_are_not_reached_change_neither_value_nor_cost(c
     except (CelCompileError, CelRuntimeError):
         return
     with pytest.MonkeyPatch.context() as unlimited:
-        unlimited.setattr("dra_extender.cel.runtime.cost.COST_LIMIT", 10**12)
-        unlimited.setattr("dra_extender.cel.runtime.cost.WORK_LIMIT", 10**12)
+        unlimited.setattr("dra_extender.cel.cost.COST_LIMIT", 10**12)
+        unlimited.setattr("dra_extender.cel.cost.WORK_LIMIT", 10**12)
         assert program.evaluate(DEVICE) == (value, cost)
     budget = Budget(10**9, deadline=lambda: False)
     if isinstance(value, bool):

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dra_extender.cel import program
+from dra_extender.cel import errors, program
+from dra_extender.cel.device import Attribute, prepare_device
+from dra_extender.cel.environment import FUNCTIONS
 from dra_extender.cel.explain.explain import explain
-from dra_extender.cel.library.environment import FUNCTIONS
 from dra_extender.cel.lint.lint import lint
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support import errors
-from dra_extender.model.device import Attribute
 
 from tests.hostile.measuring import NativeCalls, Stalls, forget_peak, peak, profiled_deadline, resident
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from time import thread_time
 from typing import Any, Final
 
-from dra_extender.cel.runtime.cost import CALL_LIMIT
-from dra_extender.cel.support.errors import CelError
+from dra_extender.cel.cost import CALL_LIMIT
+from dra_extender.cel.errors import CelError
 
 from tests.hostile.measuring import forget_peak, peak, resident
 from tests.support.cel.native_functions import native_functions
@@ -100,7 +100,7 @@ def _argument(kind: str, given: Mapping[str, Any]) -> Any:
         short = text[: max(1, _MOST_CHARACTERS // max(1, length))]
         return [make(place, short) for place in range(length)]
     if kind == "kubernetes.NamedFormat":
-        formats = importlib.import_module("dra_extender.cel.runtime.named_formats").FORMATS
+        formats = importlib.import_module("dra_extender.cel.values.named_formats").FORMATS
         return list(formats.values())[given["shape"] % len(formats)]
     makers = {"kubernetes.Quantity": "quantity", "kubernetes.Semver": "semver", "net.CIDR": "cidr"}
     reader = _natives()[makers[kind]]

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from dra_extender.cel.library.environment import FUNCTIONS
+from dra_extender.cel.environment import FUNCTIONS
 
 from tests.hostile.cel_calls import MOST_BYTES, expression, new_call, subject
 from tests.hostile.climbing import Search, Subject

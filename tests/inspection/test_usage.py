@@ -5,9 +5,9 @@ import io
 from typing import Any
 
 import pytest
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.inspection.usage import UsageReport, UsageRow, usage_report
 from dra_extender.inspection.usage_tree import usage_csv, usage_tree
-from dra_extender.model.quantity import NANO
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, request
 from tests.support.inspection.made_cluster import MadeCluster

@@ -1,5 +1,5 @@
 import pytest
-from dra_extender.model.go_duration import SECOND, parse_go_duration
+from dra_extender.cel.values.times import SECOND, parse_go_duration
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import device_class_from
 from dra_extender.model.metadata import version_number
 from dra_extender.model.node import node_from, read_node
 from dra_extender.model.pod import read_pod
 from dra_extender.model.pod_group import read_pod_group
-from dra_extender.model.quantity import NANO
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.model.resource_slice import SliceReader
 

@@ -1,5 +1,5 @@
 import pytest
-from dra_extender.model.quantity import NANO, QuantityError, format_quantity, parse_quantity
+from dra_extender.cel.values.quantity import NANO, QuantityError, format_quantity, parse_quantity
 from hypothesis import given
 from hypothesis import strategies as st
 

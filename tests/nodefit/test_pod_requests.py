@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from dra_extender.model.quantity import NANO
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.nodefit.pod_needs import pod_needs_from
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ compare by value."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dra_extender.model.quantity import parse_quantity
+from dra_extender.cel.values.quantity import parse_quantity
 
 Json = Mapping[str, Any]
 

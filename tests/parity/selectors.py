@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from dra_extender.cel.device import Attribute, DeviceActivation, prepare_device
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.model.device import Attribute
 
 Json = Mapping[str, Any]
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from dra_extender.runtime.caches import ENTRY_BYTES, FairCache, LruCache
+from dra_extender.cel.fair_cache import ENTRY_BYTES, FairCache
+from dra_extender.runtime.caches import LruCache
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -17,7 +17,7 @@ from dra_extender.audit.kubelet import UsedClaim, uses
 from dra_extender.audit.published_devices import PublishedDevices
 from dra_extender.audit.requests import RequestAudit
 from dra_extender.audit.unjudged import UnjudgedClaims
-from dra_extender.cel.runtime.budget import CALL_COST, Budget
+from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import DeviceHolding

@@ -18,8 +18,9 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.audit.findings import AuditFinding, Check, finding
 from dra_extender.audit.published_devices import DeviceInSlice, PublishedDevices
 from dra_extender.audit.unjudged import SELECTORS_TOO_LONG, UnjudgedClaims
+from dra_extender.cel.budget import Budget
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import AllocationResult, DeviceResult, named_nodes
@@ -27,7 +28,6 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.node import Node
-from dra_extender.model.quantity import QuantityError, parse_quantity
 from dra_extender.model.resource_claim import ClaimSpec, DeviceRequestBody
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.model.snapshot import allocated_at

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from sys import getsizeof
 from typing import Final
 
-from dra_extender.cel.library.environment import LATEST, Release
+from dra_extender.cel.budget import REWRITE_UNITS, Budget
+from dra_extender.cel.environment import LATEST, Release
+from dra_extender.cel.errors import CelCompileError
+from dra_extender.cel.fair_cache import FairCache
 from dra_extender.cel.program import Program, compile_expression
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.compile_limits import REWRITE_UNITS
-from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.runtime.caches import FairCache
 
 PROGRAM_BYTES: Final = 16 * 1024 * 1024
 _CLASS_SHARE: Final = 4

@@ -9,8 +9,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program import Program, compile_expression
-from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.config.settings import InvalidSettingsError
 from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlBounds, YamlError, load_yaml
 from dra_extender.manifests.problems import YAML_TYPES, FieldProblem, path_text, sentence_of, shown, unknown_field

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
+from dra_extender.cel.values.times import SECOND, parse_go_duration
 from dra_extender.config.scheduler_configuration import API_VERSION, KIND, PLUGIN, VERBS
 from dra_extender.config.scheduling_settings import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.config.settings import Settings
 from dra_extender.manifests.problems import FieldProblem, shown
-from dra_extender.model.go_duration import SECOND, parse_go_duration
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _ALL_NODES: Final = 100

@@ -7,7 +7,7 @@ from typing import Final, Self
 from pydantic import Field, model_validator
 
 from dra_extender.allocator.state.features import Features
-from dra_extender.cel.library.environment import LATEST, Release
+from dra_extender.cel.environment import LATEST, Release
 from dra_extender.config.listener_settings import SettingsGroup
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.kept_claims import NAMESPACE_BYTES

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.state.features import Features
-from dra_extender.cel.runtime.budget import CALL_COST, Budget
+from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.extender_view import place_holds
 from dra_extender.inspection.holders import Holders
 from dra_extender.inspection.object_events import FAILED_SCHEDULING, ObjectEvents

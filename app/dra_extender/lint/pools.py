@@ -12,9 +12,9 @@ from dra_extender.allocator.pools.validity import (
     latest_generation,
 )
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
+from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.manifests.documents import Position
 from dra_extender.model.device import PoolId
-from dra_extender.model.quantity import format_quantity
 from dra_extender.model.resource_slice import ResourceSlice
 
 

@@ -6,8 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
-from dra_extender.cel.lint.limits import claim_limit_findings
-from dra_extender.cel.lint.lint import lint, units_of
+from dra_extender.cel.lint.lint import claim_limit_findings, lint, units_of
 from dra_extender.lint.manifests import LINT, ExpectedFindings, Expression, LintedObject, read_subjects
 from dra_extender.lint.objects import KINDS
 from dra_extender.lint.policy import PolicyText, is_policy, policy_findings, slices_in

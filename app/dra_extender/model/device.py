@@ -3,9 +3,10 @@ from typing import Any, Final
 
 import msgspec
 
+from dra_extender.cel.device import Attribute
+from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.model.api_json import Value
 from dra_extender.model.node_selector import NodeSelector
-from dra_extender.model.quantity import parse_quantity
 
 DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
@@ -21,19 +22,6 @@ POOL: Final = "pool"
 """All devices of the pool are neighbours."""
 NODE: Final = "node"
 """All devices that are local to the node are neighbours."""
-
-
-class Attribute(Value, frozen=True, rename=None):
-    """The value of one device attribute; upstream's type is a union, so normally exactly one field is set."""
-
-    int_value: int | None = None
-    bool_value: bool | None = None
-    string_value: str | None = None
-    version_value: str | None = None
-    int_values: tuple[int, ...] | None = None
-    bool_values: tuple[bool, ...] | None = None
-    string_values: tuple[str, ...] | None = None
-    version_values: tuple[str, ...] | None = None
 
 
 class ValidRange(Value, frozen=True, rename=None):

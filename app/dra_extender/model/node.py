@@ -2,9 +2,9 @@ from typing import Any, Final
 
 import msgspec
 
+from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.api_json import Value, decode, from_json
 from dra_extender.model.metadata import ObjectMeta
-from dra_extender.model.quantity import QuantityError, parse_quantity
 
 NODE_OPERATIONS_FEATURE: Final = "DRAOptionalNodeOperations"
 """What a node declares when its kubelet can skip node operations of devices."""

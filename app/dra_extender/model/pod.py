@@ -5,11 +5,11 @@ from typing import Annotated, Final
 
 import msgspec
 
+from dra_extender.cel.values.quantity import NANO, QuantityError, parse_quantity
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.compressed import packed
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import ObjectMeta
-from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
 
 _NATIVE_MARK: Final = "kubernetes.io/"
 _QUOTA_PREFIX: Final = "requests."

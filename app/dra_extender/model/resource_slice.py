@@ -2,11 +2,11 @@ from typing import Any
 
 import msgspec
 
+from dra_extender.cel.values.quantity import QuantityError
 from dra_extender.model.api_json import ModelError, Value, decode, from_json
 from dra_extender.model.device import CounterBody, Device, DeviceBody, DeviceReader, PoolId
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node_selector import NodeSelector
-from dra_extender.model.quantity import QuantityError
 
 
 class CounterSet(Value, frozen=True, rename=None):

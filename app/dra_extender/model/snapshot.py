@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, DeviceResult, node_of
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device import CounterConsumption, DeviceId, groups_source, regrouped
-from dra_extender.model.quantity import QuantityError, parse_quantity
 from dra_extender.model.resource_claim import ClaimHead
 
 SNAPSHOT_ANNOTATION: Final = "dra-extender.io/allocation-snapshot"

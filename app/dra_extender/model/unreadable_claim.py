@@ -7,10 +7,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceResult
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.metadata import ObjectMeta
-from dra_extender.model.quantity import QuantityError, parse_quantity
 from dra_extender.model.resource_claim import ClaimHead, ClaimStatus, ConsumerReference
 
 _T = TypeVar("_T")

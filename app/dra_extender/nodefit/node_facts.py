@@ -16,11 +16,11 @@ import msgspec
 
 from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.allocator.rules.eligibility import untolerated
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError, Value, decode, from_json
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node_selector import NodeSelector
-from dra_extender.model.quantity import NANO
 from dra_extender.nodefit.pod_needs import PodNeeds
 from dra_extender.nodefit.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, HostPort, conflict, read_amounts
 

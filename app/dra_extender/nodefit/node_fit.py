@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from contextlib import suppress
 from typing import TypeVar
 
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.quantity import NANO
 from dra_extender.nodefit.node_facts import CLOSED, FitNode, NodeFilter, NodeRefusal, read_fit_node
 from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
 from dra_extender.nodefit.pod_requests import PODS, HostPort

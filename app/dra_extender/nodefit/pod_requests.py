@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
+from dra_extender.cel.values.quantity import NANO, QuantityError, parse_quantity
 from dra_extender.model.api_json import Value
 from dra_extender.model.pod import is_extended
-from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

@@ -14,7 +14,7 @@ from dra_extender.allocator.explain.accounts import Among, DeviceAccount
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.result import SearchPaused
-from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.budget import Budget
 from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node

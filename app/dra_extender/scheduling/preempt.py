@@ -7,7 +7,7 @@ from typing import Final
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit, SearchPaused
-from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.budget import Budget
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.state.usage import Reduced
 from dra_extender.model.node import Node

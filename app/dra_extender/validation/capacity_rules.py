@@ -6,7 +6,7 @@ Upstream: `validateRequestPolicy` in `pkg/apis/resource/validation`.  All amount
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.model.quantity import NANO
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.validation.field_types import Problem
 
 _MILLI: Final = NANO // 1000

@@ -7,11 +7,11 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from pydantic.alias_generators import to_camel
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.manifests.documents import FieldPath
 from dra_extender.manifests.problems import SENTENCE, WrittenFields, shown
-from dra_extender.model.quantity import parse_quantity
 from dra_extender.validation.names import (
     is_driver_name,
     is_fully_qualified_name,

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.manifests.problems import shown
-from dra_extender.model.quantity import parse_quantity
 from dra_extender.validation.capacity_rules import Amount, AmountRange, SharingPolicy, policy_problems
 from dra_extender.validation.claim_schemas import CelFields
 from dra_extender.validation.field_types import (

@@ -7,7 +7,8 @@ import pytest
 from dra_extender.allocator.demand.constraints import REFUSED, Constraint, lookup
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
-from dra_extender.model.device import Attribute, Device
+from dra_extender.cel.device import Attribute
+from dra_extender.model.device import Device
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,9 +11,9 @@ from dra_extender.allocator.demand.selectors import SelectorError, SelectorList,
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
+from dra_extender.cel.device import DeviceActivation
+from dra_extender.cel.errors import CelDeadlineError
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.device import DeviceActivation
-from dra_extender.cel.support.errors import CelDeadlineError
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import (

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
+from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
-from dra_extender.model.quantity import parse_quantity
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,9 +4,9 @@ import pytest
 from dra_extender.allocator.rules.counters import CounterTable, Shortage
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.trail import Trail
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.quantity import NANO
 from hypothesis import given
 from hypothesis import strategies as st
 

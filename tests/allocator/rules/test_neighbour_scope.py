@@ -12,9 +12,8 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
+from dra_extender.cel.budget import COMPILE_LIMIT, Budget
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from hypothesis import given

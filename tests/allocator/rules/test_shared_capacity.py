@@ -8,8 +8,8 @@ from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import UPSTREAM
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import Placement
-from dra_extender.model.quantity import NANO
 
 from tests.support.allocator.building import (
     NODE,

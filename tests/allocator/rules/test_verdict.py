@@ -13,9 +13,9 @@ from dra_extender.allocator.rules.verdict import (
     verdict,
 )
 from dra_extender.allocator.state.release_rules import OWN, UPSTREAM
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.quantity import NANO
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import DRIVER, Held, consuming, counters_of, frozen, held, share, slice_of

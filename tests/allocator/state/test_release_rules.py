@@ -7,9 +7,9 @@ from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import OWN, UPSTREAM, Rules
 from dra_extender.allocator.state.result import NoFit
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.quantity import NANO
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 

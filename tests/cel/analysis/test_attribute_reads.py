@@ -1,13 +1,12 @@
 """Which attributes can decide what an expression says of a device."""
 
 import pytest
-from dra_extender.cel.analysis.attribute_reads import read_attributes
+from dra_extender.cel.analysis.attributes import read_attributes
+from dra_extender.cel.device import Attribute, prepare_device
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.syntax.parser import parse
-from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st
 

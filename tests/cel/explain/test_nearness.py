@@ -1,12 +1,10 @@
 """How far a device is from satisfying an expression, and which constants would let it."""
 
 import pytest
+from dra_extender.cel.device import Attribute, DeviceActivation, prepare_device
 from dra_extender.cel.explain.evaluation import ExplainableExpression
-from dra_extender.cel.explain.nearness import distance
-from dra_extender.cel.explain.relaxation import relaxed
+from dra_extender.cel.explain.nearness import distance, relaxed
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
-from dra_extender.model.device import Attribute
 
 DRIVER = "gpu.example.com"
 ATTRIBUTES = f'device.attributes["{DRIVER}"]'

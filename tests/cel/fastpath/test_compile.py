@@ -2,11 +2,10 @@
 
 import msgspec
 import pytest
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.device import Attribute, DeviceActivation, prepare_device
+from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelRuntimeError
 from dra_extender.cel.program import Program, compile_expression
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
-from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelRuntimeError
-from dra_extender.model.device import Attribute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from dra_extender.cel.library.environment import FUNCTIONS
+from dra_extender.cel.device import Attribute, prepare_device
+from dra_extender.cel.environment import FUNCTIONS
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.model.device import Attribute
 
 DEVICE = prepare_device(
     "gpu.example.com",

@@ -1,11 +1,10 @@
 """Emulated releases: their differences from 1.37 were read from the API of those releases and asked of upstream's compiler."""
 
 import pytest
-from dra_extender.cel.library.environment import Release
+from dra_extender.cel.device import Attribute, prepare_device
+from dra_extender.cel.environment import Release
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.model.device import Attribute
 
 DRIVER = "gpu.example.com"
 LINKS = f"device.attributes['{DRIVER}'].links"

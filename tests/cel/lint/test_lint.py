@@ -1,12 +1,11 @@
 from pathlib import Path
 
 import pytest
+from dra_extender.cel.device import Attribute, prepare_device
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.lint.findings import LintCode, Severity
 from dra_extender.cel.lint.lint import lint
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st
 

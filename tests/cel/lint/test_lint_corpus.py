@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.explain.explain import explain, one_line
 from dra_extender.cel.explain.values import EvalVerdict
 from dra_extender.cel.lint.findings import Severity
 from dra_extender.cel.lint.lint import lint
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 
 from tests.parity.selectors import device
 

@@ -4,6 +4,11 @@ import random
 
 import pytest
 import re2
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.cost import CALL_LIMIT, WORK_LIMIT, EvaluationFrame
+from dra_extender.cel.device import prepare_device
+from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelCostError, CelRuntimeError
+from dra_extender.cel.fair_cache import FairCache
 from dra_extender.cel.native import patterns
 from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.native.pattern_size import estimated_size
@@ -20,12 +25,7 @@ from dra_extender.cel.native.patterns import (
 from dra_extender.cel.native.patterns import LARGE_PATTERNS as KEPT_LARGE
 from dra_extender.cel.native.patterns import SMALL_PATTERNS as KEPT_SMALL
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, EvaluationFrame
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.runtime.semver import parse_semver
-from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelCostError, CelRuntimeError
-from dra_extender.runtime.caches import FairCache
+from dra_extender.cel.values.semver import parse_semver
 
 from tests.support.cel.native_attacks import LARGE_PATTERNS, ONE_CALL, PASSED, PATTERNS_IN_USE
 

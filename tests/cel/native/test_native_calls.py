@@ -7,7 +7,9 @@ from typing import Final
 
 import dra_extender.cel
 import pytest
-from dra_extender.cel.library.environment import FUNCTIONS as LIBRARY
+from dra_extender.cel.cost import CALL_LIMIT, WORK_LIMIT, EvaluationFrame
+from dra_extender.cel.environment import FUNCTIONS as LIBRARY
+from dra_extender.cel.errors import CelCostError, CelDeadlineError
 from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.native.lists import (
     concatenated,
@@ -18,8 +20,6 @@ from dra_extender.cel.native.lists import (
     sorted_indexes,
 )
 from dra_extender.cel.native.strings import RFIND
-from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, EvaluationFrame
-from dra_extender.cel.support.errors import CelCostError, CelDeadlineError
 
 from tests.support.cel.native_functions import native_functions
 
@@ -66,11 +66,10 @@ CHECKED: Final = (
             "native/equality",
             "compiler/comparisons",
             "compiler/calls",
-            "compiler/invocation",
-            "compiler/comprehensions",
+            "compiler/loops",
             "compiler/compiler",
-            "compiler/access",
-            "runtime/cost",
+            "compiler/selections",
+            "cost",
         )
     ),
 )
@@ -93,9 +92,9 @@ ALLOWED: Final = {
     ("compiler/calls", "_compile_dynamic"): _PARTS,
     ("compiler/calls", "_overloads_of_arity"): _PARTS,
     ("compiler/calls", "fold_call"): _PARTS,
-    ("compiler/invocation", "_charged"): _PARTS,
-    ("compiler/invocation", "_charge_failed"): _PARTS,
-    ("compiler/invocation", "dynamic_call"): _PARTS,
+    ("compiler/calls", "_charged"): _PARTS,
+    ("compiler/calls", "_charge_failed"): _PARTS,
+    ("compiler/calls", "dynamic_call"): _PARTS,
     ("compiler/calls", "_charged_pattern"): _PARTS,
     ("compiler/calls", "_compile_membership"): _PARTS,
     ("compiler/compiler", "Compiler"): _PARTS,
@@ -109,9 +108,9 @@ ALLOWED: Final = {
     ("library/string_format", "_shown"): "charged before by _sort_work",
     ("library/string_format", "_listed"): "charged before by the number of parts and their lengths",
     ("library/string_format", "_sort_work"): "each part was charged more",
-    ("runtime/cost", "_leaves"): "adds what its pieces give, each of which is charged",
-    ("runtime/cost", "_leaves_of_piece"): "a piece of a list, charged before",
-    ("runtime/cost", "_text_leaves"): "charged before",
+    ("cel/cost", "_leaves"): "adds what its pieces give, each of which is charged",
+    ("cel/cost", "_leaves_of_piece"): "a piece of a list, charged before",
+    ("cel/cost", "_text_leaves"): "charged before",
 }
 """Functions that make such calls all the same, and why these are short or charged."""
 

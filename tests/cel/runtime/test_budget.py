@@ -2,11 +2,11 @@ import gc
 import weakref
 
 import pytest
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.device import prepare_device
+from dra_extender.cel.errors import CelBudgetError, CelCostError, CelDeadlineError, CelRuntimeError
 from dra_extender.cel.explain.evaluation import Evaluation
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelBudgetError, CelCostError, CelDeadlineError, CelRuntimeError
 
 DEVICE = prepare_device("gpu.example.com", {}, {}, allow_multiple_allocations=False)
 LOOP = compile_expression("lists.range(1000).all(x, x >= 0)")

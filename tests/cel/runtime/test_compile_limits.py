@@ -1,10 +1,9 @@
 import pytest
 import re2
+from dra_extender.cel.budget import COMPILE_LIMIT, Budget
+from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
-from dra_extender.cel.support.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.syntax.parser import MAX_LENGTH
 
 from tests.support.cel.hostile import bound

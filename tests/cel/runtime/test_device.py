@@ -1,8 +1,7 @@
 import pytest
+from dra_extender.cel.device import Attribute, attribute_value, prepare_device
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.device import attribute_value, prepare_device
-from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.model.device import Attribute
 
 DRIVER = "gpu.example.com"
 

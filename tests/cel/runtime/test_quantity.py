@@ -3,19 +3,21 @@
 from math import inf, isnan
 
 import pytest
+from dra_extender.cel.device import prepare_device
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.runtime.quantity import (
+from dra_extender.cel.values.quantity import (
+    NANO,
     Quantity,
+    QuantityError,
     added,
     as_float,
     as_integer,
+    parse_quantity,
     read_quantity,
     subtracted,
     whole_number,
 )
-from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,5 +1,5 @@
 import pytest
-from dra_extender.cel.runtime.semver import SemverError, parse_lenient, parse_semver
+from dra_extender.cel.values.semver import SemverError, parse_lenient, parse_semver
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax.parser import MAX_LENGTH, parse
 from dra_extender.cel.syntax.printer import print_expression
 from hypothesis import given

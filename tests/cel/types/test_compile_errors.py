@@ -1,6 +1,6 @@
 import pytest
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.support.errors import CelCompileError
 
 MESSAGES = [
     ("device.name == 'x'", "1:7: undefined field 'name'\n | device.name == 'x'\n | ......^"),

@@ -4,10 +4,9 @@ All answers but the last test's are those of Kubernetes 1.37.
 """
 
 import pytest
+from dra_extender.cel.device import Attribute, prepare_device
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.model.device import Attribute
 
 DEVICE = prepare_device(
     "gpu.example.com", {"numbers": Attribute(int_values=(3, 1))}, {}, allow_multiple_allocations=False

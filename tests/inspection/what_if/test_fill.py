@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.what_if import fill
 from dra_extender.inspection.what_if.changes import ChangeError
 from dra_extender.inspection.what_if.report import Fill
 from dra_extender.inspection.what_if.what_if import what_if
-from dra_extender.model.quantity import NANO
 
 from tests.controlplane.objects import (
     consumption,

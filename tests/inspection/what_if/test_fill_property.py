@@ -6,8 +6,8 @@ from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 import pytest
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.inspection.what_if.what_if import what_if
-from dra_extender.model.quantity import NANO
 
 from tests.controlplane.objects import (
     consumption,

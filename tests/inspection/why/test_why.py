@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import AssumedGate, ClusterObjects, GateState, MissingKind
 from dra_extender.inspection.why.report import Cause, NodeReason, WhyReport
 from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import UnknownPodError, why
-from dra_extender.model.quantity import NANO
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, pod, request
 from tests.support.inspection.made_cluster import NAMESPACE, MadeCluster

@@ -9,8 +9,8 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.allocator.state.result import SearchPaused
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.cost import COST_LIMIT
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.cost import COST_LIMIT
 from dra_extender.ledger.index.guards import guard_reservations
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.competitors import NODE_COST, POD_COST, Competitors

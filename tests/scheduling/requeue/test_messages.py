@@ -1,9 +1,9 @@
 """The Event about a refused pod says what a person needs to change something."""
 
 import pytest
+from dra_extender.cel.budget import EXPLANATION_COST
+from dra_extender.cel.cost import EvaluationFrame
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
-from dra_extender.cel.runtime.budget import EXPLANATION_COST
-from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.scheduling.evaluation.result import MOST_REASONS
 from dra_extender.scheduling.ports.cluster import NOTE_BYTES
 from dra_extender.simulator.apiserver.objects import StoredKind

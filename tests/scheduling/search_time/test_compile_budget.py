@@ -6,8 +6,7 @@ import pytest
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
+from dra_extender.cel.budget import COMPILE_LIMIT, Budget
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import FoundClaim

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.explain.survey import RequestSurvey
-from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
+from dra_extender.cel.budget import EXPLANATION_COST, Budget
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dra_extender.cel.library.environment import Release
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.cost import COST_LIMIT
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.cost import COST_LIMIT
+from dra_extender.cel.environment import Release
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 

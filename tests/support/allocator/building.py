@@ -13,11 +13,11 @@ from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import CounterConsumption, PoolId
 from dra_extender.model.device_class import DeviceClass, device_class_from
 from dra_extender.model.node import Node
-from dra_extender.model.quantity import NANO
 from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dra_extender.model.quantity import NANO
+from dra_extender.cel.values.quantity import NANO
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import claim_of, consuming, counters_of, either, every, exactly, held, slice_of

@@ -18,8 +18,9 @@ from dra_extender.allocator.search_state import Exclusion, PoolTables, SearchSta
 from dra_extender.allocator.state.release_rules import Rules
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import Usage
+from dra_extender.cel.device import Attribute
 from dra_extender.model.allocation import Placement
-from dra_extender.model.device import Attribute, CounterConsumption
+from dra_extender.model.device import CounterConsumption
 from dra_extender.model.node import Node
 
 

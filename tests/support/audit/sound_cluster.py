@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.device import CounterConsumption
-from dra_extender.model.quantity import NANO
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 

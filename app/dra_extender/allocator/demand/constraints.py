@@ -7,7 +7,8 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from dra_extender.model.device import Attribute, Device
+from dra_extender.cel.device import Attribute
+from dra_extender.model.device import Device
 
 REFUSED: Final = object()
 """Result of `Constraint.joined` when the device may not join."""

@@ -11,9 +11,9 @@ from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.derived_attributes import PreparedAttribute
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList
 from dra_extender.allocator.state.features import Features
-from dra_extender.cel.analysis.attribute_reads import ANY_DOMAIN
+from dra_extender.cel.analysis.attributes import ANY_DOMAIN
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.program import Program
-from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.resource_claim import ResourceClaim

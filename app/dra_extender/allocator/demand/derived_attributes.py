@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from dra_extender.allocator.demand.selectors import activation_of, within
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
+from dra_extender.cel.cost import Deadline
+from dra_extender.cel.device import Attribute
+from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.cel.program import Program
-from dra_extender.cel.runtime.cost import Deadline
-from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
-from dra_extender.model.device import Attribute
 from dra_extender.model.resource_slice import ResourceSlice
 
 

@@ -9,15 +9,15 @@ from sys import getsizeof
 from typing import Final, TypedDict
 
 from dra_extender.allocator.state.rejection import Code
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.device import DeviceActivation, prepare_device
+from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.cel.explain.possible import may_hold
+from dra_extender.cel.fair_cache import FairCache
 from dra_extender.cel.program import Program
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
-from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.model.device import Device
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.runtime.caches import FairCache
 
 Deadline = Callable[[], bool]
 """Returns True once the time is up; a `Budget` also limits and counts the price of the evaluations."""

@@ -20,14 +20,13 @@ from dra_extender.allocator.demand.derived_attributes import PreparedAttribute
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from dra_extender.allocator.state.features import Features, why_off
 from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.cel.budget import CLAIM_COMPILE_LIMIT, Budget
+from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.program import Program
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.compile_limits import CLAIM_COMPILE_LIMIT
-from dra_extender.cel.support.errors import CelBudgetError, CelCompileError
+from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device_class import DeviceClass
-from dra_extender.model.quantity import QuantityError, parse_quantity
 from dra_extender.model.resource_claim import DeviceConstraint, DeviceRequest, DeviceRequestBody
 
 MAX_RESULTS: Final = 32

@@ -9,10 +9,10 @@ from dra_extender.allocator.rules.compatibility import GroupState
 from dra_extender.allocator.rules.counters import Shortage
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.rules.shared_capacity import CapacityShortage
+from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import CounterConsumption, Device, DeviceTaint
-from dra_extender.model.quantity import format_quantity
 
 _SHOWN: Final = 3
 

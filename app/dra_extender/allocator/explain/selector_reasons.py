@@ -6,14 +6,14 @@ from typing import Final
 
 from dra_extender.allocator.demand.demand import Reads, is_read
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.device import DeviceActivation
+from dra_extender.cel.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.cel.explain.evaluation import ExplainableExpression
 from dra_extender.cel.explain.explain import explain, one_line
 from dra_extender.cel.explain.nearness import distance, required_driver
 from dra_extender.cel.explain.values import shortened
 from dra_extender.cel.program import Program
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.device import DeviceActivation
-from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.model.resource_slice import ResourceSlice
 
 _LONGEST: Final = 500

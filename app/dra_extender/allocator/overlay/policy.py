@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import msgspec
 
 from dra_extender.allocator.overlay.overlay import OverlaidSlice
+from dra_extender.cel.device import DeviceActivation, prepare_device
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import Program
-from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
-from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption, Device, groups_source
 from dra_extender.model.resource_slice import ResourceSlice
 

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyRule
 from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, is_neighbour, scope_of
+from dra_extender.cel.device import prepare_device
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.device import Device
 from dra_extender.model.resource_slice import ResourceSlice
 

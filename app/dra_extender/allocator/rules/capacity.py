@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dra_extender.cel.values.quantity import BINARY_EXPONENTS, NANO, format_quantity, parse_quantity
 from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
-from dra_extender.model.quantity import BINARY_EXPONENTS, NANO, format_quantity, parse_quantity
 
 Capacities = tuple[tuple[str, DeviceCapacity], ...]
 """(name, capacity), as a device lists them."""

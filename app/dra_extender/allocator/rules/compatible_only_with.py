@@ -20,8 +20,8 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.allocator.state.usage import PoolUsage
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.support.errors import CelBudgetError
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.errors import CelBudgetError
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import NODE, POOL, CounterConsumption, Device, PoolId
 from dra_extender.model.resource_slice import ResourceSlice

@@ -14,8 +14,9 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import PoolUsage, Usage
+from dra_extender.cel.device import Attribute
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.device import NODE, Attribute
+from dra_extender.model.device import NODE
 from dra_extender.model.node import Node
 
 _POLL_DEVICES = 4_096

@@ -25,9 +25,9 @@ from dra_extender.allocator.rules.held_consumption import held_consumption
 from dra_extender.allocator.rules.node_binding import shares_apart
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.usage import PoolUsage
+from dra_extender.cel.values.quantity import counter_text
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption, Device, PoolId
-from dra_extender.model.quantity import counter_text
 from dra_extender.model.resource_slice import ResourceSlice
 
 DEVICE: Final = "device"

@@ -17,7 +17,7 @@ from dra_extender.allocator.search.all_mode import AllModeLocations, Option
 from dra_extender.allocator.search.bounds import Bounds, DeviceNeed, Mask, exceeds_bounds, locations
 from dra_extender.allocator.search.error_safety import FindEligibility
 from dra_extender.allocator.search_state import SearchState
-from dra_extender.model.device import Attribute
+from dra_extender.cel.device import Attribute
 
 _VERDICTS_PER_DEVICE: Final = 64
 """So many verdicts of a device take as long to compare as the device takes to read."""

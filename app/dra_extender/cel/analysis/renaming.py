@@ -9,11 +9,10 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from dra_extender.cel.analysis.attribute_access import AccessKind, access_of, device_map_of, kind_of
-from dra_extender.cel.analysis.attribute_reads import read_attributes
-from dra_extender.cel.analysis.rewrite import is_device_field, step_of
-from dra_extender.cel.analysis.visitor import mapped, nodes_of
-from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.analysis.attributes import AccessKind, access_of, device_map_of, kind_of, read_attributes
+from dra_extender.cel.analysis.suffixes import is_device_field, step_of
+from dra_extender.cel.analysis.walk import mapped, nodes_of
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import print_expression

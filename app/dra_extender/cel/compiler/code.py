@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.runtime.cost import FAILURE_WORK, EvaluationFrame
-from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
+from dra_extender.cel.cost import FAILURE_WORK, EvaluationFrame
+from dra_extender.cel.errors import CelCostError, CelRuntimeError
 
 Run = Callable[[EvaluationFrame], Any]
 FAILED: Final = object()

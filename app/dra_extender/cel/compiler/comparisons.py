@@ -2,13 +2,13 @@
 
 from typing import Any, Final
 
-from dra_extender.cel.compiler.access import attribute_path, no_key
 from dra_extender.cel.compiler.code import CompiledPart, Run, evaluated
+from dra_extender.cel.compiler.selections import attribute_path, no_key
+from dra_extender.cel.cost import EvaluationFrame
+from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.native.equality import STRICT, equal, equal_or_false
-from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.cel.runtime.values import NUMBERS, size_of
-from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.types import typed_ast
+from dra_extender.cel.values.values import NUMBERS, size_of
 
 _SHORT: Final = 10
 _NUMERIC: Final = NUMBERS | {bool}

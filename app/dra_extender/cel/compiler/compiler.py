@@ -6,21 +6,21 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dra_extender.cel.compiler.access import compile_field, compile_index
 from dra_extender.cel.compiler.calls import compile_call
 from dra_extender.cel.compiler.code import CompiledPart, Run, constant, first_failure
-from dra_extender.cel.compiler.comprehensions import (
+from dra_extender.cel.compiler.loops import (
     compile_bind,
     compile_loop,
     compile_optional_map,
     compile_sort,
     lazy_variable,
 )
+from dra_extender.cel.compiler.selections import compile_field, compile_index
+from dra_extender.cel.cost import FAILURE_WORK, LIST_COST, MAP_COST, EvaluationFrame, round_work
+from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.native.equality import charge_key, key_work
-from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAP_COST, EvaluationFrame, round_work
-from dra_extender.cel.runtime.values import Optional, map_key, no_overload
-from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.types import typed_ast
+from dra_extender.cel.values.values import Optional, map_key, no_overload
 
 
 class Compiler:

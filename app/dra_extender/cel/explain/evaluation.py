@@ -6,23 +6,22 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.analysis.visitor import children_of, is_free_name, nodes_of
+from dra_extender.cel.analysis.walk import children_of, is_free_name, nodes_of
+from dra_extender.cel.budget import Budget, CompileMeter, spent_in
 from dra_extender.cel.compiler.code import CompiledPart
 from dra_extender.cel.compiler.compiler import Compiler
-from dra_extender.cel.compiler.comprehensions import UnevaluatedVariable
+from dra_extender.cel.compiler.loops import UnevaluatedVariable
+from dra_extender.cel.cost import COST_LIMIT, Deadline, EvaluationFrame, over_cost
+from dra_extender.cel.device import DeviceActivation
+from dra_extender.cel.environment import ENVIRONMENTS, LATEST, Release
+from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.explain.values import LONGEST_TEXT, shortened
-from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST, Release
-from dra_extender.cel.runtime.budget import Budget, spent_in
-from dra_extender.cel.runtime.compile_limits import CompileMeter
-from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, EvaluationFrame, over_cost
-from dra_extender.cel.runtime.device import DeviceActivation
-from dra_extender.cel.runtime.values import LISTS, MAPS, from_map_key
-from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import print_beginning
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.checker import Checker
+from dra_extender.cel.values.values import LISTS, MAPS, from_map_key
 
 _OUTCOME_UNITS: Final = 100
 _TEXT_UNITS: Final = 1_500

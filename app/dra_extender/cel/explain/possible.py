@@ -2,13 +2,13 @@
 
 from typing import Final, NamedTuple
 
-from dra_extender.cel.analysis.rewrite import DEVICE_MAPS, is_device_field, step_of
-from dra_extender.cel.analysis.visitor import children_of
+from dra_extender.cel.analysis.suffixes import DEVICE_MAPS, is_device_field, step_of
+from dra_extender.cel.analysis.walk import children_of
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.device import prepare_device
+from dra_extender.cel.environment import LATEST, Release
+from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression, ExplainedPart, operands
-from dra_extender.cel.library.environment import LATEST, Release
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
 

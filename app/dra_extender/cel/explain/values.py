@@ -7,15 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.runtime.addresses import Cidr, IpAddress
-from dra_extender.cel.runtime.integers import Uint
-from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
-from dra_extender.cel.runtime.semver import Semver
-from dra_extender.cel.runtime.times import Duration, Timestamp, seconds_text, timestamp_text
-from dra_extender.cel.runtime.urls import Url
-from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, TypeValue, from_map_key, type_name
 from dra_extender.cel.syntax.printer import text_literal
-from dra_extender.model.quantity import BINARY_EXPONENTS, NANO, format_quantity
+from dra_extender.cel.values.integers import Uint
+from dra_extender.cel.values.network import Cidr, IpAddress, Url
+from dra_extender.cel.values.quantity import BINARY_EXPONENTS, NANO, Quantity, QuantitySum, format_quantity
+from dra_extender.cel.values.semver import Semver
+from dra_extender.cel.values.times import Duration, Timestamp, seconds_text, timestamp_text
+from dra_extender.cel.values.values import LISTS, MAPS, Optional, TypeValue, from_map_key, type_name
 
 LONGEST_TEXT: Final = 200
 """The most characters of an expression or a value."""

@@ -2,11 +2,11 @@
 
 from typing import Any, Final
 
-from dra_extender.cel.runtime.cost import EvaluationFrame, Extra
-from dra_extender.cel.runtime.values import size_of
-from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.cost import EvaluationFrame, Extra
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import Function, function, method
 from dra_extender.cel.types.types import BOOL, STRING, Type, opaque
+from dra_extender.cel.values.values import size_of
 
 _AUTHORIZER: Final = opaque("kubernetes.authorization.Authorizer")
 _PATH: Final = opaque("kubernetes.authorization.PathCheck")

@@ -4,14 +4,14 @@ import math
 import re
 from typing import Any, Final
 
+from dra_extender.cel.cost import EvaluationFrame, first_traversed
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.strings import DECODE, ENCODE
-from dra_extender.cel.runtime.cost import EvaluationFrame, first_traversed
-from dra_extender.cel.runtime.integers import MAX_INT, MIN_INT, Uint, integer, unsigned
-from dra_extender.cel.runtime.values import TypeValue, type_name
-from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.cel.support.go_format import format_double
 from dra_extender.cel.types.declarations import Function, function, overload
 from dra_extender.cel.types.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, type_of, variable
+from dra_extender.cel.values.go_format import format_double
+from dra_extender.cel.values.integers import MAX_INT, MIN_INT, Uint, integer, unsigned
+from dra_extender.cel.values.values import TypeValue, type_name
 
 _A: Final = variable("A")
 _MAX_DIGITS: Final = 400

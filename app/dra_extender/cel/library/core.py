@@ -4,12 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from dra_extender.cel.library.conversions import CONVERSION_FUNCTIONS
-from dra_extender.cel.library.time import ARITHMETIC, NEGATION
-from dra_extender.cel.native.equality import charge_key, contains_element
-from dra_extender.cel.native.lists import concatenated
-from dra_extender.cel.native.strings import CONTAINS, ENDS, ORDERS, STARTS
-from dra_extender.cel.runtime.cost import (
+from dra_extender.cel.cost import (
     EvaluationFrame,
     both_traversed,
     second_size,
@@ -17,9 +12,12 @@ from dra_extender.cel.runtime.cost import (
     shorter_traversed,
     substring_searched,
 )
-from dra_extender.cel.runtime.integers import MAX_INT, MIN_INT, integer, unsigned
-from dra_extender.cel.runtime.values import KEYS, UNHASHABLE, map_key, type_name
-from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.errors import CelRuntimeError
+from dra_extender.cel.library.conversions import CONVERSION_FUNCTIONS
+from dra_extender.cel.library.time import ARITHMETIC, NEGATION
+from dra_extender.cel.native.equality import charge_key, contains_element
+from dra_extender.cel.native.lists import concatenated
+from dra_extender.cel.native.strings import CONTAINS, ENDS, ORDERS, STARTS
 from dra_extender.cel.types.declarations import Function, Overload, function, method, overload
 from dra_extender.cel.types.types import (
     BOOL,
@@ -34,6 +32,8 @@ from dra_extender.cel.types.types import (
     optional_of,
     variable,
 )
+from dra_extender.cel.values.integers import MAX_INT, MIN_INT, integer, unsigned
+from dra_extender.cel.values.values import KEYS, UNHASHABLE, map_key, type_name
 
 _A: Final = variable("A")
 _B: Final = variable("B")

@@ -2,14 +2,14 @@
 
 from typing import Any, Final
 
+from dra_extender.cel.cost import EvaluationFrame, tenth
 from dra_extender.cel.library.optional import some
 from dra_extender.cel.native.call import TEXT, NativeFunction
-from dra_extender.cel.runtime.cost import EvaluationFrame, tenth
-from dra_extender.cel.runtime.named_formats import FORMATS, NamedFormat
-from dra_extender.cel.runtime.urls import url_work
-from dra_extender.cel.runtime.values import NONE, Optional, size_of
 from dra_extender.cel.types.declarations import function, method, overload
 from dra_extender.cel.types.types import NAMED_FORMAT, STRING, list_of, optional_of
+from dra_extender.cel.values.named_formats import FORMATS, NamedFormat
+from dra_extender.cel.values.network import url_work
+from dra_extender.cel.values.values import NONE, Optional, size_of
 
 _VALIDATION_WORK: Final = 200
 _CHARACTER_WORK: Final = 8

@@ -5,6 +5,8 @@ from itertools import islice
 from math import inf
 from typing import Any, Final
 
+from dra_extender.cel.cost import COMPARISON_WORK, EvaluationFrame, Extra, elements_traversed
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.equality import Elements, contains_element, equal_or_false, first_index
 from dra_extender.cel.native.lists import (
     COPY,
@@ -17,11 +19,6 @@ from dra_extender.cel.native.lists import (
     sorted_indexes,
     types_of,
 )
-from dra_extender.cel.runtime.cost import COMPARISON_WORK, EvaluationFrame, Extra, elements_traversed
-from dra_extender.cel.runtime.integers import MAX_INT, MAX_UINT, MIN_INT, Uint, integer, unsigned
-from dra_extender.cel.runtime.times import Duration, Timestamp, duration_of
-from dra_extender.cel.runtime.values import LISTS, NUMBERS, no_overload, size_of
-from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import Function, function, method, overload
 from dra_extender.cel.types.types import (
     BOOL,
@@ -36,6 +33,9 @@ from dra_extender.cel.types.types import (
     list_of,
     variable,
 )
+from dra_extender.cel.values.integers import MAX_INT, MAX_UINT, MIN_INT, Uint, integer, unsigned
+from dra_extender.cel.values.times import Duration, Timestamp, duration_of
+from dra_extender.cel.values.values import LISTS, NUMBERS, no_overload, size_of
 
 _T: Final = variable("T")
 _LIST: Final = list_of(_T)

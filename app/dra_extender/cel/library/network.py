@@ -2,13 +2,13 @@
 
 from typing import Any, Final
 
+from dra_extender.cel.cost import EvaluationFrame, first_traversed, first_traversed_twice, tenth
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.call import TEXT, NativeFunction
-from dra_extender.cel.runtime.addresses import AddressError, Cidr, IpAddress, parse_cidr, parse_ip
-from dra_extender.cel.runtime.cost import EvaluationFrame, first_traversed, first_traversed_twice, tenth
-from dra_extender.cel.runtime.values import size_of
-from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import function, method, overload
 from dra_extender.cel.types.types import BOOL, CIDR, INT, IP, STRING
+from dra_extender.cel.values.network import AddressError, Cidr, IpAddress, parse_cidr, parse_ip
+from dra_extender.cel.values.values import size_of
 
 
 def _ip(text: str) -> IpAddress:

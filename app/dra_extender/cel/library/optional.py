@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.cel.runtime.times import Duration, Timestamp, parse_timestamp
-from dra_extender.cel.runtime.values import NONE, Optional
-from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.cost import EvaluationFrame
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import function, method, overload
 from dra_extender.cel.types.types import BOOL, list_of, optional_of, variable
+from dra_extender.cel.values.times import Duration, Timestamp, parse_timestamp
+from dra_extender.cel.values.values import NONE, Optional
 
 _ZERO_TIMES: Final = (Duration(0), parse_timestamp("0001-01-01T00:00:00Z"))
 

@@ -2,10 +2,13 @@
 
 from typing import Final
 
+from dra_extender.cel.cost import first_traversed
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.call import TEXT, NativeFunction
-from dra_extender.cel.runtime.cost import first_traversed
-from dra_extender.cel.runtime.quantity import (
-    LONGEST_QUANTITY,
+from dra_extender.cel.types.declarations import function, method, overload
+from dra_extender.cel.types.types import BOOL, DOUBLE, INT, QUANTITY, STRING
+from dra_extender.cel.values.quantity import (
+    MAX_LENGTH,
     Quantity,
     QuantitySum,
     added,
@@ -16,9 +19,6 @@ from dra_extender.cel.runtime.quantity import (
     subtracted,
     whole_number,
 )
-from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.cel.types.declarations import function, method, overload
-from dra_extender.cel.types.types import BOOL, DOUBLE, INT, QUANTITY, STRING
 
 
 def _compare(one: Quantity, other: Quantity) -> int:
@@ -41,7 +41,7 @@ def _sub_number(one: Quantity, number: int) -> QuantitySum:
 
 
 def _text_work(text: str) -> int:
-    return _READ_WORK + 2 * min(len(text), LONGEST_QUANTITY) + (len(text) >> 8)
+    return _READ_WORK + 2 * min(len(text), MAX_LENGTH) + (len(text) >> 8)
 
 
 def _number_work(*amounts: Quantity) -> int:

@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
+from dra_extender.cel.cost import EvaluationFrame, pattern_searched
 from dra_extender.cel.native.patterns import pattern_in
 from dra_extender.cel.native.strings import ENCODE, decode_with_surrogates
-from dra_extender.cel.runtime.cost import EvaluationFrame, pattern_searched
-from dra_extender.cel.runtime.values import TypeValue
 from dra_extender.cel.types.declarations import Implementation, Overload, function, method, overload
 from dra_extender.cel.types.types import BOOL, DYN, INT, STRING, Type, list_of, type_of
+from dra_extender.cel.values.values import TypeValue
 
 _MATCH_WORK: Final = 80
 # The two highest bits of a byte, and what they are in all but the first bytes of a character in UTF-8.

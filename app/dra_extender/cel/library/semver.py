@@ -2,13 +2,13 @@
 
 from typing import Final
 
+from dra_extender.cel.cost import first_traversed
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.call import ANY, TEXT, NativeFunction
-from dra_extender.cel.runtime.cost import first_traversed
-from dra_extender.cel.runtime.integers import MAX_INT
-from dra_extender.cel.runtime.semver import LONGEST_VERSION, Semver, SemverError, parse_lenient, parse_semver
-from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import function, method, overload
 from dra_extender.cel.types.types import BOOL, INT, SEMVER, STRING
+from dra_extender.cel.values.integers import MAX_INT
+from dra_extender.cel.values.semver import LONGEST_VERSION, Semver, SemverError, parse_lenient, parse_semver
 
 
 def _semver(text: str, normalise: bool = False) -> Semver:

@@ -5,16 +5,16 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from dra_extender.cel.cost import EvaluationFrame
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.library.conversions import decode
 from dra_extender.cel.native.strings import ENCODE, HEX, UPPER, quote_in_pieces
-from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.cel.runtime.integers import Uint
-from dra_extender.cel.runtime.semver import Semver
-from dra_extender.cel.runtime.times import Duration, Timestamp, seconds_text, timestamp_text
-from dra_extender.cel.runtime.values import LISTS, MAPS, TypeValue, from_map_key, type_name
-from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.cel.support.go_format import format_double
 from dra_extender.cel.types.types import Type
+from dra_extender.cel.values.go_format import format_double
+from dra_extender.cel.values.integers import Uint
+from dra_extender.cel.values.semver import Semver
+from dra_extender.cel.values.times import Duration, Timestamp, seconds_text, timestamp_text
+from dra_extender.cel.values.values import LISTS, MAPS, TypeValue, from_map_key, type_name
 
 _CLAUSE: Final = re.compile(r"%(%|(?:\.([0-9]{1,4}))?([a-zA-Z])|)")
 _KEYS: Final = frozenset({str, bool, int, Uint})

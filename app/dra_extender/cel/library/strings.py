@@ -2,6 +2,15 @@
 
 from typing import Any, Final
 
+from dra_extender.cel.cost import (
+    PIECE,
+    EvaluationFrame,
+    elements_traversed,
+    first_traversed,
+    first_traversed_twice,
+    result_traversed_twice,
+)
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.library.string_format import format_text
 from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.native.strings import (
@@ -21,15 +30,6 @@ from dra_extender.cel.native.strings import (
     decode_with_surrogates,
     quote_in_pieces,
 )
-from dra_extender.cel.runtime.cost import (
-    PIECE,
-    EvaluationFrame,
-    elements_traversed,
-    first_traversed,
-    first_traversed_twice,
-    result_traversed_twice,
-)
-from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import function, method, overload
 from dra_extender.cel.types.types import DYN, INT, STRING, list_of
 

@@ -7,9 +7,15 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from dra_extender.cel.cost import EvaluationFrame
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.call import TEXT, NativeFunction
-from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.cel.runtime.times import (
+from dra_extender.cel.types.declarations import Function, Overload, function, method, overload, with_work
+from dra_extender.cel.types.types import BOOL, DURATION, INT, STRING, TIMESTAMP
+from dra_extender.cel.values.times import (
+    HOUR,
+    MINUTE,
+    SECOND,
     Civil,
     Duration,
     Timestamp,
@@ -21,10 +27,6 @@ from dra_extender.cel.runtime.times import (
     timestamp_of,
     timestamp_text,
 )
-from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.cel.types.declarations import Function, Overload, function, method, overload, with_work
-from dra_extender.cel.types.types import BOOL, DURATION, INT, STRING, TIMESTAMP
-from dra_extender.model.go_duration import HOUR, MINUTE, SECOND
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

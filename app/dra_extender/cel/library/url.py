@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from dra_extender.cel.cost import EvaluationFrame, first_traversed
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.call import TEXT, NativeFunction
-from dra_extender.cel.runtime.cost import EvaluationFrame, first_traversed
-from dra_extender.cel.runtime.urls import Url, UrlError, check_url, parse_url, url_work
-from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import function, method, overload
 from dra_extender.cel.types.types import BOOL, STRING, URL, list_of, map_of
+from dra_extender.cel.values.network import Url, UrlError, check_url, parse_url, url_work
 
 _QUERY_WORK: Final = 60
 _CHARACTER_WORK: Final = 5

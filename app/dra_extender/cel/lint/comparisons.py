@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from dra_extender.cel.analysis.attribute_access import AccessKind, access_of, kind_of
-from dra_extender.cel.analysis.visitor import nodes_of
+from dra_extender.cel.analysis.attributes import AccessKind, access_of, kind_of
+from dra_extender.cel.analysis.walk import nodes_of
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
-from dra_extender.cel.runtime.quantity import is_quantity
-from dra_extender.cel.runtime.semver import SemverError, parse_lenient, parse_semver
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression, text_literal
+from dra_extender.cel.values.quantity import is_quantity
+from dra_extender.cel.values.semver import SemverError, parse_lenient, parse_semver
 
 _ORDER: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _EQUALITY: Final = {"_==_": "==", "_!=_": "!="}

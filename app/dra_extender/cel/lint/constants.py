@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dra_extender.cel.analysis.visitor import is_open
+from dra_extender.cel.analysis.walk import is_open
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, body_of, operands, source_of
-from dra_extender.cel.explain.failure import explain_failure
+from dra_extender.cel.explain.explain import explain_failure
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression

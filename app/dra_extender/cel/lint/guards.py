@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dra_extender.cel.analysis.attribute_access import AttributeAccess, access_of, device_map_of, driver_of
-from dra_extender.cel.analysis.rewrite import is_device_field
-from dra_extender.cel.analysis.visitor import children_of
+from dra_extender.cel.analysis.attributes import AttributeAccess, access_of, device_map_of, driver_of
+from dra_extender.cel.analysis.suffixes import is_device_field
+from dra_extender.cel.analysis.walk import children_of
 from dra_extender.cel.lint.findings import LintCode, LintFinding, warning
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression

@@ -4,22 +4,78 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dra_extender.cel.analysis.attribute_access import device_map_of, driver_of
-from dra_extender.cel.analysis.rewrite import is_device_field, step_of
-from dra_extender.cel.analysis.visitor import inlined, nodes_of
+from dra_extender.cel.analysis.attributes import access_of, device_map_of, driver_of
+from dra_extender.cel.analysis.suffixes import is_device_field, step_of
+from dra_extender.cel.analysis.walk import inlined, nodes_of
+from dra_extender.cel.budget import CLAIM_COMPILE_LIMIT, COMPILE_LIMIT, TOO_LARGE
+from dra_extender.cel.cost import COST_LIMIT
+from dra_extender.cel.device import Attribute, DeviceActivation, prepare_device
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.explain.evaluation import Evaluation
 from dra_extender.cel.lint.comparisons import comparison_findings
 from dra_extender.cel.lint.constants import constant_findings
-from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error
+from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error, warning
 from dra_extender.cel.lint.guards import Fact, facts_of, guard_findings
-from dra_extender.cel.lint.limits import limit_findings
 from dra_extender.cel.lint.paths import path_findings
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT, TOO_LARGE
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.ast import CallExpression, SyntaxNode
 from dra_extender.cel.syntax.parser import MAX_LENGTH, parse
+
+_NEAR: Final = 0.9
+_COSTLY: Final = 0.5
+_ATTRIBUTES: Final = 32
+_LONGEST_VALUE: Final = 64
+_DRIVER: Final = "largest.example.com"
+
+
+def limit_findings(source: str, tree: ast.SyntaxNode, units: int) -> Iterator[LintFinding]:
+    """Findings about an expression that compiles in `units`; its cost is measured on a device as large as the API allows."""
+    if units > _COSTLY * COMPILE_LIMIT:
+        message = f"compiling it takes {units} of {COMPILE_LIMIT} units that an expression may take"
+        yield warning(LintCode.COMPILE_LIMIT, 0, message)
+    length = len(source.encode(errors="surrogatepass"))
+    if length > _NEAR * MAX_LENGTH:
+        yield warning(LintCode.LENGTH_LIMIT, 0, f"it has {length} of {MAX_LENGTH} bytes that an expression may have")
+    evaluation = Evaluation(source, _largest_device(tree))
+    outcome = evaluation.outcome(evaluation.root)
+    if outcome.stopped:
+        yield error(LintCode.COST_LIMIT, 0, f"on a device with {_ATTRIBUTES} attributes it is stopped: {outcome.error}")
+    elif evaluation.cost > _COSTLY * COST_LIMIT:
+        message = f"on a device with {_ATTRIBUTES} attributes it costs {evaluation.cost} of {COST_LIMIT} units"
+        yield warning(LintCode.COST_LIMIT, 0, message)
+
+
+def claim_limit_findings(units: int) -> Iterator[LintFinding]:
+    """Findings about the different expressions of a claim, which together compile in `units`."""
+    message = (
+        f"compiling the expressions of the claim takes {units} of {CLAIM_COMPILE_LIMIT} units that a claim may take"
+    )
+    if units > CLAIM_COMPILE_LIMIT:
+        yield error(LintCode.COMPILE_LIMIT, 0, message)
+    elif units > _COSTLY * CLAIM_COMPILE_LIMIT:
+        yield warning(LintCode.COMPILE_LIMIT, 0, message)
+
+
+def _largest_device(tree: ast.SyntaxNode) -> DeviceActivation:
+    """A device with what the expression reads and as many further attributes as the API allows."""
+    value = Attribute(string_value="x" * _LONGEST_VALUE)
+    driver = next((name for name in map(driver_of, nodes_of(tree)) if name), _DRIVER)
+    attributes: dict[str, Attribute] = {}
+    capacity: dict[str, str] = {}
+    for node in nodes_of(tree):
+        access = access_of(node)
+        if access is None:
+            continue
+        name = f"{access.domain or driver}/{access.name}"
+        if access.device_map == "attributes":
+            attributes[name] = value
+        else:
+            capacity[name] = "1"
+    for number in range(_ATTRIBUTES - len(attributes)):
+        attributes[f"{driver}/{number:032}"] = value
+    return prepare_device(driver, attributes, capacity, allow_multiple_allocations=False)
+
 
 _NO_DEVICE: Final = prepare_device("", {}, {}, allow_multiple_allocations=False)
 _FOREIGN: Final = ("and", "or", "not", "True", "False", "None", "=", "===", "&", "|")

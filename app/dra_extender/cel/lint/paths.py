@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from dra_extender.cel.analysis.attribute_access import CAPACITY_SUFFIXES, access_of, device_map_of
-from dra_extender.cel.analysis.rewrite import SUFFIXES, is_domain_name, step_of, without_suffix
-from dra_extender.cel.analysis.visitor import Visit, visits
-from dra_extender.cel.library.environment import DEVICE_FIELDS
+from dra_extender.cel.analysis.attributes import CAPACITY_SUFFIXES, access_of, device_map_of
+from dra_extender.cel.analysis.suffixes import SUFFIXES, is_domain_name, step_of, without_suffix
+from dra_extender.cel.analysis.walk import Visit, visits
+from dra_extender.cel.environment import DEVICE_FIELDS
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import access_expression, print_expression

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.runtime.cost import CALL_LIMIT, EvaluationFrame
+from dra_extender.cel.cost import CALL_LIMIT, EvaluationFrame
 
 TEXT: Final = "text"
 BYTES: Final = "bytes"

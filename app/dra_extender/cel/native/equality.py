@@ -7,19 +7,18 @@ long key takes long, and so does a key among others with the same hash: both are
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dra_extender.cel.cost import COMPARISON_WORK, EvaluationFrame
+from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.native.lists import Elements as Elements
 from dra_extender.cel.native.lists import index_of, same_elements, types_of
 from dra_extender.cel.native.strings import SAME
-from dra_extender.cel.runtime.addresses import Cidr, IpAddress
-from dra_extender.cel.runtime.cost import COMPARISON_WORK, EvaluationFrame
-from dra_extender.cel.runtime.integers import Uint
-from dra_extender.cel.runtime.named_formats import NamedFormat
-from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
-from dra_extender.cel.runtime.semver import Semver
-from dra_extender.cel.runtime.times import Duration, Timestamp
-from dra_extender.cel.runtime.urls import Url
-from dra_extender.cel.runtime.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, entry, no_overload
-from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.values.integers import Uint
+from dra_extender.cel.values.named_formats import NamedFormat
+from dra_extender.cel.values.network import Cidr, IpAddress, Url
+from dra_extender.cel.values.quantity import Quantity, QuantitySum
+from dra_extender.cel.values.semver import Semver
+from dra_extender.cel.values.times import Duration, Timestamp
+from dra_extender.cel.values.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, entry, no_overload
 
 STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, NamedFormat})
 """Types that have no equality with other types: comparing them is an error, as in cel-go's libraries of Kubernetes."""

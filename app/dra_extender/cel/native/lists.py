@@ -5,8 +5,8 @@ from heapq import merge
 from itertools import pairwise
 from typing import Any, Final
 
+from dra_extender.cel.cost import PIECE, EvaluationFrame
 from dra_extender.cel.native.call import ANY, INDEX, LIST, NativeFunction
-from dra_extender.cel.runtime.cost import PIECE, EvaluationFrame
 
 Elements = list[Any] | tuple[Any, ...]
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
+from dra_extender.cel.cost import EvaluationFrame
+from dra_extender.cel.errors import CelCostError, CelRuntimeError
+from dra_extender.cel.fair_cache import FairCache
 from dra_extender.cel.native.pattern_size import estimated_size
-from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
-from dra_extender.runtime.caches import FairCache
 
 try:
     import re2

@@ -4,9 +4,9 @@ import operator
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dra_extender.cel.cost import PIECE, EvaluationFrame
 from dra_extender.cel.native.call import ANY, BYTES, INDEX, LIST, TEXT, NativeFunction
-from dra_extender.cel.runtime.cost import PIECE, EvaluationFrame
-from dra_extender.cel.support.go_format import quote
+from dra_extender.cel.values.go_format import quote
 
 _NEAR: Final = 2_500
 """The length of a text below which CPython compares the whole part at every position."""

@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.cel.runtime.compile_limits import BYTE_UNITS, TOKEN_UNITS, CompileMeter
-from dra_extender.cel.runtime.integers import MAX_INT, MAX_UINT, MIN_INT, Uint
-from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.budget import BYTE_UNITS, TOKEN_UNITS, CompileMeter
+from dra_extender.cel.errors import CelCompileError
+from dra_extender.cel.values.integers import MAX_INT, MAX_UINT, MIN_INT, Uint
 
 # One alternative decides by the first characters, and every repetition is possessive, so the time is linear in the text.
 _TOKENS: Final = re.compile(

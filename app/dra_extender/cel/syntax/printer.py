@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
-from dra_extender.cel.runtime.integers import Uint
 from dra_extender.cel.syntax.ast import (
     INDEX_OPERATORS,
     MAX_DEPTH,
@@ -19,6 +18,7 @@ from dra_extender.cel.syntax.ast import (
     Select,
     SyntaxNode,
 )
+from dra_extender.cel.values.integers import Uint
 
 _T = TypeVar("_T")
 _TERNARY: Final = 0

@@ -5,17 +5,16 @@ from typing import Any, Final
 
 import msgspec
 
+from dra_extender.cel.cost import Extra
 from dra_extender.cel.native.call import NativeFunction
-from dra_extender.cel.runtime.addresses import Cidr, IpAddress
-from dra_extender.cel.runtime.cost import Extra
-from dra_extender.cel.runtime.integers import Uint
-from dra_extender.cel.runtime.named_formats import NamedFormat
-from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
-from dra_extender.cel.runtime.semver import Semver
-from dra_extender.cel.runtime.times import Duration, Timestamp
-from dra_extender.cel.runtime.urls import Url
-from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, TypeValue, from_map_key
 from dra_extender.cel.types.types import Type
+from dra_extender.cel.values.integers import Uint
+from dra_extender.cel.values.named_formats import NamedFormat
+from dra_extender.cel.values.network import Cidr, IpAddress, Url
+from dra_extender.cel.values.quantity import Quantity, QuantitySum
+from dra_extender.cel.values.semver import Semver
+from dra_extender.cel.values.times import Duration, Timestamp
+from dra_extender.cel.values.values import LISTS, MAPS, Optional, TypeValue, from_map_key
 
 Implementation = Callable[..., Any]
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.cel.runtime.compile_limits import TOO_LARGE
+from dra_extender.cel.budget import TOO_LARGE
 
 
 class TypeLimitError(Exception):

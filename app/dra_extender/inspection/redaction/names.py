@@ -8,10 +8,10 @@ from random import Random
 from typing import Final
 
 from dra_extender.cel.analysis.renaming import renamed, unrenamable_parts
-from dra_extender.cel.runtime.semver import Semver, SemverError, parse_lenient
+from dra_extender.cel.values.quantity import QuantityError, parse_quantity
+from dra_extender.cel.values.semver import Semver, SemverError, parse_lenient
 from dra_extender.inspection.redaction.ordered_names import OrderedNames
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
-from dra_extender.model.quantity import QuantityError, parse_quantity
 
 REDACTED: Final = "redacted"
 """What stands in the place of sentences."""

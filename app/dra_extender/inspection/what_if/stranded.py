@@ -9,7 +9,7 @@ from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.rules.held_consumption import held_consumption
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.rejection import Code
-from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.budget import Budget
 from dra_extender.inspection.what_if.report import Stranded, StrandedCounter
 from dra_extender.inspection.what_if.trial import Refusals, Trial
 from dra_extender.model.device import Device, DeviceId, PoolId

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.ledger.state.claim_record import ClaimRecord
@@ -12,7 +13,6 @@ from dra_extender.model.api_json import decode_object
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
-from dra_extender.model.quantity import format_quantity
 from dra_extender.scheduling.claims.lookup import find_claims
 
 _OF_TRIAL: Final = "-trial"

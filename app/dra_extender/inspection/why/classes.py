@@ -10,9 +10,9 @@ from difflib import SequenceMatcher
 from typing import Final
 
 from dra_extender.allocator.demand.demand import SearchableRequest
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.explain.possible import may_hold
 from dra_extender.cel.program import Program
-from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.inspection.cluster_view import ClusterView
 
 _SEPARATORS: Final = re.compile(r"[-.]")

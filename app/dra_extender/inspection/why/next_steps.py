@@ -11,11 +11,11 @@ from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.cel.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.explain.evaluation import ExplainableExpression
-from dra_extender.cel.explain.relaxation import relaxed
+from dra_extender.cel.explain.nearness import relaxed
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.program import Program
-from dra_extender.cel.support.errors import CelBudgetError, CelCompileError
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.advice import advice
 from dra_extender.inspection.why.changes import (

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from dra_extender.cel.fair_cache import FairCache
 from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.resource_claim import (
     EXTENDED_ANNOTATION,
@@ -22,7 +23,6 @@ from dra_extender.model.resource_claim import (
 )
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
-from dra_extender.runtime.caches import FairCache
 
 WHOLE_BYTES: Final = 4096
 """A claim that is no longer than this (bytes of JSON) is kept with its decoded spec."""

@@ -17,16 +17,16 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.cel.analysis.rewrite import rewrite_suffixes
+from dra_extender.cel.analysis.suffixes import rewrite_suffixes
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.errors import CelCompileError, quoted
+from dra_extender.cel.fair_cache import FairCache
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.support.errors import CelCompileError, quoted
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
-from dra_extender.runtime.caches import FairCache
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.placement_template import new_share_id
 from dra_extender.scheduling.ports.options import Options

@@ -16,9 +16,10 @@ from dra_extender.allocator.demand.demand import Reads, is_read
 from dra_extender.allocator.pools.node_match import is_relevant
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.usage import PoolUsage, Usage
+from dra_extender.cel.device import Attribute
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.device import Attribute, Device, PoolId
+from dra_extender.model.device import Device, PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.runtime.caches import LruCache

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from dra_extender.cel.library.environment import LATEST, Release
+from dra_extender.cel.environment import LATEST, Release
 from dra_extender.ledger.index.pod_groups import GroupReservation
 
 

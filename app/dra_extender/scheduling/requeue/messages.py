@@ -6,7 +6,7 @@ from typing import Final
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.selector_reasons import CUT
 from dra_extender.allocator.state.rejection import Code
-from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
+from dra_extender.cel.budget import EXPLANATION_COST, Budget
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache

@@ -15,8 +15,8 @@ from collections.abc import Hashable
 from typing import Any, Final, NamedTuple, Protocol
 
 from dra_extender.allocator.state.result import SearchPaused
-from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.cost import Deadline
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.cost import Deadline
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from dra_extender.scheduling.ports.cluster import Clock

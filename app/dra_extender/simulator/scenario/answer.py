@@ -21,10 +21,10 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
+from dra_extender.cel.device import prepare_device
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
-from dra_extender.cel.runtime.device import prepare_device
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId

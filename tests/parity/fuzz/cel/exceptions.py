@@ -10,18 +10,17 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import msgspec
-from dra_extender.cel import program
-from dra_extender.cel.compiler import access, calls
-from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST
+from dra_extender.cel import cost, program
+from dra_extender.cel import device as device_values
+from dra_extender.cel.compiler import calls, selections
+from dra_extender.cel.cost import EvaluationFrame
+from dra_extender.cel.environment import ENVIRONMENTS, LATEST
+from dra_extender.cel.errors import CelError, CelRuntimeError
 from dra_extender.cel.native import equality, patterns
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime import cost
-from dra_extender.cel.runtime import device as device_values
-from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.cel.runtime.quantity import Quantity, QuantitySum, read_uncached
-from dra_extender.cel.support.errors import CelError, CelRuntimeError
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Function, Implementation, Overload
+from dra_extender.cel.values.quantity import Quantity, QuantitySum, read_uncached
 
 from tests.parity.selectors import Outcome, device, ours
 
@@ -143,8 +142,8 @@ def _dynamic(found: Difference) -> bool:
     def closed(node: typed_ast.FieldSelection | typed_ast.Index) -> bool:
         return original(node) and not _inside_dynamic(node)
 
-    original = access.looks_into_optionals
-    with patch.object(access, "looks_into_optionals", closed):
+    original = selections.looks_into_optionals
+    with patch.object(selections, "looks_into_optionals", closed):
         return ours(found.scenario) == found.theirs
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
-from dra_extender.cel.runtime.compile_limits import CompileMeter
-from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.budget import CompileMeter
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax.lexer import Token, tokenize
 
 from tests.parity.fuzz.cel.grammar import rules

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from dra_extender.cel.errors import CelError
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.support.errors import CelError
 
 from tests.controlplane.build import BuildError
 from tests.parity.fuzz.cel.campaign import explanation, scenarios

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 import msgspec
 
-from dra_extender.cel.library.environment import FUNCTIONS
+from dra_extender.cel.environment import FUNCTIONS
 from dra_extender.cel.syntax import ast
-from dra_extender.cel.syntax.macros import qualified_call
+from dra_extender.cel.syntax.parser import qualified_call
 from dra_extender.cel.types.types import TYPE_NAMES
 
 _T = TypeVar("_T")

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.runtime.values import NUMBERS, size_of
-from dra_extender.cel.support.errors import CelCostError, CelDeadlineError
+from dra_extender.cel.errors import CelCostError, CelDeadlineError
+from dra_extender.cel.values.values import NUMBERS, size_of
 
 COST_LIMIT: Final = 1_000_000
 """Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""

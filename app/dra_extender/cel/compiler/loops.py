@@ -9,10 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.compiler.code import CompiledPart, Run, first_failure
+from dra_extender.cel.cost import LIST_COST, MAX_ELEMENTS, EvaluationFrame
+from dra_extender.cel.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.library.lists import self_compared, sort_by_keys
 from dra_extender.cel.native.equality import charge_key
-from dra_extender.cel.runtime.cost import LIST_COST, MAX_ELEMENTS, EvaluationFrame
-from dra_extender.cel.runtime.values import (
+from dra_extender.cel.types import typed_ast
+from dra_extender.cel.values.values import (
     LISTS,
     MAPS,
     NONE,
@@ -24,8 +26,6 @@ from dra_extender.cel.runtime.values import (
     no_overload,
     type_name,
 )
-from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
-from dra_extender.cel.types import typed_ast
 
 _ALL_CHECK: Final = 2
 _EXISTS_CHECK: Final = 3

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.cel.runtime.times import is_date
-from dra_extender.cel.runtime.urls import UrlError, check_url
-from dra_extender.cel.support.go_format import quote
+from dra_extender.cel.values.go_format import quote
+from dra_extender.cel.values.network import UrlError, check_url
+from dra_extender.cel.values.times import is_date
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"

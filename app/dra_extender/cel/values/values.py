@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.runtime.addresses import Cidr, IpAddress
-from dra_extender.cel.runtime.integers import Uint
-from dra_extender.cel.runtime.named_formats import NamedFormat
-from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
-from dra_extender.cel.runtime.semver import Semver
-from dra_extender.cel.runtime.times import Duration, Timestamp
-from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.errors import CelRuntimeError
+from dra_extender.cel.values.integers import Uint
+from dra_extender.cel.values.named_formats import NamedFormat
+from dra_extender.cel.values.network import Cidr, IpAddress
+from dra_extender.cel.values.quantity import Quantity, QuantitySum
+from dra_extender.cel.values.semver import Semver
+from dra_extender.cel.values.times import Duration, Timestamp
 
 
 class Optional(msgspec.Struct, frozen=True):

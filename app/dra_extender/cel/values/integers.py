@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.errors import CelRuntimeError
 
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.cel.analysis.visitor import mapped
-from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.analysis.walk import mapped
+from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax.ast import INDEX_OPERATORS, CallExpression, Identifier, Literal, Select, SyntaxNode
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import is_plain_name, print_expression

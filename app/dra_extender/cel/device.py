@@ -1,14 +1,28 @@
-"""The device as expressions see it."""
+"""The device as expressions see it, and results of expressions as attributes of devices (DRADerivedAttributes)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.runtime.quantity import read_quantity
-from dra_extender.cel.runtime.semver import SemverError, parse_semver
-from dra_extender.cel.runtime.values import DomainMap
-from dra_extender.model.device import Attribute
+from dra_extender.cel.errors import CelRuntimeError
+from dra_extender.cel.types.types import BOOL, DYN, INT, SEMVER, STRING, Type
+from dra_extender.cel.values.quantity import read_quantity
+from dra_extender.cel.values.semver import Semver, SemverError, parse_semver
+from dra_extender.cel.values.values import LISTS, DomainMap, Optional, TypeValue, type_name, unwrapped
+
+
+class Attribute(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The value of one device attribute; upstream's type is a union, so normally exactly one field is set."""
+
+    int_value: int | None = None
+    bool_value: bool | None = None
+    string_value: str | None = None
+    version_value: str | None = None
+    int_values: tuple[int, ...] | None = None
+    bool_values: tuple[bool, ...] | None = None
+    string_values: tuple[str, ...] | None = None
+    version_values: tuple[str, ...] | None = None
 
 
 class DeviceActivation(msgspec.Struct, frozen=True):
@@ -94,3 +108,58 @@ def _put(domains: DomainMap, driver: str, name: str, value: Any) -> None:
     if not slash:
         domain, identifier = driver, name
     domains.setdefault(domain, {})[identifier] = value
+
+
+_ELEMENTS: Final = frozenset({BOOL, INT, STRING, SEMVER, DYN})
+_FIELDS: Final[Mapping[type, str]] = {
+    bool: "bool_value",
+    int: "int_value",
+    str: "string_value",
+    Semver: "version_value",
+}
+
+
+def may_be_attribute(result: Type) -> bool:
+    """Whether values of a static type may be bools, ints, strings or versions, or lists of them."""
+    return result in _ELEMENTS or (result.kind == "list" and result.parameters[0] in _ELEMENTS)
+
+
+def to_attribute(value: Any) -> Attribute:
+    """The attribute that holds a value; an empty list is one of strings, and versions keep their build metadata.
+
+    Raises:
+        CelRuntimeError: The value is no bool, int, string or version, and no list of one of these; optional lists are refused.
+    """
+    optional = type(value) is Optional
+    value = _plain(value)
+    kind = type(value)
+    if kind in _FIELDS:
+        return _holding(_FIELDS[kind], _text(value))
+    if kind not in LISTS or optional:
+        raise CelRuntimeError(f"unsupported CEL return type: {type_name(value)}")
+    if not value:
+        return Attribute(string_values=())
+    values = tuple(map(_plain, value))
+    first = type(values[0])
+    if first not in _FIELDS:
+        raise CelRuntimeError(f"unsupported list element type: {type_name(values[0])}")
+    for place, item in enumerate(values):
+        if type(item) is not first:
+            expected, found = type_name(values[0]), type_name(item)
+            raise CelRuntimeError(f"expected list element at index {place} to be {expected}, got {found}")
+    return _holding(f"{_FIELDS[first]}s", tuple(map(_text, values)))
+
+
+def _holding(field: str, value: Any) -> Attribute:
+    fields: dict[str, Any] = {field: value}
+    return Attribute(**fields)
+
+
+def _plain(value: Any) -> Any:
+    """The value inside of an optional, and the name of a type."""
+    found = unwrapped(value)
+    return found.name if type(found) is TypeValue else found
+
+
+def _text(value: Any) -> Any:
+    return value.text if type(value) is Semver else value

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.cel.runtime.integers import MAX_UINT
+from dra_extender.cel.values.integers import MAX_UINT
 
 _STRICT: Final = re.compile(
     r"(0|[1-9][0-9]{0,19})\.(0|[1-9][0-9]{0,19})\.(0|[1-9][0-9]{0,19})(?:-([0-9A-Za-z.-]++))?+(?:\+([0-9A-Za-z.-]++))?+",

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dra_extender.cel.compiler.code import CompiledPart, Run
+from dra_extender.cel.cost import EvaluationFrame
+from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.native.equality import charge_key
-from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.cel.runtime.integers import MAX_INT, MIN_INT
-from dra_extender.cel.runtime.values import (
+from dra_extender.cel.types import typed_ast
+from dra_extender.cel.values.integers import MAX_INT, MIN_INT
+from dra_extender.cel.values.values import (
     LISTS,
     MAPS,
     NONE,
@@ -19,8 +21,6 @@ from dra_extender.cel.runtime.values import (
     no_overload,
     type_name,
 )
-from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.cel.types import typed_ast
 
 _ABSENT: Final = object()
 
