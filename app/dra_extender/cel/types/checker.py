@@ -61,10 +61,28 @@ class ScopedVariable(msgspec.Struct, frozen=True, gc=False):
 Scopes = Mapping[str, ScopedVariable]
 _Common = tuple[Type, Type]
 """The type of the first element of a literal, and the type that all elements so far fit."""
+_SORTABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+"""Types of keys of sortBy, in the order in which they are tried."""
+_LITERALS: Final[Mapping[type, Type]] = {
+    type(None): NULL,
+    bool: BOOL,
+    int: INT,
+    Uint: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+}
+_LOGICAL: Final = {"_&&_": False, "_||_": True}
+_NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
+_TRIED_WITHOUT_UNIFICATION: Final = frozenset({"_==_", "_!=_", "_[_]"})
+_SHOWN_ARGUMENTS: Final = 8
+_is_open: Final = attrgetter("open")
+_METERED_NODES: Final = 16
+"""Nodes that are checked between two charges of the meter."""
 
 
-class Inference:
-    """The types of one expression, the bindings of their variables, and the cost of finding them.
+class Checker:
+    """Checks one expression, and charges the meter for checking and for compiling it.
 
     Attributes:
         slots: The number of variables.
@@ -91,240 +109,6 @@ class Inference:
         self._literals: list[tuple[Type, ast.SyntaxNode, Type]] = []
         self._open_variables_used: list[tuple[Type, str, ast.SyntaxNode]] = []
         self._enclosing_formats = 0
-
-    def final(self, item: Type) -> Type:
-        """The type with its free variables made dynamic."""
-        return self._types.resolve(item, free=DYN)
-
-    def _error(self, message: str, node: ast.SyntaxNode) -> CelCompileError:
-        return CelCompileError(message, self._source, node.offset)
-
-    def _steps(self) -> int:
-        """Units for the steps since the last call."""
-        before, self._counted = self._counted, self._types.steps
-        return STEP_UNITS * (self._counted - before)
-
-    def _declare(
-        self,
-        names: tuple[str, ...],
-        types: tuple[Type, ...],
-        scopes: Scopes,
-        *,
-        lazy: bool = False,
-    ) -> tuple[int, Scopes]:
-        first = self.slots
-        self.slots += len(names)
-        added = {name: ScopedVariable(first + place, types[place], lazy) for place, name in enumerate(names)}
-        return first, {**scopes, **added}
-
-    def _require_value(self, item: Type, name: str, node: ast.SyntaxNode) -> None:
-        """Refuse a variable whose value is a type: cel-go takes it for the name of that type, which is undefined."""
-        found = self._types.resolve(item)
-        if found.kind == "variable":
-            self._open_variables_used.append((found, name, node))
-        elif found.kind == "type":
-            raise self._error(f"reference to undefined type: {name}", node)
-
-    def _require_resolved(self) -> None:
-        """Repeat `_require_value` for variables whose types were open, now that all types are final."""
-        for item, name, part in self._open_variables_used:
-            self._require_value(self.final(item), name, part)
-
-    def _dispatch_dynamically_if_free(self, item: Type) -> None:
-        """Choose overloads by values if this type is free: a later use may bind it to a type that the value does not have."""
-        self.dynamic_dispatch = self.dynamic_dispatch or self._types.resolve(item).free
-
-    def _expect_bool(self, item: typed_ast.TypedNode, node: ast.SyntaxNode) -> None:
-        if not self._types.assign((item.type,), (BOOL,)):
-            raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", node)
-
-    def _element_type(self, value: Type, written: ast.SyntaxNode, *, optional: bool) -> Type:
-        """The type that an element or entry adds to a literal; an optional one must have an optional or dynamic type."""
-        if not optional:
-            return value
-        if value.name == OPTIONAL_NAME:
-            return value.parameters[0]
-        if value.kind != "dyn":
-            raise self._error(f"expected type 'optional_type' but found '{self.final(value)}'", written)
-        return value
-
-    def _join(self, known: _Common | None, item: Type, written: ast.SyntaxNode) -> _Common:
-        """Add an element to the types of a literal; `_require_homogeneous` checks them once all types are final."""
-        if known is None:
-            return item, item
-        first, common = known
-        if item is common and item is first:
-            return known
-        self._types.step(0 if common is item else common.weight // 2)
-        if not self._enclosing_formats:
-            self._literals.append((first, written, item))
-        return first, most_general(common, item) if self._types.assign((common,), (item,)) else DYN
-
-    def _joined(self, known: _Common | None) -> Type:
-        """The type that all elements fit; a fresh variable for an empty literal."""
-        return self._types.fresh() if known is None else known[1]
-
-    def _require_homogeneous(self) -> None:
-        known = expected = None
-        for first, node, other in self._literals:
-            if expected is None or first is not known:
-                known, expected = first, self.final(first)
-            found = self.final(other)
-            if not self._types.same(expected, found):
-                raise self._error(f"expected type '{expected}' but found '{found}'", node)
-
-
-def call_units(name: str, arguments: Sequence[typed_ast.TypedNode]) -> int:
-    """Units for compiling a call, with the compilation of a constant pattern and the evaluation of a call of constants."""
-    units = CALL_UNITS
-    if name in PATTERN_FUNCTIONS:
-        units += sum([pattern_cost(text) // _WORK_PER_UNIT for text in _texts(arguments)])
-    if name.isidentifier() and _READS.isdisjoint(map(type, arguments)):
-        units += FOLD_UNITS + sum(map(len, _texts(arguments)))
-    return units
-
-
-def _texts(arguments: Sequence[typed_ast.TypedNode]) -> list[str]:
-    return [each.value for each in arguments if type(each) is typed_ast.Constant and type(each.value) is str]
-
-
-_SORTABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
-"""Types of keys of sortBy, in the order in which they are tried."""
-
-
-def end_of_operand(place: int, last: int) -> int:
-    """The last term that is checked before the term at `place` has to be a bool.
-
-    `a && b && c` is `a && (b && c)` or `(a && b) && c`: cel-go makes a balanced tree of it. Both sides of an operator are
-    checked before either has to be a bool.
-
-    Args:
-        place: The place of the term.
-        last: The place of the last term, at least one.
-    """
-    first = 0
-    while True:
-        middle = (first + last) // 2
-        if place > middle:
-            first = middle + 1
-        elif first < middle:
-            last = middle
-        else:
-            return last
-        if first == last:
-            return last
-
-
-def _numbered(item: Type, numbers: dict[Type, Type]) -> Type:
-    if not item.free:
-        return item
-    if item.kind == "variable":
-        return numbers.setdefault(item, variable(str(len(numbers))))
-    return compound(item.kind, item.name, *(_numbered(parameter, numbers) for parameter in item.parameters))
-
-
-class Expansions(Inference):
-    """Finds the types of macros from those of their parts."""
-
-    def _open_variables(self, scopes: Scopes) -> list[Type]:
-        """The open types of the variables in scope, with free type variables numbered so that equal results compare equal."""
-        numbers: dict[Type, Type] = {}
-        return [_numbered(self._types.resolve(item.type), numbers) for item in scopes.values() if item.type.free]
-
-    def _value_of(self, source: typed_ast.TypedNode, written: ast.SyntaxNode) -> Type:
-        """The type of the value inside an optional."""
-        value = self._types.fresh()
-        if not self._types.assign((source.type,), (optional_of(value),)):
-            raise self._error(f"expected an optional value but found '{self.final(source.type)}'", written)
-        return self._types.resolve(value)
-
-    def _optional_result(self, written: ast.SyntaxNode, body: Type, *, flat: bool) -> Type:
-        """`source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`."""
-        found = self._types.resolve(body)
-        either = self._types.fresh()
-        present, absent = found if flat else optional_of(found), optional_of(self._types.fresh())
-        if not self._types.assign((present, absent), (either, either)):
-            raise self._error(f"expected an optional value but found '{self.final(body)}'", written)
-        return self._types.resolve(either)
-
-    def _range(self, node: ast.Comprehension, source: Type) -> tuple[Type, ...]:
-        """The types of the variables of a loop over a source of this type."""
-        found = self._types.resolve(source)
-        single = len(node.names) == 1
-        if found.kind == "list":
-            return (found.parameters[0],) if single else (INT, found.parameters[0])
-        if found.kind == "map":
-            return found.parameters[: len(node.names)]
-        if found.kind == "variable":
-            self._types.assign((DYN,), (found,))
-        elif found.kind != "dyn" or found == ANY:
-            message = f"expression of type '{found}' cannot be range of a comprehension (must be list, map, or dynamic)"
-            raise self._error(message, node.source)
-        return (DYN,) * len(node.names)
-
-    def _loop_type(self, node: ast.Comprehension, body: typed_ast.TypedNode, inner: Scopes) -> Type:
-        if node.kind == "list":
-            return list_of(self._types.resolve(body.type))
-        if node.kind == "map":
-            key = inner[node.names[0]].type
-            self._require_value(key, node.names[0], node)
-            return self._types.resolve(map_of(key, body.type))
-        if node.kind == "entries":
-            return self._merged(node, body)
-        self._expect_bool(body, node.body)
-        return BOOL
-
-    def _merged(self, node: ast.Comprehension, body: typed_ast.TypedNode) -> Type:
-        """The type of the map into which transformMapEntry merges the maps of all rounds."""
-        result = map_of(self._types.fresh(), self._types.fresh())
-        either = map_of(self._types.fresh(), self._types.fresh())
-        if not self._types.assign((result, body.type), (either, either)):
-            raise self._error(f"expected a map but found '{self.final(body.type)}'", node.body)
-        self._dispatch_dynamically_if_free(result)
-        return self._types.resolve(result)
-
-    def _sorted(self, node: ast.Comprehension, source: Type, key: Type) -> tuple[Type, bool]:
-        """The type of sortBy's result, and whether one type of keys is the only one that fits."""
-        keys = list_of(self._types.resolve(key))
-        results: list[Type] = []
-        self._types.step(len(_SORTABLE))
-        for kind in _SORTABLE:
-            result = list_of(self._types.fresh())
-            if self._types.assign((source, keys), (result, list_of(kind))):
-                results.append(self._types.resolve(result))
-        if not results:
-            found = self.final(source)
-            message = (
-                f"applied to '{found}'"
-                if found.kind not in {"list", "dyn"}
-                else f"with a key of type '{self.final(key)}'"
-            )
-            raise self._error(f"found no matching overload for 'sortBy' {message}", node)
-        self._dispatch_dynamically_if_free(results[-1])
-        same = all(starmap(self._types.same, pairwise(results)))
-        return results[0] if same else DYN, len(results) == 1
-
-
-_LITERALS: Final[Mapping[type, Type]] = {
-    type(None): NULL,
-    bool: BOOL,
-    int: INT,
-    Uint: UINT,
-    float: DOUBLE,
-    str: STRING,
-    bytes: BYTES,
-}
-_LOGICAL: Final = {"_&&_": False, "_||_": True}
-_NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
-_TRIED_WITHOUT_UNIFICATION: Final = frozenset({"_==_", "_!=_", "_[_]"})
-_SHOWN_ARGUMENTS: Final = 8
-_is_open: Final = attrgetter("open")
-_METERED_NODES: Final = 16
-"""Nodes that are checked between two charges of the meter."""
-
-
-class Checker(Expansions):
-    """Checks one expression, and charges the meter for checking and for compiling it."""
 
     def check(self, node: ast.SyntaxNode) -> typed_ast.TypedNode:
         """Check a whole expression.
@@ -410,15 +194,10 @@ class Checker(Expansions):
     def _call(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
         if node.function in _LOGICAL and node.target is None:
             return self._logical(node, scopes)
-        if node.function == "format":
-            return self._format_call(node, scopes)
-        return self._function(node, scopes)
-
-    def _format_call(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
-        """A call of format: literals anywhere in it may mix types."""
-        self._enclosing_formats += 1
+        # Literals anywhere in a call of format may mix types.
+        self._enclosing_formats += node.function == "format"
         result = self._function(node, scopes)
-        self._enclosing_formats -= 1
+        self._enclosing_formats -= node.function == "format"
         return result
 
     def _function(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
@@ -602,6 +381,165 @@ class Checker(Expansions):
         result = self._optional_result(node.body, body.type, flat=flat)
         return typed_ast.OptionalMap(node.offset, result, source, slot, body, flat)
 
+    def _open_variables(self, scopes: Scopes) -> list[Type]:
+        """The open types of the variables in scope, with free type variables numbered so that equal results compare equal."""
+        numbers: dict[Type, Type] = {}
+        return [_numbered(self._types.resolve(item.type), numbers) for item in scopes.values() if item.type.free]
+
+    def _value_of(self, source: typed_ast.TypedNode, written: ast.SyntaxNode) -> Type:
+        """The type of the value inside an optional."""
+        value = self._types.fresh()
+        if not self._types.assign((source.type,), (optional_of(value),)):
+            raise self._error(f"expected an optional value but found '{self.final(source.type)}'", written)
+        return self._types.resolve(value)
+
+    def _optional_result(self, written: ast.SyntaxNode, body: Type, *, flat: bool) -> Type:
+        """`source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`."""
+        found = self._types.resolve(body)
+        either = self._types.fresh()
+        present, absent = found if flat else optional_of(found), optional_of(self._types.fresh())
+        if not self._types.assign((present, absent), (either, either)):
+            raise self._error(f"expected an optional value but found '{self.final(body)}'", written)
+        return self._types.resolve(either)
+
+    def _range(self, node: ast.Comprehension, source: Type) -> tuple[Type, ...]:
+        """The types of the variables of a loop over a source of this type."""
+        found = self._types.resolve(source)
+        single = len(node.names) == 1
+        if found.kind == "list":
+            return (found.parameters[0],) if single else (INT, found.parameters[0])
+        if found.kind == "map":
+            return found.parameters[: len(node.names)]
+        if found.kind == "variable":
+            self._types.assign((DYN,), (found,))
+        elif found.kind != "dyn" or found == ANY:
+            message = f"expression of type '{found}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            raise self._error(message, node.source)
+        return (DYN,) * len(node.names)
+
+    def _loop_type(self, node: ast.Comprehension, body: typed_ast.TypedNode, inner: Scopes) -> Type:
+        if node.kind == "list":
+            return list_of(self._types.resolve(body.type))
+        if node.kind == "map":
+            key = inner[node.names[0]].type
+            self._require_value(key, node.names[0], node)
+            return self._types.resolve(map_of(key, body.type))
+        if node.kind == "entries":
+            return self._merged(node, body)
+        self._expect_bool(body, node.body)
+        return BOOL
+
+    def _merged(self, node: ast.Comprehension, body: typed_ast.TypedNode) -> Type:
+        """The type of the map into which transformMapEntry merges the maps of all rounds."""
+        result = map_of(self._types.fresh(), self._types.fresh())
+        either = map_of(self._types.fresh(), self._types.fresh())
+        if not self._types.assign((result, body.type), (either, either)):
+            raise self._error(f"expected a map but found '{self.final(body.type)}'", node.body)
+        self._dispatch_dynamically_if_free(result)
+        return self._types.resolve(result)
+
+    def _sorted(self, node: ast.Comprehension, source: Type, key: Type) -> tuple[Type, bool]:
+        """The type of sortBy's result, and whether one type of keys is the only one that fits."""
+        keys = list_of(self._types.resolve(key))
+        results: list[Type] = []
+        self._types.step(len(_SORTABLE))
+        for kind in _SORTABLE:
+            result = list_of(self._types.fresh())
+            if self._types.assign((source, keys), (result, list_of(kind))):
+                results.append(self._types.resolve(result))
+        if not results:
+            found = self.final(source)
+            message = (
+                f"applied to '{found}'"
+                if found.kind not in {"list", "dyn"}
+                else f"with a key of type '{self.final(key)}'"
+            )
+            raise self._error(f"found no matching overload for 'sortBy' {message}", node)
+        self._dispatch_dynamically_if_free(results[-1])
+        same = all(starmap(self._types.same, pairwise(results)))
+        return results[0] if same else DYN, len(results) == 1
+
+    def final(self, item: Type) -> Type:
+        """The type with its free variables made dynamic."""
+        return self._types.resolve(item, free=DYN)
+
+    def _error(self, message: str, node: ast.SyntaxNode) -> CelCompileError:
+        return CelCompileError(message, self._source, node.offset)
+
+    def _steps(self) -> int:
+        """Units for the steps since the last call."""
+        before, self._counted = self._counted, self._types.steps
+        return STEP_UNITS * (self._counted - before)
+
+    def _declare(
+        self,
+        names: tuple[str, ...],
+        types: tuple[Type, ...],
+        scopes: Scopes,
+        *,
+        lazy: bool = False,
+    ) -> tuple[int, Scopes]:
+        first = self.slots
+        self.slots += len(names)
+        added = {name: ScopedVariable(first + place, types[place], lazy) for place, name in enumerate(names)}
+        return first, {**scopes, **added}
+
+    def _require_value(self, item: Type, name: str, node: ast.SyntaxNode) -> None:
+        """Refuse a variable whose value is a type: cel-go takes it for the name of that type, which is undefined."""
+        found = self._types.resolve(item)
+        if found.kind == "variable":
+            self._open_variables_used.append((found, name, node))
+        elif found.kind == "type":
+            raise self._error(f"reference to undefined type: {name}", node)
+
+    def _require_resolved(self) -> None:
+        """Repeat `_require_value` for variables whose types were open, now that all types are final."""
+        for item, name, part in self._open_variables_used:
+            self._require_value(self.final(item), name, part)
+
+    def _dispatch_dynamically_if_free(self, item: Type) -> None:
+        """Choose overloads by values if this type is free: a later use may bind it to a type that the value does not have."""
+        self.dynamic_dispatch = self.dynamic_dispatch or self._types.resolve(item).free
+
+    def _expect_bool(self, item: typed_ast.TypedNode, node: ast.SyntaxNode) -> None:
+        if not self._types.assign((item.type,), (BOOL,)):
+            raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", node)
+
+    def _element_type(self, value: Type, written: ast.SyntaxNode, *, optional: bool) -> Type:
+        """The type that an element or entry adds to a literal; an optional one must have an optional or dynamic type."""
+        if not optional:
+            return value
+        if value.name == OPTIONAL_NAME:
+            return value.parameters[0]
+        if value.kind != "dyn":
+            raise self._error(f"expected type 'optional_type' but found '{self.final(value)}'", written)
+        return value
+
+    def _join(self, known: _Common | None, item: Type, written: ast.SyntaxNode) -> _Common:
+        """Add an element to the types of a literal; `_require_homogeneous` checks them once all types are final."""
+        if known is None:
+            return item, item
+        first, common = known
+        if item is common and item is first:
+            return known
+        self._types.step(0 if common is item else common.weight // 2)
+        if not self._enclosing_formats:
+            self._literals.append((first, written, item))
+        return first, most_general(common, item) if self._types.assign((common,), (item,)) else DYN
+
+    def _joined(self, known: _Common | None) -> Type:
+        """The type that all elements fit; a fresh variable for an empty literal."""
+        return self._types.fresh() if known is None else known[1]
+
+    def _require_homogeneous(self) -> None:
+        known = expected = None
+        for first, node, other in self._literals:
+            if expected is None or first is not known:
+                known, expected = first, self.final(first)
+            found = self.final(other)
+            if not self._types.same(expected, found):
+                raise self._error(f"expected type '{expected}' but found '{found}'", node)
+
     _RULES: ClassVar[Mapping[type[ast.SyntaxNode], Callable[[Any, Any, Scopes], typed_ast.TypedNode]]] = {
         ast.Literal: _literal,
         ast.Identifier: _identifier,
@@ -611,3 +549,48 @@ class Checker(Expansions):
         ast.MapLiteral: _map_literal,
         ast.Comprehension: _comprehension,
     }
+
+
+def call_units(name: str, arguments: Sequence[typed_ast.TypedNode]) -> int:
+    """Units for compiling a call, with the compilation of a constant pattern and the evaluation of a call of constants."""
+    units = CALL_UNITS
+    if name in PATTERN_FUNCTIONS:
+        units += sum([pattern_cost(text) // _WORK_PER_UNIT for text in _texts(arguments)])
+    if name.isidentifier() and _READS.isdisjoint(map(type, arguments)):
+        units += FOLD_UNITS + sum(map(len, _texts(arguments)))
+    return units
+
+
+def _texts(arguments: Sequence[typed_ast.TypedNode]) -> list[str]:
+    return [each.value for each in arguments if type(each) is typed_ast.Constant and type(each.value) is str]
+
+
+def end_of_operand(place: int, last: int) -> int:
+    """The last term that is checked before the term at `place` has to be a bool.
+
+    `a && b && c` is `a && (b && c)` or `(a && b) && c`: cel-go makes a balanced tree of it. Both sides of an operator are
+    checked before either has to be a bool.
+
+    Args:
+        place: The place of the term.
+        last: The place of the last term, at least one.
+    """
+    first = 0
+    while True:
+        middle = (first + last) // 2
+        if place > middle:
+            first = middle + 1
+        elif first < middle:
+            last = middle
+        else:
+            return last
+        if first == last:
+            return last
+
+
+def _numbered(item: Type, numbers: dict[Type, Type]) -> Type:
+    if not item.free:
+        return item
+    if item.kind == "variable":
+        return numbers.setdefault(item, variable(str(len(numbers))))
+    return compound(item.kind, item.name, *(_numbered(parameter, numbers) for parameter in item.parameters))
