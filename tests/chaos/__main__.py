@@ -8,8 +8,6 @@ import tempfile
 from pathlib import Path
 from random import SystemRandom
 
-from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
-
 from tests.chaos.report import table
 from tests.chaos.run import Plan, run_alone
 
@@ -19,8 +17,6 @@ def main() -> int:
     arguments = _arguments()
     # The relays tell each connection that fails, which is what they are there for.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL + 1)
-    # Replays say again what the service said.
-    configure_logging(LogFormat.TEXT, LogLevel.ERROR)
     plan = Plan(seed=arguments.seed, seconds=arguments.seconds, pods=arguments.pods, nodes=arguments.nodes)
     workdir = Path(tempfile.mkdtemp(prefix="dra-extender-chaos-"))
     print(f"seed {plan.seed}, {plan.pods} pods, {plan.seconds:g} s; logs in {workdir}", flush=True)

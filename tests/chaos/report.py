@@ -25,9 +25,6 @@ def table(result: Result) -> str:
         ("findings at rest", str(len(result.left))),
         ("pods stuck", str(len(result.stuck))),
         ("complaints in the logs", str(len(result.complaints))),
-        ("recordings replayed", str(result.recordings)),
-        *((f"replayed, {name}", str(count)) for name, count in sorted(result.replayed.items())),
-        ("replayed otherwise", str(len(result.different_replays))),
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value:>8}" for name, value in rows]
@@ -55,6 +52,5 @@ def faults(result: Result) -> Iterator[str]:
         ("LEFT", result.left),
         ("STUCK", result.stuck),
         ("COMPLAINT", result.complaints[:20]),
-        ("REPLAYED OTHERWISE", result.different_replays[:20]),
     ):
         yield from (f"{title}: {each}" for each in found)

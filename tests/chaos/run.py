@@ -8,8 +8,6 @@ from random import Random
 from typing import Final
 
 from dra_extender.audit.findings import InvariantViolation
-from dra_extender.recording.recording_file import read_recording
-from dra_extender.recording.replay import replay
 from dra_extender.runtime.supervision import running_task
 
 from tests.chaos.cluster import furnish
@@ -81,14 +79,11 @@ class Result:
     stuck: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-    replayed: Counter[str] = field(default_factory=Counter)
-    recordings: int = 0
-    different_replays: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.violations or self.stuck or self.left or self.complaints or self.different_replays)
+        return not (self.violations or self.stuck or self.left or self.complaints)
 
 
 async def run_alone(plan: Plan, workdir: Path) -> Result:
@@ -98,29 +93,11 @@ async def run_alone(plan: Plan, workdir: Path) -> Result:
 
 
 async def run(plan: Plan, workdir: Path, cluster: ControlPlane) -> Result:
-    """A run on this control plane; logs and recordings of the service stay in `workdir`."""
+    """A run on this control plane; logs of the service stay in `workdir`."""
     async with ApiRelay(cluster.api.access) as relay:
         environment = {f"DRA_EXTENDER_{name}": value for name, value in SETTINGS.items()}
-        environment["DRA_EXTENDER_RECORDING__FILE"] = str(workdir / "recording-%p.jsonl.gz")
         async with Pair.start_pair(cluster, workdir, server=relay.url, environment=environment) as pair:
-            result = await _Run(plan, pair, relay).run()
-    await asyncio.to_thread(_replay, workdir, result)
-    return result
-
-
-def _replay(workdir: Path, result: Result) -> None:
-    """Play again what every process of the service has recorded, also what was cut off when it was killed."""
-    files = sorted(workdir.glob("recording-*.jsonl.gz"))
-    # A process that is killed before its first write leaves an empty file.
-    for file in (each for each in files if each.stat().st_size):
-        report = replay(read_recording(file))
-        result.recordings += 1
-        result.replayed.update({f"equal answers: {verb}": count for verb, count in report.equal.items()})
-        result.replayed.update({f"not compared: {why}": count for why, count in report.excepted.items()})
-        result.replayed["equal although ended by time"] += report.time_stops
-        result.different_replays += [f"{file.name}: {each}" for each in (*report.different, *report.other_requests)]
-        if report.departure:
-            result.different_replays.insert(0, f"{file.name}: {report.departure}")
+            return await _Run(plan, pair, relay).run()
 
 
 class _Run:

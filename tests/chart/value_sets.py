@@ -109,14 +109,9 @@ VALUE_SETS: Final[dict[str, Object]] = {
             "extraEnv": [
                 {"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"},
                 {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-            ]
-        }
-    },
-    "recording": {
-        "extender": {
-            "settings": {"recording": {"file": "/recordings/%p", "limit_bytes": 1073741824}},
-            "extraVolumes": [{"name": "recordings", "emptyDir": {"sizeLimit": "2Gi"}}],
-            "extraVolumeMounts": [{"name": "recordings", "mountPath": "/recordings"}],
+            ],
+            "extraVolumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "2Gi"}}],
+            "extraVolumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
         }
     },
     "resources": {

@@ -139,6 +139,11 @@ def test_a_variable_that_is_no_setting_is_named_and_not_ignored(
             "environment variable DRA_EXTENDER_SRVER__PORT: there is no group 'srver'; the groups are",
         ),
         (
+            "RECORDING__FILE",
+            "x",
+            "environment variable DRA_EXTENDER_RECORDING__FILE: there is no group 'recording' any more: the service makes no",
+        ),
+        (
             "SERVER",
             "x",
             "environment variable DRA_EXTENDER_SERVER: expected a JSON object with the settings of the group",
@@ -177,6 +182,7 @@ def test_all_bad_settings_are_named_at_once() -> None:
             "there is no group 'sever'; the groups are server, probes, tls, cluster, leader_election, scheduling, features, audit,",
         ),
         ("1: {}", "there is no group '1'"),
+        ("recording: {file: x}", "there is no group 'recording' any more: the service makes no recordings"),
         ("server: 7", "setting server (settings file "),
         ("server: {1: 2}", "setting server"),
         ("\x00", "expected YAML"),

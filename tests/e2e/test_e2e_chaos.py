@@ -1,7 +1,4 @@
-"""A short run of `make chaos`: requests, connections and processes fail at random while pods come and go.
-
-What every process of the service has recorded replays equal.
-"""
+"""A short run of `make chaos`: requests, connections and processes fail at random while pods come and go."""
 
 from pathlib import Path
 from random import SystemRandom
@@ -32,6 +29,3 @@ async def test_no_pod_is_stuck_and_no_device_is_lost_or_given_away_twice(cluster
     assert result.looks
     assert result.troubles.keys() == WEIGHTS.keys()
     assert len(result.lives) == PODS
-    # Two replicas, and at least one of them was killed and begun again.
-    assert result.recordings > 2
-    assert result.replayed["equal answers: bind"] > PODS / 4

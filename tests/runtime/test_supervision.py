@@ -172,10 +172,7 @@ ALLOWED = {
     ("api/receive.py", "create_task"): "its failure is one of the event loop's, which are counted",
     ("cli/demo_stories.py", "create_task"): "a command that a person runs and sees end",
     ("service/policy_reloader.py", "to_thread"): "awaited at once",
-    ("recording/recorder.py", "to_thread"): "awaited at once",
-    ("recording/recorder.py", "ensure_future"): "awaited at once, also when the task that waits is cancelled",
     ("service/tracing.py", "to_thread"): "awaited at the end of the process, for some seconds at most",
-    ("recording/replay.py", "ensure_future"): "awaited by the command, which reports how each call ended",
     ("page/application.py", "run_in_executor"): "awaited at once",
     ("page/application.py", "create_task"): "awaited at once",
     (

@@ -11,7 +11,6 @@ from dra_extender.kube.events.recorder import KubeEvents
 from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.ledger import sinks
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.recording.recording import NoRecording
 from dra_extender.runtime import supervision
 from dra_extender.runtime.garbage import GarbageCollector
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
@@ -50,7 +49,6 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.CERTIFICATES: (Certificates, "run"),
     BackgroundTask.AUDIT: (AuditTask, "run"),
     BackgroundTask.DEVICE_COUNT: (DeviceCountTask, "run"),
-    BackgroundTask.RECORDING: (NoRecording, "run"),
     BackgroundTask.COLLECTOR: (GarbageCollector, "run"),
     BackgroundTask.SERVICE_ROUTE: (Elected, "announce"),
 }

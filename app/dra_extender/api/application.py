@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -34,12 +34,10 @@ def create_app(
     metrics: ScrapedMetrics,
     settings: ServerSettings,
     gate: ReadinessGate | None = None,
-    *,
-    around: Callable[[str, VerbHandler], VerbHandler] = lambda _, handler: handler,
 ) -> FastAPI:
     """The HTTP side: the verbs of the extender protocol, health, metrics and version.
 
-    `gate` decides whether the verbs are answered; None means always.  `around` puts something around the handler of a verb.
+    `gate` decides whether the verbs are answered; None means always.
     """
     gate = gate or ReadinessGate(None)
     app = VerbsFirst(
@@ -50,8 +48,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    handlers = {verb: around(verb, handler) for verb, handler in verb_handlers(verbs).items()}
-    _add_verbs(app, handlers, VerbDispatcher(gate, metrics, settings.body_limit_bytes))
+    _add_verbs(app, verb_handlers(verbs), VerbDispatcher(gate, metrics, settings.body_limit_bytes))
     add_health(app, health)
     add_metrics(app, metrics)
     add_version(app)

@@ -178,20 +178,6 @@ class TracingSettings(SettingsGroup):
     )
 
 
-class RecordingSettings(SettingsGroup):
-    """A recording of what the service sees and answers (docs/inspection.md)."""
-
-    file: Path | None = Field(
-        None,
-        description="File to record to, made anew at each start; `%p` in it is the process ID, so that a restart keeps the file"
-        " of the process before; default: nothing is recorded",
-    )
-    limit_bytes: int = Field(
-        256 * 2**20, ge=2**20, le=2**36, description="Most bytes of the file; the recording ends before"
-    )
-    limit_seconds: int = Field(3600, ge=1, le=7 * 86400, description="Seconds after which the recording ends")
-
-
 class LogSettings(SettingsGroup):
     """Log lines on standard error."""
 

@@ -29,7 +29,6 @@ from dra_extender.config.service_settings import (
     LeaderElectionSettings,
     LogSettings,
     MetricsSettings,
-    RecordingSettings,
     ServerSettings,
     TracingSettings,
 )
@@ -39,6 +38,7 @@ from dra_extender.manifests.problems import SETTING_TYPES, FieldProblem, sentenc
 ENV_PREFIX: Final = "DRA_EXTENDER_"
 _DELIMITER: Final = "__"
 _COMMAND_LINE: Final = "command line"
+_REMOVED_GROUPS: Final = {"recording": " any more: the service makes no recordings; `dra-extender snapshot` stays"}
 _OF_THE_TESTS: Final = f"{ENV_PREFIX}CACHE"
 """Where the tests keep the programs that they build; the service runs beside it."""
 _OF_A_SERVICE: Final = re.compile(
@@ -76,7 +76,6 @@ class Settings(BaseSettings):
     audit: AuditSettings = AuditSettings()
     metrics: MetricsSettings = MetricsSettings()
     tracing: TracingSettings = TracingSettings()
-    recording: RecordingSettings = RecordingSettings()
     log: LogSettings = LogSettings()
 
     @classmethod
@@ -127,7 +126,7 @@ def unknown_variable(name: str, value: str) -> str:
     if not name.upper().startswith(ENV_PREFIX) or group.lower() in Settings.model_fields or name == _OF_THE_TESTS:
         return ""
     if delimiter:
-        return f"environment variable {name}: there is no group {group.lower()!r}; {_groups()}"
+        return f"environment variable {name}: {_unknown_group(group.lower())}"
     if _of_a_service(rest, value):
         return ""
     known = {each.replace(_DELIMITER, "_"): each for each in _variables()}
@@ -181,7 +180,7 @@ def _from_file(path: Path) -> Mapping[str, Any]:
         raise InvalidSettingsError(f"settings file {path}: expected a mapping of groups; {_groups()}")
     for key in loaded:
         if key not in Settings.model_fields:
-            raise InvalidSettingsError(f"settings file {path}: there is no group {key!r}; {_groups()}")
+            raise InvalidSettingsError(f"settings file {path}: {_unknown_group(key)}")
     return {key: {} if value is None else value for key, value in loaded.items()}
 
 
@@ -220,6 +219,10 @@ def _has(values: Any, location: tuple[int | str, ...]) -> bool:
             return False
         values = values[part]
     return True
+
+
+def _unknown_group(name: str) -> str:
+    return f"there is no group {name!r}{_REMOVED_GROUPS.get(name, '')}; {_groups()}"
 
 
 def _groups() -> str:

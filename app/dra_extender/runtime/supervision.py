@@ -45,7 +45,6 @@ class BackgroundTask(StrEnum):
     GUARD_RESERVATIONS = "guard-reservations"
     POLICY = "policy"
     CERTIFICATES = "certificates"
-    RECORDING = "recording"
     AUDIT = "audit"
     DEVICE_COUNT = "device-count"
     COLLECTOR = "collector"

@@ -33,7 +33,6 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.placement_template import new_share_id
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.filter import Filter, FilterDependencies
@@ -76,16 +75,14 @@ class Extender:
         metrics: Metrics,
         options: Options,
         features: Features,
-        share_ids: Callable[[], str] = new_share_id,
         spans: Spans = NO_SPANS,
     ) -> None:
-        """`share_ids` gives the shares of what is held and allocated their IDs; no two may be equal."""
         options = replace(options, binding_conditions=features.device_binding_and_status)
         self.supervisor = Supervisor(metrics.background_failed)
         self._context = SchedulingContext(ledger, cluster, metrics, options, self.supervisor, Shutdown(), spans)
         self._allocator = NodeAllocator(ledger, features, options, resumed=metrics.search_resumed)
         self._equivalence = NodeEquivalence(ledger, features)
-        self._holds = HoldService(ledger, cluster.clock, options, share_ids)
+        self._holds = HoldService(ledger, cluster.clock, options)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._short_claims = ShortClaims(ledger, cluster.claims, metrics, time_slices)
         self.device_backoff = DeviceBackoff(cluster.clock, options.device_backoff_seconds, self._backoff_ended)

@@ -34,17 +34,14 @@ class HoldUnit(NamedTuple):
 class HoldService:
     """Places, extends, transfers, releases and revokes holds.  Readers use `Ledger.holds`."""
 
-    def __init__(
-        self, ledger: Ledger, clock: Clock, options: Options, share_ids: Callable[[], str] = new_share_id
-    ) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, options: Options) -> None:
         self._ledger = ledger
         self._clock = clock
         self._options = options
-        self._share_ids = share_ids
 
     def with_own_shares(self, placement: ClaimPlacement) -> ClaimPlacement:
         """The placement with share IDs that no other hold and no allocation has."""
-        return with_fresh_shares(placement, self._share_ids)
+        return with_fresh_shares(placement, new_share_id)
 
     def unit(self, namespace: str, uid: str) -> HoldUnit:
         """Holds that are placed now."""

@@ -6,8 +6,7 @@ It is read and parsed in a thread, which takes up to two seconds for the largest
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -40,10 +39,8 @@ class PolicyReloader:
         *,
         seconds: float,
         compatibility_groups: bool,
-        taken: Callable[[Path], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
-        """Watch this file, or none, every so many seconds; inside `taken`, what is in it comes into force."""
-        self._taken = taken
+        """Watch this file, or none, every so many seconds."""
         self._path = path
         self._ledger = ledger
         self._metrics = metrics
@@ -170,9 +167,8 @@ class PolicyReloader:
         return prepared
 
     def _apply(self, policy: PolicyOverlay, prepared: Prepared) -> None:
-        with self._taken(self._path) if self._path is not None else nullcontext():
-            changed = self._ledger.overlays.use_policy(policy, prepared)
-            self._ledger.overlays_changed(changed)
+        changed = self._ledger.overlays.use_policy(policy, prepared)
+        self._ledger.overlays_changed(changed)
         self._policy, self._problem = policy, None
         self._metrics.policy("taken")
         _LOG.info("policy applied", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))

@@ -33,8 +33,6 @@ from dra_extender.config.listener_settings import MetricsAccess
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.recording.recorded_cluster import WatchedCluster
-from dra_extender.recording.recording import recording_of
 from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel
 from dra_extender.scheduling.claims.takeover import Takeover
@@ -49,6 +47,7 @@ from dra_extender.service.leadership import Leadership
 from dra_extender.service.noted_verbs import NotedVerbs
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.service.tracing import tracing_of
+from dra_extender.service.watched_cluster import WatchedCluster
 from dra_extender.telemetry.metrics import Metrics
 
 LOADING: Final = "the extender is starting: its caches are not complete yet"
@@ -77,10 +76,8 @@ class Service:
         `reviewer` knows who may read metrics, where the settings want it to be asked.
 
         Raises:
-            RecordingFileError: it is to record to a file that cannot be written.
             InvalidSettingsError: it is to trace, and OpenTelemetry is not installed.
         """
-        self._recording = recording = recording_of(settings.recording, cluster)
         self.ledger = Ledger(settings.scheduling.namespace_claim_bytes)
         self.gate = ReadinessGate(LOADING)
         self.health = Health()
@@ -89,16 +86,9 @@ class Service:
             extended_resources=features.extended_resources, pod_group_claims=features.pod_group_claims
         )
         options = replace(options, own_namespace=settings.leader_election.known_namespace() or options.own_namespace)
-        recording.begin(options, features.features(), settings.scheduling.namespace_claim_bytes)
         self._tracing = tracing = tracing_of(settings.tracing)
         self.extender = Extender(
-            self.ledger,
-            tracing.cluster(recording.cluster),
-            metrics,
-            options,
-            features.features(),
-            recording.share_ids,
-            tracing.spans,
+            self.ledger, tracing.cluster(cluster), metrics, options, features.features(), tracing.spans
         )
         self.policy = PolicyReloader(
             settings.scheduling.policy_file,
@@ -106,7 +96,6 @@ class Service:
             metrics,
             seconds=settings.scheduling.policy_check_seconds,
             compatibility_groups=settings.features.compatibility_groups,
-            taken=recording.policy_taken,
         )
         self.audit = AuditTask(
             AuditedCluster(
@@ -129,7 +118,7 @@ class Service:
         self._probes = settings.probes
         self.certificates = Certificates(settings.tls, metrics)
         self._metrics = metrics
-        self._cluster = recording.cluster
+        self._cluster = cluster
         self._leadership = leadership
         self._keeping: asyncio.Task[None] | None = None
         self._add_checks(metrics)
@@ -137,7 +126,7 @@ class Service:
         self._watch_ages = watch_ages
         self._decisions = RecentDecisions(cluster.clock.now)
         verbs = tracing.verbs(NotedVerbs(self.extender, self._decisions, self._needs_devices))
-        self.app = create_app(verbs, self.health, metrics, settings.server, self.gate, around=recording.recorded)
+        self.app = create_app(verbs, self.health, metrics, settings.server, self.gate)
         self.probe_app = self._probe_app(metrics, reviewer)
         for each in (self.app, self.probe_app):
             add_debug(each, lambda: self.extender.holds.report(leads=self.gate.reason is None), self._report_decisions)
@@ -165,7 +154,6 @@ class Service:
                     self._enter(STOPPING)
                     await self._cluster.stop()
                     await self._resign()
-                    self._recording.close()
                     await self._tracing.stop()
         _LOG.info("stopped")
 
@@ -231,7 +219,6 @@ class Service:
     async def _work(self, stop: asyncio.Event, collector: GarbageCollector) -> None:
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda _: self._enter(STOPPING))
-        recording = self._supervisor.keep(BackgroundTask.RECORDING, self._recording.run)
         certificates = self._supervisor.keep(BackgroundTask.CERTIFICATES, self.certificates.run)
         try:
             if not await _unless(stopped, self._load()):
@@ -251,7 +238,6 @@ class Service:
                     each.cancel()
         finally:
             stopped.cancel()
-            recording.cancel()
             certificates.cancel()
 
     async def _load(self) -> None:
@@ -280,8 +266,7 @@ class Service:
 
     async def _term(self, ends: set[asyncio.Task[bool] | asyncio.Task[None]], leads: Leadership | None = None) -> None:
         """Start the use cases and open the gate, until one of `ends` is done; then close the gate and drain."""
-        with self._recording.term():
-            await self.extender.start()
+        await self.extender.start()
         self.gate.open(leads.reason if leads else None)
         announcing = self._supervisor.keep(BackgroundTask.SERVICE_ROUTE, leads.announce) if leads else None
         _LOG.info("ready")
@@ -296,9 +281,8 @@ class Service:
 
     async def _drain(self, reason: str) -> None:
         try:
-            with self._recording.term_ended(reason):
-                async with asyncio.timeout(self._settings.stop_seconds):
-                    await self.extender.stop(reason)
+            async with asyncio.timeout(self._settings.stop_seconds):
+                await self.extender.stop(reason)
         except TimeoutError:
             _LOG.warning("drain timed out", seconds=self._settings.stop_seconds)
 

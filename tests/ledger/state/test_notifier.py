@@ -40,7 +40,7 @@ async def test_several_waiters_of_one_signal_all_wake() -> None:
 
 
 async def test_who_waits_longest_goes_on_first() -> None:
-    """In whatever order a set would have them: a recording replays equal in another process."""
+    """In whatever order a set would have them, so that a seed of the simulation replays equal in another process."""
     signal, order = Notifier(), list[int]()
 
     async def wait(number: int) -> None:
