@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.resources import WATCHED
+from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.watch.reflector import SleepAndJitter
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Cluster, RequestRejectedError, ServerUnavailableError
 from dra_extender.simulator.apiserver.objects import StoredKind

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.state.features import Features
 from dra_extender.audit.invariants import audit
 from dra_extender.audit.pending import FITS, waiting_pods
-from dra_extender.kube.leader.candidate import held_on
+from dra_extender.kube.leader.lease import held_on
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of

@@ -17,8 +17,8 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.rules.shared_capacity import Sharing
 from dra_extender.kube.client import transport
 from dra_extender.kube.client.errors import ApiCallError
-from dra_extender.kube.leader.candidate import LeaseCandidate
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher
+from dra_extender.kube.leader.lease import LeaseView
 from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.kube.watch.dispatch import EventDispatcher
@@ -147,7 +147,7 @@ _RELEASE: Final = writer.ClaimWriter.release
 _RECOUNT: Final = ClaimIndex._recount
 _ASSUME: Final = Ledger.assume_written
 _WRITE_CLAIMS: Final = BindSession._write_claims
-_RENEWED: Final = LeaseCandidate.renewed
+_RENEWED: Final = LeaseView.renewed
 _UPDATE_STATUS: Final = KubeClaims.update_status
 
 _UNCOMPARED: Final = _instead(BindDecision, "_conflict", _nothing)
@@ -176,10 +176,10 @@ PLANTED: Final[dict[str, Plant]] = {
     "an allocation is written over another": _instead(writer, "read_claim", _as_unallocated),
     "a release takes the reservations of others": _instead(writer.ClaimWriter, "release", _release_for_all),
     "no fence at the connection": _instead(transport, "_guarded_requests", _value(aiohttp.ClientRequest)),
-    "the leader leads until it learns of another": _instead(LeaseCandidate, "leads", _leads_for_ever),
+    "the leader leads until it learns of another": _instead(LeaseView, "leads", _leads_for_ever),
     "the clock of the lease stands still while the machine sleeps": _instead(clock, "_STEADY", time.CLOCK_MONOTONIC),
-    "a renewal counts from its answer": _instead(LeaseCandidate, "renewed", _renewed_when_answered),
-    "a lease is taken before it has run out": _instead(LeaseCandidate, "may_take", _value(True)),
+    "a renewal counts from its answer": _instead(LeaseView, "renewed", _renewed_when_answered),
+    "a lease is taken before it has run out": _instead(LeaseView, "may_take", _value(True)),
     "a new leader does not catch up": _instead(KubeLeadership, "catch_up", _nothing_awaited),
     "the leader is not published": _instead(EndpointPublisher, "run", _nothing_awaited),
     "deletions are not delivered": _instead(EventDispatcher, "removed", _nothing),

@@ -13,9 +13,7 @@ import msgspec
 from dra_extender.inspection.lines import clock_text
 from dra_extender.inspection.objects import ClusterObjects
 from dra_extender.inspection.unread import unread
-from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.errors import ApiCallError
-from dra_extender.kube.client.observer import NullObserver
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.port_forward import get_at, get_through
@@ -23,7 +21,6 @@ from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
 from dra_extender.model.api_json import ModelError, Value, decode, listed
-from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 from dra_extender.scheduling.recent_decisions import FORMAT as DECISIONS_FORMAT
 from dra_extender.scheduling.recent_decisions import DecisionReport
@@ -106,9 +103,8 @@ async def read_view(
     places = list(_places(pods))[:MOST_PODS]
     if not places:
         return ExtenderView(None)
-    clock = SystemClock()
-    transport = ApiTransport(settings, clock, NullObserver())
-    transport.connect(await find_credentials(settings, clock))
+    transport = ApiTransport(settings)
+    await transport.open()
     said: list[str] = []
     try:
         for place in places:

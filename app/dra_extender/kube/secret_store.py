@@ -7,14 +7,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.kube.client.credentials import find_credentials
-from dra_extender.kube.client.errors import ApiCallError, RequestIntent
-from dra_extender.kube.client.observer import NullObserver
+from dra_extender.kube.client.errors import ApiCallError
+from dra_extender.kube.client.objects import ApiObjects
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import ApiCall, ApiTransport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.model.api_json import Value
-from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import NotFoundError, ServerUnavailableError
 
 SECRETS: Final = ResourceKind("secrets", "v1")
@@ -39,23 +37,22 @@ class SecretStore:
     """The Secrets of one namespace.  Every method raises ClusterError."""
 
     def __init__(self, settings: KubeSettings, namespace: str) -> None:
-        self._settings = settings
         self._namespace = namespace
-        self._clock = SystemClock()
-        self._transport = ApiTransport(settings, self._clock, NullObserver())
+        self._transport = ApiTransport(settings)
+        self._api = ApiObjects(self._transport, settings)
 
     async def connect(self) -> None:
         """Find the API server.  Raises ConfigurationError."""
-        self._transport.connect(await find_credentials(self._settings, self._clock))
+        await self._transport.open()
 
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()
 
     async def read(self, name: str) -> StoredSecret | None:
-        """The Secret; None if there is none.  Values that are not base64 count as absent."""
+        """Return the Secret; None if there is none.  Values that are not base64 count as absent."""
         try:
-            answer = await self._send("get", "GET", name, SECRETS.path(self._namespace, name))
+            answer = await self._api.send(self._api.call("get", SECRETS, self._namespace, name))
         except ApiCallError as failed:
             problem = failed.as_cluster_error()
             if isinstance(problem, NotFoundError):
@@ -69,26 +66,18 @@ class SecretStore:
 
     async def write(self, name: str, data: Mapping[str, bytes], before: StoredSecret | None) -> None:
         """Create the Secret, or replace its data if nobody has changed it since it was read.  All else of it stays."""
-        metadata = {**(before.metadata if before else {}), "namespace": self._namespace, "name": name}
-        encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
-        kept = before.type if before else TYPE
-        body = msgspec.json.encode(
-            {"apiVersion": "v1", "kind": "Secret", "type": kept, "metadata": metadata, "data": encoded}
-        )
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": before.type if before else TYPE,
+            "metadata": {**(before.metadata if before else {}), "namespace": self._namespace, "name": name},
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+        }
+        verb, body = "create" if before is None else "update", msgspec.json.encode(secret)
         try:
-            if before is None:
-                await self._send("create", "POST", name, SECRETS.path(self._namespace), body)
-            else:
-                await self._send("update", "PUT", name, SECRETS.path(self._namespace, name), body)
+            await self._api.send(self._api.call(verb, SECRETS, self._namespace, name, body))
         except ApiCallError as failed:
             raise failed.as_cluster_error() from failed
-
-    async def _send(self, verb: str, method: str, name: str, path: str, body: bytes | None = None) -> bytes:
-        intent = RequestIntent(verb, SECRETS.plural, f"{self._namespace}/{name}")
-        query = {} if body is None else {"fieldManager": self._settings.identity}
-        return await self._transport.send(
-            ApiCall(intent, method, path, self._settings.timeouts.write, query=query, body=body)
-        )
 
 
 def _decoded(data: Mapping[str, str]) -> Mapping[str, bytes]:

@@ -5,14 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.kube.client.credentials import ConfigurationError, find_credentials
+from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.model.api_json import Value
-from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 
 TOKEN_REVIEWS: Final = ResourceKind("tokenreviews", "authentication.k8s.io/v1", namespaced=False)
@@ -50,8 +49,7 @@ class TokenReviewer:
     def __init__(self, settings: KubeSettings, observer: Observer, path: str = "/metrics") -> None:
         """`path` is the non-resource URL that a user must be allowed to `get`."""
         self._settings = settings
-        self._clock = SystemClock()
-        self._transport = ApiTransport(settings, self._clock, observer)
+        self._transport = ApiTransport(settings, observer=observer)
         self._path = path
         self._connected = False
         self._lock = asyncio.Lock()
@@ -80,7 +78,7 @@ class TokenReviewer:
     async def _connect(self) -> None:
         async with self._lock:
             if not self._connected:
-                self._transport.connect(await find_credentials(self._settings, self._clock))
+                await self._transport.open()
                 self._connected = True
 
     async def _user(self, token: str) -> _User:

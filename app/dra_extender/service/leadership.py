@@ -55,11 +55,11 @@ class KubeLeadership:
 
     async def win(self) -> None:
         """See Leadership."""
-        await self._election.win()
+        await self._election.acquire()
 
     async def keep(self) -> None:
         """See Leadership."""
-        await self._election.keep()
+        await self._election.renew()
 
     async def catch_up(self) -> None:
         """See Leadership."""

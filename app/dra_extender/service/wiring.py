@@ -23,9 +23,9 @@ from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery.server_features import Support
-from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
+from dra_extender.kube.leader.lease import LeaseTimes
 from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.runtime import installation
 from dra_extender.service.http_server import listen, listen_at, raise_limit

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from dra_extender.kube.leader.candidate import LeaseCandidate, LeaseRecord, LeaseTimes, held_on
-from dra_extender.kube.leader.lease_client import held_lease, read_lease, released_lease
+from dra_extender.kube.leader.lease import LeaseRecord, LeaseTimes, LeaseView, held_on
+from dra_extender.kube.leader.stored_lease import held_lease, read_lease, released_lease
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ def taken_by(identity: str, before: LeaseRecord | None, now: float, version: str
 
 
 def test_a_lease_that_nobody_has_is_taken_at_once() -> None:
-    candidate = LeaseCandidate("a", TIMES)
+    candidate = LeaseView("a", TIMES)
     candidate.saw(None, 100.0)
     assert candidate.may_take(100.0)
     candidate.saw(read_lease(released_lease("ns", "lease", THEIRS, now=0.0)), 101.0)
@@ -28,7 +28,7 @@ def test_a_lease_that_nobody_has_is_taken_at_once() -> None:
 
 def test_a_silent_holder_is_waited_for_by_our_own_clock_from_the_moment_we_saw_it() -> None:
     """What its renewal time says does not matter: its clock may be years away."""
-    candidate = LeaseCandidate("a", TIMES)
+    candidate = LeaseView("a", TIMES)
     candidate.saw(THEIRS, 1000.0)
     candidate.saw(THEIRS, 1010.0)
     assert not candidate.may_take(1014.9)
@@ -36,7 +36,7 @@ def test_a_silent_holder_is_waited_for_by_our_own_clock_from_the_moment_we_saw_i
 
 
 def test_a_renewal_begins_the_wait_anew_and_another_edit_of_the_object_does_not() -> None:
-    candidate = LeaseCandidate("a", TIMES)
+    candidate = LeaseView("a", TIMES)
     candidate.saw(THEIRS, 1000.0)
     candidate.saw(LeaseRecord("2", "b", 15.0, 3, "t0", "t1"), 1010.0)
     assert candidate.may_take(1015.0)
@@ -45,7 +45,7 @@ def test_a_renewal_begins_the_wait_anew_and_another_edit_of_the_object_does_not(
 
 
 def test_a_lease_that_was_deleted_belongs_to_its_holder_until_its_time_is_over() -> None:
-    candidate = LeaseCandidate("a", TIMES)
+    candidate = LeaseView("a", TIMES)
     candidate.saw(THEIRS, 1000.0)
     candidate.saw(None, 1001.0)
     assert not candidate.may_take(1014.0)
@@ -56,7 +56,7 @@ def test_a_lease_that_was_deleted_belongs_to_its_holder_until_its_time_is_over()
 
 def test_a_leader_acts_until_the_deadline_counted_from_when_it_sent_its_renewal() -> None:
     """The answer may take long; the other candidate counts from when the write was stored, which is later than sent."""
-    candidate = LeaseCandidate("a", TIMES)
+    candidate = LeaseView("a", TIMES)
     candidate.renewed(LeaseRecord("1", "a", 15.0), sent=100.0, now=104.0)
     assert candidate.leads(109.9)
     assert not candidate.leads(110.0)
@@ -66,7 +66,7 @@ def test_a_leader_acts_until_the_deadline_counted_from_when_it_sent_its_renewal(
 
 
 def test_an_older_answer_that_comes_late_does_not_shorten_the_term() -> None:
-    candidate = LeaseCandidate("a", TIMES)
+    candidate = LeaseView("a", TIMES)
     candidate.renewed(LeaseRecord("2", "a", 15.0), sent=105.0, now=105.1)
     candidate.renewed(LeaseRecord("1", "a", 15.0), sent=100.0, now=105.2)
     assert candidate.leads(114.9)
@@ -91,7 +91,7 @@ def test_a_process_is_on_the_host_whose_name_its_identity_begins_with() -> None:
 class Machine:
     """A replica with a clock of its own: it runs at `speed` and may be frozen."""
 
-    candidate: LeaseCandidate
+    candidate: LeaseView
     speed: float
     offset: float
     frozen_until: float = 0.0
@@ -137,7 +137,7 @@ def test_never_do_two_replicas_lead_at_once_however_long_answers_take_and_machin
 ) -> None:
     """Clocks differ by any amount, and in speed by a tenth."""
     machines = [
-        Machine(LeaseCandidate(name, TIMES), speed, offset)
+        Machine(LeaseView(name, TIMES), speed, offset)
         for name, speed, offset in zip("abc", speeds, offsets, strict=True)
     ]
     server, now = Server(), 0.0

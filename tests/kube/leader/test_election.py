@@ -8,14 +8,14 @@ from functools import partial
 import pytest
 import pytest_asyncio
 from dra_extender.kube.client.credentials import find_credentials
+from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
+from dra_extender.kube.leader.lease import LeaseTimes
 from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.kube.objects.pods import KubePods
-from dra_extender.kube.watch.reflector import SleepAndJitter
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
@@ -117,10 +117,10 @@ async def bench(server: ApiServer, faults: Faults, settings: KubeSettings) -> As
 async def test_the_first_takes_the_lease_and_renews_it(bench: Bench) -> None:
     election = await bench.election()
     assert election.reason() == "this replica stands by, no leader is known"
-    await election.win()
+    await election.acquire()
     assert election.reason() is None
     assert bench.leases.holder() == "a_1"
-    keeping = asyncio.create_task(election.keep())
+    keeping = asyncio.create_task(election.renew())
     began = bench.clock.monotonic()
     await until(lambda: bench.clock.monotonic() > began + 60)
     assert election.reason() is None
@@ -131,7 +131,7 @@ async def test_the_first_takes_the_lease_and_renews_it(bench: Bench) -> None:
 async def test_the_second_waits_and_says_for_whom(bench: Bench) -> None:
     bench.leases.put(LEASE, "b_1")
     election = await bench.election()
-    winning = asyncio.create_task(election.win())
+    winning = asyncio.create_task(election.acquire())
     await until(lambda: "b_1 leads" in (election.reason() or ""))
     await winning
     assert bench.clock.monotonic() >= 1000.0 + 15
@@ -140,9 +140,9 @@ async def test_the_second_waits_and_says_for_whom(bench: Bench) -> None:
 
 async def test_jumps_of_the_wall_clock_neither_give_nor_end_a_term(bench: Bench) -> None:
     first, second = await bench.election("a"), await bench.election("b")
-    await first.win()
-    waiting = asyncio.create_task(second.win())
-    keeping = asyncio.create_task(first.keep())
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    keeping = asyncio.create_task(first.renew())
     for jump in (DAY, -3 * DAY, 1000 * DAY):
         bench.clock.time += jump
         began = bench.clock.monotonic()
@@ -155,8 +155,8 @@ async def test_jumps_of_the_wall_clock_neither_give_nor_end_a_term(bench: Bench)
 
 async def test_a_server_that_is_away_for_long_ends_the_term_and_a_short_outage_does_not(bench: Bench) -> None:
     election = await bench.election()
-    await election.win()
-    keeping = asyncio.create_task(election.keep())
+    await election.acquire()
+    keeping = asyncio.create_task(election.renew())
     bench.leases.down()
     began = bench.clock.monotonic()
     await until(lambda: bench.clock.monotonic() > began + 5)
@@ -168,34 +168,34 @@ async def test_a_server_that_is_away_for_long_ends_the_term_and_a_short_outage_d
     assert election.reason() == "this replica has not renewed its lease in time and leads no more"
     assert "503" in (election.last_error or "")
     bench.leases.up()
-    await election.win()
+    await election.acquire()
     assert election.reason() is None
     assert bench.terms.told == [True, False, True]
 
 
 async def test_a_process_that_was_stopped_past_its_deadline_does_not_even_renew(bench: Bench) -> None:
     election = await bench.election()
-    await election.win()
+    await election.acquire()
     before = list(bench.leases.writes)
     bench.clock.pass_by(10.0)
     assert "leads no more" in (election.reason() or "")
-    await election.keep()
+    await election.renew()
     assert bench.leases.writes == before
 
 
 async def test_a_lease_that_another_has_taken_ends_the_term_at_the_next_renewal(bench: Bench) -> None:
     election = await bench.election()
-    await election.win()
+    await election.acquire()
     bench.leases.put(LEASE, "b_1")
-    await election.keep()
+    await election.renew()
     assert election.reason() == "this replica stands by, b_1 leads"
     assert bench.clock.monotonic() < 1000.0 + 5
 
 
 async def test_an_edit_or_a_deletion_of_the_lease_does_not_end_the_term(bench: Bench) -> None:
     election = await bench.election()
-    await election.win()
-    keeping = asyncio.create_task(election.keep())
+    await election.acquire()
+    keeping = asyncio.create_task(election.renew())
     bench.leases.store.replace(LEASE, lambda lease: lease["metadata"].update(labels={"a": "b"}))
     began = bench.clock.monotonic()
     await until(lambda: bench.clock.monotonic() > began + 20)
@@ -208,10 +208,10 @@ async def test_an_edit_or_a_deletion_of_the_lease_does_not_end_the_term(bench: B
 
 async def test_a_released_lease_is_taken_without_waiting(bench: Bench) -> None:
     first, second = await bench.election("a"), await bench.election("b")
-    await first.win()
+    await first.acquire()
     await first.release()
     assert (bench.leases.holder(), first.reason() is None) == ("", False)
-    await second.win()
+    await second.acquire()
     assert bench.clock.monotonic() < 1000.0 + 3
     assert bench.leases.store.get(LEASE)["spec"]["leaseTransitions"] == 1
 
@@ -219,20 +219,20 @@ async def test_a_released_lease_is_taken_without_waiting(bench: Bench) -> None:
 async def test_missing_rights_are_said(faults: Faults, bench: Bench) -> None:
     faults.plan("get", "leases", Fault(refuse=403, message="you may not get leases"), ALWAYS)
     election = await bench.election()
-    winning = asyncio.create_task(election.win())
+    winning = asyncio.create_task(election.acquire())
     await until(lambda: "you may not get leases" in (election.last_error or ""))
     winning.cancel()
 
 
 async def test_the_replica_beside_the_leading_scheduler_leads_and_follows_when_that_moves(bench: Bench) -> None:
     here, there = await bench.election("a", "scheduler"), await bench.election("b", "scheduler")
-    winners = [asyncio.create_task(each.win()) for each in (here, there)]
+    winners = [asyncio.create_task(each.acquire()) for each in (here, there)]
     began = bench.clock.monotonic()
     await until(lambda: bench.clock.monotonic() > began + 10)
     assert here.reason() == "this replica stands by, the kube-scheduler that leads is not known"
     bench.leases.put(FOLLOWED, "b_scheduler")
     await winners[1]
-    keeping = asyncio.create_task(there.keep())
+    keeping = asyncio.create_task(there.renew())
     began = bench.clock.monotonic()
     await until(lambda: bench.clock.monotonic() > began + 30)
     assert not winners[0].done()
@@ -318,7 +318,7 @@ async def test_a_cluster_with_an_election_is_not_written_to_before_it_is_won_and
     cluster.transport.connect(await find_credentials(settings, bench.clock))
     with pytest.raises(ServerUnavailableError, match="this replica stands by, no leader is known"):
         await cluster.claims.update("space", "c", change)
-    await election.win()
+    await election.acquire()
     assert await cluster.claims.update("space", "c", change)
     bench.clock.pass_by(10.0)
     with pytest.raises(ServerUnavailableError, match="leads no more"):

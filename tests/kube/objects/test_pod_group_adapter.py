@@ -6,7 +6,7 @@ import pytest
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.objects.pod_groups import KubePodGroups
+from dra_extender.kube.objects.pods import KubePodGroups
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
-from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
+from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.runtime.supervision import running_task
 from dra_extender.simulator.apiserver.objects import Key, StoredKind

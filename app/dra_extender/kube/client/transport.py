@@ -1,8 +1,10 @@
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -11,7 +13,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from multidict import CIMultiDict
 from yarl import URL
 
-from dra_extender.kube.client.credentials import ConfigurationError, Credentials
+from dra_extender.kube.client.credentials import ConfigurationError, Credentials, find_credentials
 from dra_extender.kube.client.errors import (
     ApiCallError,
     ApiStatus,
@@ -23,8 +25,9 @@ from dra_extender.kube.client.errors import (
     read_status,
 )
 from dra_extender.kube.client.kubeconfig import Impersonation
-from dra_extender.kube.client.observer import Observer
+from dra_extender.kube.client.observer import NullObserver, Observer
 from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock
 
 JSON = "application/json"
@@ -34,6 +37,8 @@ APPLY = "application/apply-patch+yaml"
 _UNAUTHORIZED = 401
 _FIRST_ERROR = 300
 _IDLE_SECONDS = 60.0
+_CLOSE_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.005
 _OF_WEBSOCKETS: Final = frozenset({"server_hostname", "proxy", "proxy_headers"})
 _NETWORK_PROBLEMS = (aiohttp.ClientError, TimeoutError, OSError)
 _READS: Final = frozenset({"GET", "HEAD"})
@@ -64,16 +69,35 @@ class _Rest(RESTClientObject):
     """The official client's transport (trust, client certificate, proxy) with our connection pool."""
 
     def _create_connector(self) -> aiohttp.TCPConnector:
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         return aiohttp.TCPConnector(
-            limit=self.maxsize,
-            ssl=self.ssl_context,
-            keepalive_timeout=_IDLE_SECONDS,
-            socket_factory=_socket_with_keepalive,
+            limit=self.maxsize, ssl=self.ssl_context, keepalive_timeout=_IDLE_SECONDS, socket_factory=self._socket
         )
+
+    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # With the system's defaults a peer that vanished is noticed after two hours.
+        for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+            if hasattr(socket, option):
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        self._sockets.add(made)
+        return made
 
     def session(self) -> aiohttp.ClientSession:
         session: aiohttp.ClientSession = self._create_pool_manager()
         return session
+
+    async def wait_closed(self, seconds: float) -> None:
+        """Return when every socket is closed, after so many seconds at the latest.
+
+        A session that is closed leaves TLS connections that still say goodbye; a loop that ends before them would leak them.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110 - a socket tells nobody
+                    await asyncio.sleep(_LOOK_SECONDS)
 
 
 class ApiTransport:
@@ -84,12 +108,17 @@ class ApiTransport:
     """
 
     def __init__(
-        self, settings: KubeSettings, clock: Clock, observer: Observer, write_guard: WriteGuard | None = None
+        self,
+        settings: KubeSettings,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+        write_guard: WriteGuard | None = None,
     ) -> None:
         """`write_guard` is asked about every write, last in the moment in which its bytes are handed to the connection."""
         self._request_class = aiohttp.ClientRequest if write_guard is None else _guarded_requests(write_guard)
-        self._clock = clock
-        self._observer = observer
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._observer = observer or NullObserver()
         self._connect_seconds = settings.timeouts.connect
         # Compression would cost both sides more processor time than the network of a cluster is worth.
         self._headers = {"Accept-Encoding": "identity", "User-Agent": settings.identity}
@@ -97,7 +126,18 @@ class ApiTransport:
         self._extra: dict[str, Any] = {}
         self._host = ""
         self._credentials: Credentials | None = None
+        self._rest: _Rest | None = None
         self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> Credentials:
+        """Find the credentials that the settings name, and connect with them.
+
+        Raises:
+            ConfigurationError: there are none, or they cannot be used.
+        """
+        credentials = await find_credentials(self._settings, self._clock)
+        self.connect(credentials)
+        return credentials
 
     def connect(self, credentials: Credentials) -> None:
         """Set the server and our identity; until then every request fails.  Must be called in the event loop.
@@ -115,6 +155,7 @@ class ApiTransport:
             raise ConfigurationError(
                 f"The certificates of {credentials.source} cannot be used: {problem}."
             ) from problem
+        self._rest = rest
         self._session = rest.session()
         self._credentials = credentials
         if not self._named.user:
@@ -141,8 +182,9 @@ class ApiTransport:
     async def close(self) -> None:
         """Close all connections; later requests fail."""
         session, self._session = self._session, None
-        if session is not None:
+        if session is not None and self._rest is not None:
             await session.close()
+            await self._rest.wait_closed(_CLOSE_SECONDS)
 
     async def send(self, call: ApiCall) -> bytes:
         """The whole body of a successful answer.
@@ -306,14 +348,3 @@ def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
 def _pause(text: str | None) -> float:
     """Seconds of a Retry-After header; API servers send whole numbers."""
     return float(text) if text is not None and text.isascii() and text.isdigit() else 0.0
-
-
-def _socket_with_keepalive(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family=family, type=kind, proto=protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # With the system's defaults a peer that vanished is noticed after two hours.
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made

@@ -4,7 +4,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.resources import CLAIM_TEMPLATES, WARNINGS, WATCHED, ResourceKind
 
 
 class Support(StrEnum):
@@ -75,8 +75,13 @@ class ServerFacts:
     fields: Mapping[str, Support]
     allocation_groups: Support = Support.UNKNOWN
 
+    def kinds(self) -> Mapping[str, ResourceKind]:
+        """Return the kinds that a reader may ask for, by plural name."""
+        optional = {kind.plural: kind for kind in (self.pod_groups, self.taint_rules) if kind is not None}
+        return {**WATCHED, CLAIM_TEMPLATES.plural: CLAIM_TEMPLATES, WARNINGS.plural: WARNINGS, **optional}
+
     def notes(self) -> Mapping[str, str]:
-        """Sentences for people, by name: the version, and each field or kind that is missing or uncertain."""
+        """Return sentences for people, by name: the version, and each field or kind that is missing or uncertain."""
         notes = {"api-server": f"{self.git_version}, behaves as 1.{self.minor}"}
         for field in OPTIONAL_FIELDS:
             support = self.fields.get(field.name, Support.UNKNOWN)

@@ -3,11 +3,12 @@ import asyncio
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import ApiCallError, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError
+from dra_extender.kube.client.objects import ApiObjects
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.resources import EVENTS
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
+from dra_extender.kube.client.transport import JSON, MERGE_PATCH, ApiTransport
 from dra_extender.kube.events.fair_queue import FairQueue
 from dra_extender.kube.events.series import RecentSeries, Series
 from dra_extender.model.pod import Pod
@@ -38,7 +39,7 @@ class KubeEvents:
 
     def __init__(self, transport: ApiTransport, settings: KubeSettings, clock: Clock, observer: Observer) -> None:
         self.last_error: str | None = None
-        self._transport = transport
+        self._api = ApiObjects(transport, settings)
         self._settings = settings
         self._clock = clock
         self._observer = observer
@@ -91,42 +92,27 @@ class KubeEvents:
         return await self._queue.get()
 
     async def _write(self, series: Series) -> None:
+        """Store the count of the series: in the Event object that there is, else in a new one."""
         if series.stored:
             try:
-                await self._patch(series)
+                await self._send("patch", series, series.as_repeated(), MERGE_PATCH)
             except ApiCallError as failed:
                 if failed.status is None or failed.status.code != _NOT_FOUND:
                     raise
                 # Events expire after an hour; the series continues in a new object of the same name.
             else:
+                self._observer.pod_event("repeated")
                 return
-        await self._create(series)
-
-    async def _create(self, series: Series) -> None:
-        count = series.count
-        body = series.as_new(self._settings.identity, self._settings.instance)
-        await self._send("create", "POST", EVENTS.path(series.pod.namespace), series, body)
-        series.stored = count
+        await self._send("create", series, series.as_new(self._settings.identity, self._settings.instance), JSON)
         self._observer.pod_event("written")
 
-    async def _patch(self, series: Series) -> None:
+    async def _send(self, verb: str, series: Series, body: object, content_type: str) -> None:
         count = series.count
-        path = EVENTS.path(series.pod.namespace, series.name)
-        await self._send("patch", "PATCH", path, series, series.as_repeated())
-        series.stored = count
-        self._observer.pod_event("repeated")
-
-    async def _send(self, verb: str, method: str, path: str, series: Series, body: object) -> None:
-        call = ApiCall(
-            RequestIntent(verb, EVENTS.plural, f"{series.pod.namespace}/{series.name}"),
-            method,
-            path,
-            self._settings.timeouts.write,
-            query={"fieldManager": self._settings.identity},
-            body=msgspec.json.encode(body),
-            content_type=MERGE_PATCH if method == "PATCH" else "application/json",
+        data = msgspec.json.encode(body)
+        await self._api.send(
+            self._api.call(verb, EVENTS, series.pod.namespace, series.name, data, content_type=content_type)
         )
-        await self._transport.send(call)
+        series.stored = count
 
     def _failed(self, series: Series, problem: str) -> None:
         self._observer.pod_event("failed")

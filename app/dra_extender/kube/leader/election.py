@@ -1,17 +1,25 @@
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import structlog
 
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.client.errors import ApiCallError
+from dra_extender.kube.client.objects import ApiObjects
 from dra_extender.kube.client.observer import Observer
+from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.leader.candidate import LeaseCandidate, LeaseRecord, LeaseTimes, held_on
-from dra_extender.kube.leader.lease_client import CONFLICT, NOT_FOUND, KubeLease, answered, held_lease, released_lease
-from dra_extender.kube.watch.reflector import SleepAndJitter
+from dra_extender.kube.leader.lease import LeaseRecord, LeaseTimes, LeaseView, held_on
+from dra_extender.kube.leader.stored_lease import (
+    CONFLICT,
+    NOT_FOUND,
+    StoredLease,
+    answered,
+    held_lease,
+    released_lease,
+)
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -47,8 +55,9 @@ class TermObserver(Protocol):
 class LeaderElection:
     """Lets one replica act at a time, by a Lease.
 
-    `win` returns when this replica leads, `keep` when it does not any more, and `reason` says at any moment whether it may act,
-    by our own clock alone.  Requests for the lease have connections of their own, so that renewals never queue behind other work.
+    `acquire` returns when this replica leads, `renew` when it does not any more, and `reason` says at any moment whether it may
+    act, by our own clock alone.  Requests for the lease have connections of their own, so that renewals never queue behind other
+    work.
     """
 
     def __init__(
@@ -66,21 +75,25 @@ class LeaderElection:
         self._clock = clock or SystemClock()
         self._terms = terms
         self._chance = chance or SleepAndJitter()
-        self._candidate = LeaseCandidate(settings.identity, settings.times)
+        self._view = LeaseView(settings.identity, settings.times)
         self._scheduler = ""
         self._transport = ApiTransport(kube, self._clock, observer)
-        self._lease = self._named(settings.name, kube)
-        self._followed = self._named(settings.follow, kube) if settings.follow else None
+        # Two requests fit before the deadline.
+        seconds = settings.times.renew / 2
+        timeouts = replace(kube.timeouts, read=seconds, write=seconds)
+        api = ApiObjects(self._transport, replace(kube, timeouts=timeouts))
+        self._lease = StoredLease(api, settings.namespace, settings.name)
+        self._followed = StoredLease(api, settings.namespace, settings.follow) if settings.follow else None
 
     def connect(self, credentials: Credentials) -> None:
-        """Say where the server is.  Raises ConfigurationError as Transport does."""
+        """Set the server.  Raises ConfigurationError as ApiTransport does."""
         self._transport.connect(credentials)
 
     def reason(self) -> str | None:
-        """None while this replica leads; else why it may not act."""
+        """Return None while this replica leads; otherwise why it may not act."""
         if self._leads():
             return None
-        holder = self._candidate.holder
+        holder = self._view.holder
         if holder == self._settings.identity:
             return "this replica has not renewed its lease in time and leads no more"
         if holder:
@@ -89,8 +102,8 @@ class LeaderElection:
             return f"this replica stands by, the kube-scheduler that leads is {self._scheduler or 'not known'}"
         return "this replica stands by, no leader is known"
 
-    async def win(self) -> None:
-        """Returns when the lease is ours; failures are logged and tried again."""
+    async def acquire(self) -> None:
+        """Return when the lease is ours; failures are logged and tried again."""
         while not self._leads():
             await self._attempt(self._take_if_free)
             if not self._leads():
@@ -98,54 +111,48 @@ class LeaderElection:
         self._terms.leads(True)
         _LOG.info("became leader", lease=str(self._lease), identity=self._settings.identity)
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Renew the lease until it is lost.
 
         It is lost when another replica takes it, when it is not renewed in time, or when kube-scheduler calls another replica.
         """
-        candidate = self._candidate
+        view = self._view
         while self._leads():
-            await self._pause(candidate.left(self._clock.monotonic()))
+            await self._pause(view.left(self._clock.monotonic()))
             # A process that was stopped wakes up here: what it knew is worth nothing then, not even a last try.
             if not self._leads():
                 break
             await self._attempt(self._renew)
-            if candidate.holder != self._settings.identity:
-                candidate.resign()
-        candidate.resign()
+            if view.holder != self._settings.identity:
+                view.resign()
+        view.resign()
         self._terms.leads(False)
-        _LOG.warning("lost leadership", lease=str(self._lease), holder=candidate.holder, problem=self.last_error)
+        _LOG.warning("lost leadership", lease=str(self._lease), holder=view.holder, problem=self.last_error)
 
     async def release(self) -> None:
         """Stop leading, release the lease if this replica holds it, and close the connections; never raises."""
         if self._leads():
-            self._candidate.resign()
+            self._view.resign()
             await self._attempt(self._give_up)
             self._terms.leads(False)
             _LOG.info("released lease", lease=str(self._lease), problem=self.last_error)
         await self._transport.close()
 
-    def _named(self, name: str, kube: KubeSettings) -> KubeLease:
-        # Two requests fit before the deadline.
-        seconds = self._settings.times.renew / 2
-        query = {"fieldManager": kube.identity}
-        return KubeLease(self._transport, self._settings.namespace, name, query=query, seconds=seconds)
-
     def _leads(self) -> bool:
-        return self._candidate.leads(self._clock.monotonic())
+        return self._view.leads(self._clock.monotonic())
 
     async def _take_if_free(self) -> None:
         if await self._called_elsewhere(unless_known=True):
             self._saw(await self._lease.read())
             return
         self._saw(await self._lease.read())
-        if self._candidate.may_take(self._clock.monotonic()):
+        if self._view.may_take(self._clock.monotonic()):
             await self._write()
 
     async def _renew(self) -> None:
         """Write without reading first; after a conflict, renew only what is still ours."""
         if await self._called_elsewhere(unless_known=False):
-            self._candidate.resign()
+            self._view.resign()
             await self._give_up()
             return
         try:
@@ -154,7 +161,7 @@ class LeaderElection:
             if not answered(failed, CONFLICT, NOT_FOUND):
                 raise
             self._saw(await self._lease.read())
-            if self._candidate.holder == self._settings.identity:
+            if self._view.holder == self._settings.identity:
                 await self._write()
 
     async def _called_elsewhere(self, *, unless_known: bool) -> bool:
@@ -172,7 +179,7 @@ class LeaderElection:
 
     async def _write(self) -> None:
         """Take or renew the lease as it was last seen; the server refuses if it has changed since."""
-        lease, before, settings = self._lease, self._candidate.record, self._settings
+        lease, before, settings = self._lease, self._view.record, self._settings
         body = held_lease(
             lease.namespace,
             lease.name,
@@ -183,16 +190,16 @@ class LeaderElection:
         )
         sent = self._clock.monotonic()
         stored = await (lease.replace(body) if before is not None and before.version else lease.create(body))
-        self._candidate.renewed(stored, sent, self._clock.monotonic())
+        self._view.renewed(stored, sent, self._clock.monotonic())
 
     async def _give_up(self) -> None:
-        record = self._candidate.record
+        record = self._view.record
         if record is not None and record.version:
             body = released_lease(self._lease.namespace, self._lease.name, record, now=self._clock.now())
             self._saw(await self._lease.replace(body))
 
     def _saw(self, record: LeaseRecord | None) -> None:
-        self._candidate.saw(record, self._clock.monotonic())
+        self._view.saw(record, self._clock.monotonic())
 
     async def _attempt(self, work: Callable[[], Awaitable[object]]) -> None:
         try:

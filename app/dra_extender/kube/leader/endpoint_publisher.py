@@ -1,16 +1,17 @@
 import ipaddress
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import ApiCallError, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError
+from dra_extender.kube.client.objects import ApiObjects
 from dra_extender.kube.client.resources import ResourceKind
-from dra_extender.kube.client.retry import Backoff
+from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import APPLY, ApiCall, ApiTransport
-from dra_extender.kube.watch.reflector import SleepAndJitter
+from dra_extender.kube.client.transport import APPLY, ApiTransport
 
 ENDPOINT_SLICES: Final = ResourceKind("endpointslices", "discovery.k8s.io/v1")
 _AGAIN_SECONDS: Final = 30.0
@@ -42,29 +43,18 @@ class EndpointPublisher:
         chance: SleepAndJitter | None = None,
     ) -> None:
         self.last_error: str | None = None
-        self._transport = transport
         self._chance = chance or SleepAndJitter()
-        self._seconds = settings.timeouts.write
-        self._query = {"fieldManager": settings.identity, "force": "true"}
-        self._intent = RequestIntent("apply", ENDPOINT_SLICES.plural, f"{endpoint.namespace}/{endpoint.service}")
-        self._path = ENDPOINT_SLICES.path(endpoint.namespace, endpoint.service)
-        self._body = _endpoint_slice(endpoint)
+        self._api = ApiObjects(transport, settings)
+        body = _endpoint_slice(endpoint)
+        call = self._api.call("apply", ENDPOINT_SLICES, endpoint.namespace, endpoint.service, body, content_type=APPLY)
+        self._call = replace(call, query={**call.query, "force": "true"})
 
     async def run(self) -> None:
         """Publish now and every 30 s, because others may change the EndpointSlice, until cancelled."""
         backoff = Backoff(self._chance.number)
         while True:
-            call = ApiCall(
-                self._intent,
-                "PATCH",
-                self._path,
-                self._seconds,
-                query=self._query,
-                body=self._body,
-                content_type=APPLY,
-            )
             try:
-                await self._transport.send(call)
+                await self._api.send(self._call)
             except ApiCallError as failed:
                 if str(failed) != self.last_error:
                     _LOG.warning("EndpointSlice was not written", problem=str(failed))
@@ -77,7 +67,7 @@ class EndpointPublisher:
 
 
 def _endpoint_slice(endpoint: ServiceEndpoint) -> bytes:
-    """The one endpoint of the Service.  JSON is YAML, which is what server-side apply takes."""
+    """Return the one endpoint of the Service.  JSON is YAML, which is what server-side apply takes."""
     return msgspec.json.encode(
         {
             "apiVersion": ENDPOINT_SLICES.group_version,

@@ -1,36 +1,31 @@
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
-from dra_extender.kube.client.errors import RequestIntent
-from dra_extender.kube.client.resources import PODS
-from dra_extender.kube.client.retry import perform
+from dra_extender.kube.client.objects import ApiObjects
+from dra_extender.kube.client.resources import PODS, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
-from dra_extender.kube.objects.claim_status import StatusPrecondition, record_claims
-from dra_extender.model.api_json import ModelError
+from dra_extender.kube.client.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiTransport
+from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.pod import Pod, read_pod
-from dra_extender.scheduling.ports.cluster import ServerUnavailableError
+from dra_extender.model.pod_group import PodGroup, read_pod_group
+from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
 
 
 class KubePods:
     """Pods of an API server (`dra_extender.scheduling.ports.cluster.Pods`)."""
 
     def __init__(self, transport: ApiTransport, settings: KubeSettings) -> None:
-        self._transport = transport
-        self._settings = settings
-        self._timeouts = settings.timeouts
-        self._query = {"fieldManager": settings.identity}
+        self._api = ApiObjects(transport, settings)
 
     async def read(self, namespace: str, name: str) -> Pod:
-        """The live pod.  Raises NotFoundError, RequestRejectedError, ServerUnavailableError."""
-        intent = RequestIntent("get", PODS.plural, f"{namespace}/{name}")
-        body = await perform(self._transport, ApiCall(intent, "GET", PODS.path(namespace, name), self._timeouts.read))
+        """Return the live pod.  Raises NotFoundError, RequestRejectedError, ServerUnavailableError."""
+        call = self._api.call("get", PODS, namespace, name)
         try:
-            return read_pod(body)
+            return read_pod(await self._api.perform(call))
         except ModelError as problem:
-            raise ServerUnavailableError(f"{intent}: the answer cannot be read: {problem}") from problem
+            raise ServerUnavailableError(f"{call.intent}: the answer cannot be read: {problem}") from problem
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Post the Binding, guarded by the UID.
@@ -39,12 +34,14 @@ class KubePods:
             ConflictError: the pod is bound already (also to this node), is being deleted, has scheduling gates, or has another UID.
             ClusterError: any other kind.
         """
-        intent = RequestIntent("create", f"{PODS.plural}/binding", f"{namespace}/{name}")
-        path = PODS.path(namespace, name, "binding")
-        body = _binding(namespace, name, uid, node)
-        await perform(
-            self._transport, ApiCall(intent, "POST", path, self._timeouts.write, query=self._query, body=body)
-        )
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": namespace, "name": name, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        body = msgspec.json.encode(binding)
+        await self._api.perform(self._api.call("create", PODS, namespace, name, body, subresource="binding"))
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Set `status.nominatedNodeName`, or remove it for an empty node.
@@ -58,7 +55,7 @@ class KubePods:
     async def record_extended_claim(
         self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
     ) -> bool:
-        """Set `status.extendedResourceClaimStatus`; returns whether the server kept it.
+        """Set `status.extendedResourceClaimStatus`, and return whether the server kept it.
 
         Raises:
             RequestRejectedError: the pod has another UID, or we lack the right.
@@ -81,33 +78,117 @@ class KubePods:
             ConflictError: the pod is not in this version any more.
             ClusterError: any other kind.
         """
-        await record_claims(
-            self._transport, self._settings, StatusPrecondition(PODS, namespace, name, uid, version), claims
-        )
+        await _record_claims(self._api, PODS, namespace, name, {"uid": uid, "resourceVersion": version}, claims)
 
-    async def _patch_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> bytes:
-        intent = RequestIntent("patch", f"{PODS.plural}/status", f"{namespace}/{name}")
-        path = PODS.path(namespace, name, "status")
+    async def _patch_status(self, namespace: str, name: str, uid: str, status: Mapping[str, object]) -> bytes:
         # The UID of a pod cannot be changed, so that a patch for another one is refused.
         body = msgspec.json.encode({"metadata": {"uid": uid}, "status": status})
-        call = ApiCall(
-            intent,
-            "PATCH",
-            path,
-            self._timeouts.write,
-            query=self._query,
-            body=body,
-            content_type=MERGE_PATCH,
+        call = self._api.call("patch", PODS, namespace, name, body, subresource="status", content_type=MERGE_PATCH)
+        return await self._api.perform(call)
+
+
+class KubePodGroups:
+    """PodGroups of an API server in the version that it serves (`dra_extender.scheduling.ports.cluster.PodGroups`)."""
+
+    def __init__(
+        self, transport: ApiTransport, settings: KubeSettings, served: Callable[[], ResourceKind | None]
+    ) -> None:
+        """`served`: the kind as discovery has found it, None where there is none."""
+        self._api = ApiObjects(transport, settings)
+        self._served = served
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` of the PodGroups that are served, empty where none are."""
+        kind = self._served()
+        return "" if kind is None else kind.group_version
+
+    async def read(self, namespace: str, name: str) -> PodGroup:
+        """Return the live object.
+
+        Raises:
+            NotFoundError: there is none, also because no PodGroups are served.
+            RequestRejectedError: the server refuses.
+            ServerUnavailableError: the server does not answer, or not with a PodGroup.
+        """
+        call = self._api.call("get", self._kind(), namespace, name)
+        try:
+            return read_pod_group(await self._api.perform(call))
+        except ModelError as problem:
+            raise ServerUnavailableError(f"{call.intent}: the answer cannot be read: {problem}") from problem
+
+    async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
+        """Add entries to `status.resourceClaimStatuses`.
+
+        Raises:
+            ConflictError: the group is not in this version any more.
+            ClusterError: any other kind.
+        """
+        meta = group.metadata
+        precondition = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        await _record_claims(self._api, self._kind(), meta.namespace, meta.name, precondition, claims)
+
+    async def unprotect(self, group: PodGroup, finalizer: str) -> None:
+        """Remove the finalizer.  Raises as `record_claims`."""
+        meta = group.metadata
+        left = [name for name in meta.finalizers if name != finalizer]
+        change = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}}
+        body = msgspec.json.encode(change)
+        call = self._api.call("patch", self._kind(), meta.namespace, meta.name, body, content_type=MERGE_PATCH)
+        await self._api.perform(call)
+
+    def _kind(self) -> ResourceKind:
+        kind = self._served()
+        if kind is None:
+            raise NotFoundError("podgroups are not served by this API server")
+        return kind
+
+
+class _ClaimStatus(Value, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class _Status(Value, frozen=True):
+    resource_claim_statuses: tuple[_ClaimStatus, ...] = ()
+
+
+class _WithStatus(Value, frozen=True):
+    status: _Status = _Status()
+
+
+_DECODER: Final = msgspec.json.Decoder(_WithStatus)
+
+
+async def _record_claims(
+    api: ApiObjects,
+    kind: ResourceKind,
+    namespace: str,
+    name: str,
+    precondition: Mapping[str, str],
+    claims: Mapping[str, str],
+) -> None:
+    """Add {entry: claim} to `status.resourceClaimStatuses` of an object with this UID and version; other entries stay.
+
+    A strategic merge uses the list's key, and the resourceVersion prevents replacing entries of other writers.
+
+    Raises:
+        ConflictError: the object is not in this version any more.
+        RequestRejectedError: also if the server did not keep the entries.
+        ClusterError: any other kind.
+    """
+    entries = [{"name": entry, "resourceClaimName": claim} for entry, claim in sorted(claims.items())]
+    body = msgspec.json.encode({"metadata": precondition, "status": {"resourceClaimStatuses": entries}})
+    call = api.call("patch", kind, namespace, name, body, subresource="status", content_type=STRATEGIC_MERGE_PATCH)
+    answer = await api.perform(call)
+    try:
+        stored = decode(str(call.intent), _DECODER, answer).status.resource_claim_statuses
+    except ModelError as problem:
+        raise ServerUnavailableError(f"the answer cannot be read: {problem}") from problem
+    kept = {entry.name: entry.resource_claim_name for entry in stored}
+    lost = [entry for entry, claim in sorted(claims.items()) if kept.get(entry) != claim]
+    if lost:
+        raise RequestRejectedError(
+            f"{call.intent}: the API server does not keep status.resourceClaimStatuses of {', '.join(lost)} "
+            "(DRAWorkloadResourceClaims is off there?)"
         )
-        return await perform(self._transport, call)
-
-
-def _binding(namespace: str, name: str, uid: str, node: str) -> bytes:
-    return msgspec.json.encode(
-        {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"namespace": namespace, "name": name, "uid": uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-    )

@@ -3,11 +3,10 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import RequestIntent
+from dra_extender.kube.client.objects import ApiObjects
 from dra_extender.kube.client.resources import DEVICE_CLASSES, micro_time
-from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
+from dra_extender.kube.client.transport import MERGE_PATCH, ApiTransport
 from dra_extender.scheduling.ports.cluster import Clock, NotFoundError, RequestRejectedError
 
 WAKE_UP_CLASS: Final = "wake-up.dra-extender.io"
@@ -26,37 +25,23 @@ class KubeWaker:
 
     def __init__(self, transport: ApiTransport, settings: KubeSettings, clock: Clock) -> None:
         self.last_error: str | None = None
-        self._transport = transport
+        self._api = ApiObjects(transport, settings)
         self._clock = clock
-        self._seconds = settings.timeouts.write
-        self._query = {"fieldManager": settings.identity}
 
     async def wake(self) -> None:
-        """One write.  Raises ServerUnavailableError or ConflictError, after which it may be tried again."""
-        intent = RequestIntent("patch", DEVICE_CLASSES.plural, WAKE_UP_CLASS)
+        """Change the class once.  Raises ServerUnavailableError or ConflictError, after which it may be tried again."""
         change = {"metadata": {"annotations": {WOKEN_AT_ANNOTATION: micro_time(self._clock.now())}}}
-        call = ApiCall(
-            intent,
-            "PATCH",
-            DEVICE_CLASSES.path(name=WAKE_UP_CLASS),
-            self._seconds,
-            query=self._query,
-            body=msgspec.json.encode(change),
-            content_type=MERGE_PATCH,
-        )
+        body = msgspec.json.encode(change)
+        problem = None
         try:
-            await perform(self._transport, call)
-        except NotFoundError:
-            self._report(
-                f"rejected pods cannot be woken: DeviceClass {WAKE_UP_CLASS} does not exist (apply it from deploy/); "
-                "they wait for kube-scheduler's own retry"
+            await self._api.perform(
+                self._api.call("patch", DEVICE_CLASSES, None, WAKE_UP_CLASS, body, content_type=MERGE_PATCH)
             )
+        except NotFoundError:
+            problem = f"DeviceClass {WAKE_UP_CLASS} does not exist (apply it from deploy/)"
         except RequestRejectedError as refused:
-            self._report(f"rejected pods cannot be woken: {refused}; they wait for kube-scheduler's own retry")
-        else:
-            self.last_error = None
-
-    def _report(self, problem: str) -> None:
-        if problem != self.last_error:
-            _LOG.warning("rejected pods were not requeued", problem=problem)
-        self.last_error = problem
+            problem = str(refused)
+        sentence = problem and f"rejected pods cannot be woken: {problem}; they wait for kube-scheduler's own retry"
+        if sentence and sentence != self.last_error:
+            _LOG.warning("rejected pods were not requeued", problem=sentence)
+        self.last_error = sentence

@@ -1,8 +1,6 @@
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -10,7 +8,7 @@ import structlog
 from dra_extender.kube.client.errors import GONE, ApiCallError, ApiStatus, RequestIntent, StreamSilentError
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.resources import ResourceKind
-from dra_extender.kube.client.retry import Backoff
+from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.watch.dispatch import EventDispatcher, Key, read_meta
@@ -26,14 +24,6 @@ PROMPT_SECONDS: Final = 2.0
 _PROMPT_REFUSALS: Final = 30
 
 _LOG = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SleepAndJitter:
-    """Sleeping, and random numbers in [0, 1): injected by tests."""
-
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    number: Callable[[], float] = random.random
 
 
 class Reflector:
@@ -108,8 +98,17 @@ class Reflector:
         if self._watching is not None:
             self._watching.reschedule(0)
 
+    async def is_synced_within(self, seconds: float) -> bool:
+        """Wait until the kind is listed, so long at most, and return whether it is."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.synced.wait()
+        except TimeoutError:
+            return False
+        return True
+
     def health(self) -> str | None:
-        """None when listed and in contact, else what is wrong."""
+        """Return None when listed and in contact, else what is wrong."""
         said = f" ({self.last_error})" if self.last_error else ""
         if not self.synced.is_set():
             return f"{self.kind.plural} are not listed yet{said}"

@@ -1,13 +1,15 @@
-from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
-from dra_extender.kube.client.errors import ApiCallError, RequestIntent
+from dra_extender.kube.client.errors import ApiCallError
+from dra_extender.kube.client.objects import ApiObjects
 from dra_extender.kube.client.resources import ResourceKind, micro_time
-from dra_extender.kube.client.transport import ApiCall, ApiTransport
-from dra_extender.kube.leader.candidate import LeaseRecord
+from dra_extender.kube.leader.lease import LeaseRecord
 
-LEASES = ResourceKind("leases", "coordination.k8s.io/v1")
+LEASES: Final = ResourceKind("leases", "coordination.k8s.io/v1")
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -31,7 +33,7 @@ _LEASE = msgspec.json.Decoder(_Lease)
 
 
 def read_lease(data: bytes) -> LeaseRecord:
-    """What a stored Lease says.  Raises msgspec.DecodeError: it is no Lease."""
+    """Decode a stored Lease.  Raises msgspec.DecodeError: it is no Lease."""
     found = _LEASE.decode(data)
     spec = found.spec or _Spec()
     return LeaseRecord(
@@ -47,7 +49,10 @@ def read_lease(data: bytes) -> LeaseRecord:
 def held_lease(
     namespace: str, name: str, identity: str, before: LeaseRecord | None, *, duration: int, now: float
 ) -> bytes:
-    """The Lease taken or renewed by `identity`; `now` is wall clock, for people alone.  Transitions count changes of the holder."""
+    """Return the Lease taken or renewed by `identity`; `now` is wall clock, for people alone.
+
+    Transitions count changes of the holder.
+    """
     stamp = micro_time(now)
     renewal = before is not None and before.holder == identity
     transitions = 0 if before is None else before.transitions + (not renewal)
@@ -63,7 +68,7 @@ def held_lease(
 
 
 def released_lease(namespace: str, name: str, before: LeaseRecord, *, now: float) -> bytes:
-    """The released Lease, as upstream's leader election writes it: no holder, and the shortest duration."""
+    """Return the released Lease, as upstream's leader election writes it: no holder, and the shortest duration."""
     stamp = micro_time(now)
     spec = {
         "holderIdentity": "",
@@ -84,29 +89,21 @@ def _encode(namespace: str, name: str, before: LeaseRecord | None, spec: dict[st
     )
 
 
-NOT_FOUND = 404
-CONFLICT = 409
+class StoredLease:
+    """One Lease on an API server.  Every method raises ApiCallError."""
 
-
-class KubeLease:
-    """One Lease on an API server.  `seconds` is how long an answer may take.  Every method raises ApiCallError."""
-
-    def __init__(
-        self, transport: ApiTransport, namespace: str, name: str, *, query: Mapping[str, str], seconds: float
-    ) -> None:
+    def __init__(self, api: ApiObjects, namespace: str, name: str) -> None:
         self.namespace = namespace
         self.name = name
-        self._transport = transport
-        self._query = query
-        self._seconds = seconds
+        self._api = api
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
     async def read(self) -> LeaseRecord | None:
-        """The Lease as it is stored; None when there is none."""
+        """Return the Lease as it is stored; None when there is none."""
         try:
-            return await self._send("get", "GET", LEASES.path(self.namespace, self.name))
+            return await self._send("get")
         except ApiCallError as failed:
             if answered(failed, NOT_FOUND):
                 return None
@@ -114,20 +111,19 @@ class KubeLease:
 
     async def create(self, body: bytes) -> LeaseRecord:
         """Store the first Lease of this name; 409 when there is one."""
-        return await self._send("create", "POST", LEASES.path(self.namespace), body)
+        return await self._send("create", body)
 
     async def replace(self, body: bytes) -> LeaseRecord:
         """Store it over the version that `body` names; 409 when it has changed since, 404 when it is gone."""
-        return await self._send("update", "PUT", LEASES.path(self.namespace, self.name), body)
+        return await self._send("update", body)
 
-    async def _send(self, verb: str, method: str, path: str, body: bytes | None = None) -> LeaseRecord:
-        intent = RequestIntent(verb, LEASES.plural, str(self))
-        query = {} if body is None else self._query
-        data = await self._transport.send(ApiCall(intent, method, path, self._seconds, query=query, body=body))
+    async def _send(self, verb: str, body: bytes | None = None) -> LeaseRecord:
+        call = self._api.call(verb, LEASES, self.namespace, self.name, body)
+        data = await self._api.send(call)
         try:
             return read_lease(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            raise ApiCallError(intent, None, f"the answer is not a Lease: {problem}") from problem
+            raise ApiCallError(call.intent, None, f"the answer is not a Lease: {problem}") from problem
 
 
 def answered(failed: ApiCallError, *codes: int) -> bool:

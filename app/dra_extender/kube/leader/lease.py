@@ -5,7 +5,7 @@ unchanged for the lease's duration, and a leader stops before that time has pass
 All times here are seconds of a monotonic clock of this machine that also runs while the process or machine sleeps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 _NEVER: Final = float("-inf")
@@ -27,7 +27,7 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What a stored Lease says.  `holder` is empty when it was released; `version` is its resourceVersion."""
+    """A Lease as it is stored.  `holder` is empty when it was released; `version` is its resourceVersion."""
 
     version: str
     holder: str = ""
@@ -38,12 +38,11 @@ class LeaseRecord:
 
     def same_term(self, other: "LeaseRecord") -> bool:
         """Whether the lease was neither acquired, renewed nor released between the two; other edits of the object do not count."""
-        own = (self.holder, self.duration, self.transitions, self.acquired, self.renewed)
-        return own == (other.holder, other.duration, other.transitions, other.acquired, other.renewed)
+        return replace(self, version=other.version) == other
 
 
-class LeaseCandidate:
-    """One replica's view of the lease: whether it may take it, and until when it leads."""
+class LeaseView:
+    """The lease as one replica has seen it: whether this replica may take it, and until when it leads."""
 
     def __init__(self, identity: str, times: LeaseTimes) -> None:
         self.identity = identity
@@ -53,7 +52,10 @@ class LeaseCandidate:
         self._deadline = _NEVER
 
     def saw(self, record: LeaseRecord | None, now: float) -> None:
-        """The lease as it is stored; None when there is none.  One that vanished counts as unchanged until its time is over."""
+        """Take in the lease as it is stored, None when there is none.
+
+        A lease that vanished counts as unchanged until its time is over.
+        """
         if record is None:
             if self.record is not None:
                 self.record = LeaseRecord("", self.record.holder, self.record.duration, self.record.transitions)
@@ -70,12 +72,12 @@ class LeaseCandidate:
         return now >= self._seen + (record.duration or self._times.duration)
 
     def renewed(self, record: LeaseRecord, sent: float, now: float) -> None:
-        """Our write of the lease, sent at that moment, was stored."""
+        """Take in that our write of the lease, sent at that moment, was stored."""
         self.saw(record, now)
         self._deadline = max(self._deadline, sent + self._times.renew)
 
     def resign(self) -> None:
-        """Lead no more."""
+        """Stop leading."""
         self._deadline = _NEVER
 
     def leads(self, now: float) -> bool:
@@ -83,7 +85,7 @@ class LeaseCandidate:
         return now < self._deadline
 
     def left(self, now: float) -> float:
-        """Seconds until the deadline; 0 when it has passed."""
+        """Return the seconds until the deadline; 0 when it has passed."""
         return max(0.0, self._deadline - now)
 
     @property
