@@ -344,7 +344,11 @@ def damage(item: Any, chance: random.Random) -> None:
 
 
 async def test_binding_conditions_are_taken_as_reported_and_said(made: MadeCluster) -> None:
-    made.gpus("n2", device("fabric-0", bindingConditions=["Attached"]), driver="nic.example.com")
+    made.gpus(
+        "n2",
+        device("fabric-0", bindingConditions=["Attached"], bindingFailureConditions=["Failed"]),
+        driver="nic.example.com",
+    )
     made.add(device_class("nic", 'device.driver == "nic.example.com"'))
     made.pod("train", request("nic", "nic"))
     found = after(await what_if(made.cluster()))["train"]

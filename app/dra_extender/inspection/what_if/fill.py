@@ -5,23 +5,20 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.inspection.what_if.changes import ChangeError
-from dra_extender.inspection.what_if.generated_claims import generate_for_pod
+from dra_extender.inspection.what_if.changes import ChangeError, PodKey
+from dra_extender.inspection.what_if.generated_claims import generate_for
 from dra_extender.inspection.what_if.outcomes import counted
 from dra_extender.inspection.what_if.report import Fill, NodeFill, OutcomeKind
 from dra_extender.inspection.what_if.stranded import stranded
 from dra_extender.inspection.what_if.trial import Trial
-from dra_extender.inspection.what_if.working_copy import Json, Key
-from dra_extender.model.api_json import ModelError, decode_object
-from dra_extender.model.metadata import time_text
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod, read_pod
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 MOST_COPIES: Final = 1_000
 """Copies that are tried; the answer says when the count ends there."""
 MOST_SECONDS: Final = 120.0
 """Time after which no further copy is tried."""
-_PODS: Final = "pods"
-_TEMPLATES: Final = "resourceclaimtemplates"
 _OF_GROUPS: Final = ("schedulingGroup", "workloadRef")
 _LEFT_OUT: Final = ("nodeName", "schedulingGates", *_OF_GROUPS)
 
@@ -34,14 +31,14 @@ class FillSubject(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def find_subject(trial: Trial, key: Key) -> FillSubject:
+def find_subject(trial: Trial, key: PodKey) -> FillSubject:
     """The pod of this name; else a pod with one claim from the ResourceClaimTemplate of this name.
 
     Raises:
         ChangeError: there is neither.
     """
     namespace, name = key
-    pod = trial.copy.find(_PODS, namespace, name)
+    pod = trial.copy.store.find(Key(StoredKind.POD, namespace, name))
     if pod is not None:
         try:
             read_pod(msgspec.json.encode(pod))
@@ -54,7 +51,7 @@ def find_subject(trial: Trial, key: Key) -> FillSubject:
         if shared:
             notes.append(f"all copies of {namespace}/{name} share what it has by name: {shared}")
         return FillSubject(pod, f"pod {namespace}/{name}", tuple(notes))
-    if not trial.copy.has(_TEMPLATES, namespace, name):
+    if trial.copy.store.find(Key(StoredKind.TEMPLATE, namespace, name)) is None:
         source = trial.copy.origin.source
         raise ChangeError(f"--fill: expected a pod or a ResourceClaimTemplate {namespace}/{name}; {source} has neither")
     entry = {"name": "claim", "resourceClaimTemplateName": name}
@@ -102,20 +99,18 @@ def _copy(trial: Trial, subject: FillSubject, number: int) -> Pod:
     """The copy of this number, which the ledger knows with its claims."""
     given = subject.pod["metadata"]
     name = f"{given['name']}-fill-{number}"
-    while trial.copy.has(_PODS, given["namespace"], name):
+    while trial.copy.store.find(Key(StoredKind.POD, given["namespace"], name)) is not None:
         name += "-copy"
     metadata = {
         "name": name,
         "namespace": given["namespace"],
         "labels": given.get("labels") or {},
         "uid": f"what-if-fill-{number}",
-        "creationTimestamp": time_text(trial.copy.origin.taken_at),
+        "creationTimestamp": trial.copy.created,
     }
     spec = {field: value for field, value in subject.pod["spec"].items() if field not in _LEFT_OUT}
     pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
-    pod = generate_for_pod(trial.copy, decode_object("Pod", trial.copy.put(_PODS, pod)))
-    trial.put_claims(trial.copy.claims_of(metadata["uid"]))
-    return trial.put_pod(trial.copy.data(_PODS, given["namespace"], name) or b"{}")
+    return trial.add_pod(generate_for(trial.copy, StoredKind.POD, trial.copy.put(StoredKind.POD, pod)))
 
 
 def _by_node(nodes: Counter[str]) -> tuple[NodeFill, ...]:

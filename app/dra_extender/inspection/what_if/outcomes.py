@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dra_extender.inspection.what_if.copied_cluster import ASSUMED
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
-from dra_extender.inspection.what_if.trial_cluster import ASSUMED
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult

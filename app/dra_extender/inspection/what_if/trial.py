@@ -3,17 +3,19 @@
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+import msgspec
+
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Rejection
-from dra_extender.inspection.cluster_view import ClusterView, has_devices_beside_counters
+from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.held_devices import held_devices
 from dra_extender.inspection.pod_facts import read_pod_facts
 from dra_extender.inspection.what_if.candidate_nodes import CandidateNodes
+from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, is_made
 from dra_extender.inspection.what_if.outcomes import (
     NodeChoice,
     best_node,
@@ -26,16 +28,13 @@ from dra_extender.inspection.what_if.outcomes import (
     waits_for,
 )
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
-from dra_extender.inspection.what_if.trial_cluster import TrialCluster, with_reported_conditions
 from dra_extender.inspection.what_if.unjudged import Unjudged
-from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy, is_made
-from dra_extender.ledger.sinks import sinks_of
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 NODE_FIT: Final = "NODE_FIT"
 """The code of nodes that kube-scheduler's own filters refuse."""
@@ -46,9 +45,6 @@ NAMESPACE_SECONDS: Final = 60.0
 _BIND_SECONDS: Final = 60.0
 """A bind of a trial has nothing to wait for; one that waits all the same ends then."""
 _ALL_NODES: Final = 2**31
-_MARK: Final = b"indingConditions"
-_PODS: Final = "pods"
-_CLAIMS: Final = "resourceclaims"
 
 
 class WaitingPod(NamedTuple):
@@ -76,15 +72,9 @@ class Trial:
     `held` is what a running extender holds at the beginning.
     """
 
-    def __init__(self, copy: WorkingCopy, options: Options | None = None) -> None:
+    def __init__(self, copy: CopiedCluster, options: Options | None = None) -> None:
         self.copy = copy
-        for key in copy.keys(_CLAIMS):
-            if _MARK in (copy.data(_CLAIMS, *key) or b""):
-                claim = copy.find(_CLAIMS, *key) or {}
-                with suppress(ModelError):
-                    if (reported := with_reported_conditions(claim)) is not claim:
-                        copy.put(_CLAIMS, reported)
-        self._cluster = TrialCluster(copy, devices_beside_counters=has_devices_beside_counters(copy.origin))
+        copy.report_conditions()
         # Nobody else waits for the answer: all nodes count, and a search may take its time.  Limits that are counted hold.
         unhurried = replace(
             options or Options(),
@@ -92,21 +82,19 @@ class Trial:
             filter_budget_seconds=math.inf,
             search_burst_seconds=math.inf,
         )
-        self.view = ClusterView(copy.cluster(), options=unhurried, cluster=self._cluster)
+        self.view = ClusterView(copy.objects(), options=unhurried, cluster=copy.cluster)
         self.held = held_devices(self.view)
         self._fit = CandidateNodes(self.view)
         self._unjudged = Unjudged(self.view)
-        self._sinks = sinks_of(self.view.ledger)
-        self._cluster.deliver_to(self._sinks)
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def waiting(self) -> list[WaitingPod]:
         """The pods that wait for a node, in the order in which kube-scheduler tries them."""
         found = []
-        for key in self.copy.keys(_PODS):
-            pod = self.view.pod(*key)
+        for key, data in self.copy.store.keyed(StoredKind.POD).items():
+            pod = self.view.pod(key.namespace, key.name)
             if pod is not None and not (pod.node_name or pod.finished or pod.deleting):
-                facts = read_pod_facts(self.copy.data(_PODS, *key) or b"{}")
+                facts = read_pod_facts(data)
                 order = (-pod.priority, facts.created or 0.0, pod.key)
                 found.append(WaitingPod(order, pod, facts.gates))
         return sorted(found)
@@ -167,7 +155,7 @@ class Trial:
 
     def monotonic(self) -> float:
         """The clock of the trial, see Clock."""
-        return self._cluster.clock.monotonic()
+        return self.copy.cluster.clock.monotonic()
 
     @property
     def judges_nodes(self) -> bool:
@@ -183,24 +171,15 @@ class Trial:
         texts = {node: each.reason for node, each in rejections.items()}
         return Refusals(result.demand, {**texts, **own}, {**codes, **dict.fromkeys(own, NODE_FIT)})
 
-    def put_pod(self, data: bytes) -> Pod:
-        """Let the ledger know of a pod of the copy, which is returned as decisions read it.
+    def add_pod(self, pod: Json) -> Pod:
+        """Count a pod of the copy among those that may be placed; return it as decisions read it.
 
         Raises:
             ModelError: it cannot be read.
         """
-        self._sinks[_PODS].changed(data)
+        data = msgspec.json.encode(pod)
         self._fit.add(data)
         return read_pod(data)
-
-    def put_claims(self, keys: Iterable[Key]) -> None:
-        """Let the ledger know of these claims of the copy."""
-        for key in keys:
-            data = self.copy.data(_CLAIMS, *key)
-            if data is not None:
-                # One that cannot be read is as one that the watch brings: the pod waits, and says why.
-                with suppress(ModelError):
-                    self._sinks[_CLAIMS].changed(data)
 
     def _units(self, pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
         """The queue with the members of each gang at the place of the first of them."""
@@ -231,7 +210,7 @@ class Trial:
 
         Afterwards outcomes of an earlier round (`before`) stay.
         """
-        namespace, clock = unit[0].namespace, self._cluster.clock
+        namespace, clock = unit[0].namespace, self.copy.cluster.clock
         if self._seconds[namespace] > NAMESPACE_SECONDS:
             text = f"not tried: placing pods of namespace {namespace} has taken {NAMESPACE_SECONDS:g} s"
             return {each.uid: before.get(each.uid, waits_for(text)) for each in unit}
@@ -278,7 +257,8 @@ class Trial:
 
     async def _bind(self, choice: NodeChoice, disconnected: asyncio.Event) -> PodOutcome:
         pod = choice.pod
-        data = self.copy.data(_PODS, pod.namespace, pod.name) or b"{}"
+        key = Key(StoredKind.POD, pod.namespace, pod.name)
+        data = self.copy.store.read(key)
         try:
             async with asyncio.timeout(_BIND_SECONDS):
                 await self.view.extender.bind(pod.namespace, pod.name, pod.uid, choice.node, disconnected)
@@ -286,7 +266,7 @@ class Trial:
             disconnected.set()
             self._fit.move(pod, "")
             return waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
-        self._fit.add(self.copy.data(_PODS, pod.namespace, pod.name) or b"{}")
+        self._fit.add(self.copy.store.read(key))
         records = self._records(self.view.ledger.pods.newest(pod))
         return landed(choice, records, self._unjudged.of(pod, data, is_new=is_made(pod.uid)))
 

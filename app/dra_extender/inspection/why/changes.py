@@ -14,6 +14,7 @@ from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 _OF_TRIAL: Final = "-trial"
 _GROUPS: Final = "podgroups "
@@ -96,7 +97,7 @@ class ClaimChanges:
         after = copy.deepcopy(before)
         after["metadata"]["uid"] += _OF_TRIAL
         edit(after)
-        return ProposedChange(text, (ObjectChange("resourceclaims", before, after),))
+        return ProposedChange(text, (ObjectChange(StoredKind.CLAIM, before, after),))
 
     def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
         """The device class with other expressions, by the present ones; None if it is not known."""
@@ -105,7 +106,7 @@ class ClaimChanges:
             return None
         after = copy.deepcopy(before)
         with_expressions(edits)(after["spec"])
-        return ProposedChange(text, (ObjectChange("deviceclasses", before, after),))
+        return ProposedChange(text, (ObjectChange(StoredKind.CLASS, before, after),))
 
     def can_be_ended(self, holder: Holder) -> bool:
         """Return whether the end of the holder's consumers frees the device, and none of them is in the pod's own PodGroup."""
@@ -222,7 +223,7 @@ def without_constraint(attribute: str, *, distinct: bool) -> Callable[[Json], No
 
 def _deallocated(record: ClaimRecord) -> ObjectChange:
     before = decode_object("ResourceClaim", record.raw)
-    return ObjectChange("resourceclaims", before, {**before, "status": {}})
+    return ObjectChange(StoredKind.CLAIM, before, {**before, "status": {}})
 
 
 def _bodies(claim: Json, request: str) -> Iterator[Json]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dra_extender.inspection.cluster_view import ClusterView, TrialView
+from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.changes import ProposedChange, together
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, NextStep
 from dra_extender.model.pod import Pod
@@ -34,7 +34,6 @@ class Trials:
     def __init__(self, view: ClusterView, pod: Pod) -> None:
         self._view = view
         self._pod = pod
-        self._trial = TrialView(view)
         self.of_gang = _is_in_gang(view, pod)
         self._most = MOST_OF_GANGS if self.of_gang else MOST_TRIALS
         self._left = self._most
@@ -84,7 +83,7 @@ class Trials:
             if self.limit:
                 return None
             self._left -= 1
-        with self._trial.changed(change.changes):
+        with self._view.changed(change.changes):
             made = together((*self._made, change))
             return self._gang_fits(made) if self.of_gang else self._fits(made, nodes[:_MOST_NODES])
 
@@ -93,7 +92,7 @@ class Trials:
         """Inside, the change has been made, and what is tried is tried in addition to it."""
         before, self._made = self._made, (*self._made, change)
         try:
-            with self._trial.changed(change.changes):
+            with self._view.changed(change.changes):
                 yield
         finally:
             self._made = before

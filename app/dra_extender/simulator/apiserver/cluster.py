@@ -1,10 +1,10 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from dra_extender.ledger.sinks import EventSink
+from dra_extender.model.api_json import ModelError, decode_object
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.runtime.clock import SystemClock
@@ -198,12 +198,19 @@ class MemoryCluster:
     `start`, `wait_synced` and `stop` let the service run on it as on a real cluster.
     """
 
-    def __init__(self, *, clock: Clock | None = None, served: Served | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        served: Served | None = None,
+        claims: type[MemoryClaims] = MemoryClaims,
+    ) -> None:
+        """`served`: the fields that the API server keeps; `claims`: a port that does more than write claims."""
         self._clock = clock or SystemClock()
         self.store = Store(self._clock, served)
         self._served = served or Served()
         self.watch = StoreWatch(self.store)
-        self._claims = MemoryClaims(self.store, keeps_groups=self._served.frozen_groups)
+        self._claims = claims(self.store, keeps_groups=self._served.frozen_groups)
         self._pods = MemoryPods(self.store)
         self._templates = MemoryClaimTemplates(self.store)
         self._pod_groups = MemoryPodGroups(self.store)
@@ -287,12 +294,9 @@ class MemoryCluster:
 
 def _object(body: bytes) -> Json:
     try:
-        decoded: Any = msgspec.json.decode(body)
-    except msgspec.DecodeError as problem:
-        raise RequestRejectedError(f"the body is not JSON: {problem}") from problem
-    if not isinstance(decoded, dict):
-        raise RequestRejectedError("the body is not an object")
-    return decoded
+        return decode_object("body", body)
+    except ModelError as problem:
+        raise RequestRejectedError(f"the body is not an object: {problem}") from problem
 
 
 def _nominate(pod: Json, node: str) -> None:
