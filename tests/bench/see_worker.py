@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from dra_extender.inspection.audit_report import audit_report
+from dra_extender.inspection.audit.report import audit_report
 from dra_extender.inspection.audit_tree import audit_tree
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report

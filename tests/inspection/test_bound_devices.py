@@ -4,8 +4,8 @@ from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
-from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps
-from dra_extender.audit.findings import Check
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps
+from dra_extender.inspection.audit.findings import Check
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.devices_table import devices_wide
 from dra_extender.inspection.devices_tree import devices_tree

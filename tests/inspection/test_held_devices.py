@@ -1,7 +1,7 @@
 """What a running extender holds is in what-if, audit, the map and the view of a node."""
 
 import msgspec
-from dra_extender.inspection.audit_report import Soundness, audit_report, lasting
+from dra_extender.inspection.audit.report import Soundness, audit_report, lasting
 from dra_extender.inspection.audit_tree import audit_tree
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from dra_extender.inspection.audit_report import audit_report
+from dra_extender.inspection.audit.report import audit_report
 from dra_extender.inspection.audit_tree import audit_tree
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report

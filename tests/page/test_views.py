@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import httpx
 import msgspec
 import pytest
-from dra_extender.inspection.audit_report import audit_report
+from dra_extender.inspection.audit.report import audit_report
 from dra_extender.inspection.extender_view import ExtenderView
 from dra_extender.inspection.objects import MissingKind
 from dra_extender.inspection.why.tree import tree

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
 
-from dra_extender.audit.findings import AuditFinding, Check, CheckSeverity
-from dra_extender.inspection.audit_report import AuditReport, Soundness
+from dra_extender.inspection.audit.findings import AuditFinding, Check, CheckSeverity
+from dra_extender.inspection.audit.report import AuditReport, Soundness
 from dra_extender.inspection.held_devices import held_lines
 from dra_extender.inspection.lines import INDENT, WIDTH, number_of, wrapped
 from dra_extender.model.api_json import printable

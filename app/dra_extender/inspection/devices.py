@@ -12,7 +12,7 @@ from dra_extender.allocator.rules.compatibility import GroupState, folded
 from dra_extender.allocator.rules.held_consumption import FrozenView, frozen_view, held_consumption
 from dra_extender.allocator.rules.node_binding import bound_nodes
 from dra_extender.allocator.rules.verdict import published_pool
-from dra_extender.audit.inventory import slice_finding
+from dra_extender.inspection.audit.published import slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import free_devices
 from dra_extender.inspection.holders import HeldDevice, Holder, Holders

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
-from dra_extender.inspection.audit_report import AuditReport, audit_report
+from dra_extender.inspection.audit.report import AuditReport, audit_report
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import DevicesReport, devices_report
 from dra_extender.inspection.extender_view import ExtenderView

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from dra_extender.audit.invariants import audit
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.index.guards import GUARD_PREFIX, name_of_guard
 from dra_extender.ledger.ledger import Ledger
@@ -18,6 +17,7 @@ from dra_extender.scheduling.ports.options import Options, YieldPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.controlplane.waiting import wait_for
+from tests.support.audit.raw_objects import audit
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from dra_extender.audit.invariants import audit
 from dra_extender.inspection.holders import consumer_text
 from dra_extender.ledger.index.guards import GUARD_PREFIX, guard_reservations, is_guard_reservation, name_of_guard
 from dra_extender.model.resource_claim import claim_from
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, at_work, foreign, guarded, waiting
 from tests.scheduling.binding.test_guard_lifetime import UnreliableClaims
+from tests.support.audit.raw_objects import audit
 from tests.support.scheduling.in_tree import InTreeScheduler
 from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns, until

@@ -7,7 +7,7 @@ from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, pr
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 
 if TYPE_CHECKING:
-    from dra_extender.inspection.audit_report import AuditReport
+    from dra_extender.inspection.audit.report import AuditReport
 
 
 @asks_a_cluster
@@ -52,7 +52,7 @@ def command(
     from time import sleep
 
     from dra_extender.config.policy_file import InvalidPolicyError
-    from dra_extender.inspection.audit_report import Soundness, audit_report, lasting, use_policy
+    from dra_extender.inspection.audit.report import Soundness, audit_report, lasting, use_policy
     from dra_extender.inspection.audit_tree import audit_tree
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.scheduling.ports.options import Options

@@ -7,17 +7,37 @@ from itertools import chain
 from msgspec.structs import replace
 
 from dra_extender.allocator.explain.messages import taint_text
-from dra_extender.audit.allocations import claims_text, neighbour_violations, pool_violations
-from dra_extender.audit.allocators import two_allocators
-from dra_extender.audit.claims import is_live, is_reachable, overdue_conditions, unused_claim
-from dra_extender.audit.findings import UNREADABLE, AuditFinding, Check, InvariantViolation, finding, finding_of
-from dra_extender.audit.invariants import claim_name, claim_violations, extended_claim_violation, pod_violations
-from dra_extender.audit.inventory import SliceFindings, policy_findings, taint_rules_without_effect, unmatched_classes
-from dra_extender.audit.kubelet import UsedClaim, uses
-from dra_extender.audit.published_devices import PublishedDevices
-from dra_extender.audit.requests import RequestAudit
-from dra_extender.audit.unjudged import UnjudgedClaims
 from dra_extender.cel.budget import CALL_COST, Budget
+from dra_extender.inspection.audit.claims import (
+    UsedClaim,
+    claim_name,
+    claim_violations,
+    extended_claim_violation,
+    is_live,
+    is_reachable,
+    overdue_conditions,
+    pod_violations,
+    two_allocators,
+    unused_claim,
+    uses,
+)
+from dra_extender.inspection.audit.findings import (
+    UNREADABLE,
+    AuditFinding,
+    Check,
+    InvariantViolation,
+    finding,
+    finding_of,
+)
+from dra_extender.inspection.audit.pools import claims_text, neighbour_violations, pool_violations
+from dra_extender.inspection.audit.published import (
+    PublishedDevices,
+    SliceFindings,
+    policy_findings,
+    taint_rules_without_effect,
+    unmatched_classes,
+)
+from dra_extender.inspection.audit.requests import RequestAudit, UnjudgedClaims
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import DeviceHolding

@@ -1,11 +1,7 @@
-"""Whether an allocation is what its claim asks for: the requests, how many devices each has, and which devices.
-
-A claim cannot change what it asks for, but slices and classes can.  A device that does not match is a violation where its slice
-and its class are as old as the allocation; otherwise it may have matched, and that is drift.
-"""
+"""Whether allocations are what their claims ask for."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import ALL, Demand, NamedClaim, SearchableRequest
@@ -15,22 +11,75 @@ from dra_extender.allocator.pools.node_match import is_relevant, reaches
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.audit.findings import AuditFinding, Check, finding
-from dra_extender.audit.published_devices import DeviceInSlice, PublishedDevices
-from dra_extender.audit.unjudged import SELECTORS_TOO_LONG, UnjudgedClaims
 from dra_extender.cel.budget import Budget
+from dra_extender.cel.explain.values import shortened
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
+from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
+from dra_extender.inspection.audit.pools import claims_text
+from dra_extender.inspection.audit.published import DeviceInSlice, PublishedDevices
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import AllocationResult, DeviceResult, named_nodes
-from dra_extender.model.api_json import ModelError
+from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ClaimSpec, DeviceRequestBody
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.model.snapshot import allocated_at
+
+_LONGEST_REASON: Final = 1_000
+SELECTORS_TOO_LONG: Final = "evaluating their selectors takes longer than an audit may"
+_COMPARING: Final = (Check.REQUEST_NOT_MET, Check.DEVICE_MISMATCH, Check.DEVICE_DRIFT)
+
+
+class UnjudgedCheck(Value, frozen=True):
+    """Checks that could not be made, wholly or for some objects, and why."""
+
+    checks: tuple[Check, ...]
+    reason: str
+
+
+class UnjudgedClaims:
+    """Collects allocated claims that were not compared with their devices, or not with all of them, by reason."""
+
+    def __init__(self) -> None:
+        self._claims: dict[tuple[str, Check], dict[str, None]] = {}
+
+    def without_spec(self, claim: str, reason: str) -> None:
+        """Note a claim whose requests are not known."""
+        self._note(claim, reason, Check.REQUEST_NOT_MET)
+
+    def without_selection(self, claim: str, reason: str) -> None:
+        """Note a claim whose selectors cannot be compared with its devices."""
+        self._note(claim, reason, Check.DEVICE_MISMATCH)
+
+    @property
+    def reasons(self) -> Mapping[str, int]:
+        """Why claims were not compared, each reason with the number of its claims."""
+        numbers: Counter[str] = Counter()
+        for (reason, _), claims in self._claims.items():
+            numbers[reason] += len(claims)
+        return numbers
+
+    @property
+    def claims(self) -> Collection[str]:
+        """The claims, each once."""
+        return set().union(*self._claims.values())
+
+    def checks(self, missing: Collection[str] = ()) -> Iterator[UnjudgedCheck]:
+        """Yield the checks by reason, except reasons that follow from a plural kind that is `missing`."""
+        absent = frozenset(missing)
+        for (reason, first), claims in self._claims.items():
+            if not first.kinds & absent:
+                checks = tuple(check for check in _COMPARING if not check.kinds & absent)
+                noun = "claim" if len(claims) == 1 else "claims"
+                yield UnjudgedCheck(checks=checks, reason=f"{noun} {claims_text(claims)}: {reason}")
+
+    def _note(self, claim: str, reason: str, first: Check) -> None:
+        self._claims.setdefault((shortened(reason, _LONGEST_REASON), first), {})[claim] = None
+
 
 _ALL_MODE: Final = "All"
 _MOST_SPECS: Final = 1_000

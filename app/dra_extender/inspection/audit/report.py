@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
-from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps, findings_of
-from dra_extender.audit.findings import AuditFinding, Check
-from dra_extender.audit.unjudged import UnjudgedCheck, UnjudgedClaims
 from dra_extender.config.policy_file import read_policy
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, findings_of
+from dra_extender.inspection.audit.findings import AuditFinding, Check
+from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
 from dra_extender.inspection.cluster_view import ClusterView, has_device_taints
 from dra_extender.inspection.held_devices import HeldDevices, held_devices
 from dra_extender.inspection.objects import Origin
