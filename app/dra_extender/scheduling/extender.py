@@ -51,7 +51,7 @@ from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.prioritize import Prioritize
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimDependencies
-from dra_extender.scheduling.reclaim.observe import ReclaimFacts
+from dra_extender.scheduling.reclaim.unused import ReclaimFacts
 from dra_extender.scheduling.reclaim.rules import ReclaimReason
 from dra_extender.scheduling.reclaim.writer import ReclaimResult, ReclaimWriter
 from dra_extender.scheduling.requeue.messages import RejectionMessages

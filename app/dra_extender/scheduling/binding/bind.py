@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
-from dra_extender.scheduling.binding.conflict_release import ConflictRelease
+from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
 from dra_extender.scheduling.binding.guard_reservations import GuardReservations
 from dra_extender.scheduling.binding.pending_claims import PendingClaims
 from dra_extender.scheduling.binding.session import BindDependencies, BindSession, post_binding
-from dra_extender.scheduling.claims.releaser import ClaimReleaser
+from dra_extender.scheduling.claims.unreserve import Unreserve
 from dra_extender.scheduling.claims.reserver import ClaimReserver
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
@@ -53,8 +53,8 @@ class Bind:
         )
         writer = ClaimWriter(ledger, cluster.claims, context.metrics)
         self.guard_reservations = GuardReservations(context, writer, self.guards, competitors)
-        releaser = ClaimReleaser(ledger, writer)
-        conflicts = ConflictRelease(context, decision, releaser, backoff, self.guards, self.guard_reservations)
+        releaser = Unreserve(ledger, writer)
+        conflicts = ConflictYield(context, decision, releaser, backoff, self.guards, self.guard_reservations)
         self._deps = BindDependencies(
             ledger=ledger,
             cluster=cluster,

@@ -11,7 +11,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import allocated_at
-from dra_extender.scheduling.binding.conflict_release import ConflictRelease, WaitingBind
+from dra_extender.scheduling.binding.yielding import ConflictYield, WaitingBind
 from dra_extender.scheduling.claims.conditions import (
     ConditionVerdict,
     Readiness,
@@ -19,7 +19,7 @@ from dra_extender.scheduling.claims.conditions import (
     evaluate_conditions,
 )
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.releaser import ClaimReleasedError, ClaimReleaser
+from dra_extender.scheduling.claims.unreserve import ClaimReleasedError, Unreserve
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError
 from dra_extender.scheduling.ports.context import SchedulingContext
@@ -49,7 +49,7 @@ class ConditionWait:
     """Holds a bind back until the drivers report the pod's devices ready; releases the claims if they fail or take too long."""
 
     def __init__(
-        self, context: SchedulingContext, releaser: ClaimReleaser, backoff: DeviceBackoff, conflicts: ConflictRelease
+        self, context: SchedulingContext, releaser: Unreserve, backoff: DeviceBackoff, conflicts: ConflictYield
     ) -> None:
         self._ledger = context.ledger
         self._cluster = context.cluster
@@ -66,7 +66,7 @@ class ConditionWait:
 
         Raises:
             RetryableError: a device failed or took too long (then the pod's part of the claim is released, and other devices are
-                tried first for it for a while), a claim is not the pod's any more, or as `ConflictRelease.release_conflicting`.
+                tried first for it for a while), a claim is not the pod's any more, or as `ConflictYield.release_conflicting`.
         """
         await self._conflicts.release_conflicting(bind)
         devices = [result for each in bind.claims for result in conditional_devices(each.record.claim)]

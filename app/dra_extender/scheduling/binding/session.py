@@ -19,12 +19,12 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBindTimer
-from dra_extender.scheduling.binding.conflict_release import ConflictRelease
+from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.pending_claims import PendingClaims
 from dra_extender.scheduling.claims.group_entries import most_entries, relying
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
-from dra_extender.scheduling.claims.releaser import ClaimReleaser
+from dra_extender.scheduling.claims.unreserve import Unreserve
 from dra_extender.scheduling.claims.reserver import ClaimReserver
 from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
@@ -59,9 +59,9 @@ class BindDependencies:
     pending: PendingClaims
     writer: ClaimWriter
     reserver: ClaimReserver
-    releaser: ClaimReleaser
+    releaser: Unreserve
     conditions: ConditionWait
-    conflicts: ConflictRelease
+    conflicts: ConflictYield
     permit: Permit
     holds: HoldService
     unschedulable: UnschedulablePods

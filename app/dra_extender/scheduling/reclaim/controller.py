@@ -10,7 +10,7 @@ from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.reclaim.observe import ReclaimableClaim, ReclaimFacts
+from dra_extender.scheduling.reclaim.unused import ReclaimableClaim, ReclaimFacts
 from dra_extender.scheduling.reclaim.rules import ReclaimReason
 from dra_extender.scheduling.reclaim.writer import ReclaimResult, ReclaimWriter
 from dra_extender.telemetry.metrics import Metrics

@@ -26,7 +26,7 @@ from dra_extender.scheduling.ports.cluster import (
     ServerUnavailableError,
 )
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.reclaim.observe import ReclaimableClaim, ReclaimFacts
+from dra_extender.scheduling.reclaim.unused import ReclaimableClaim, ReclaimFacts
 from dra_extender.scheduling.reclaim.rules import NOT_READY, RELEASE_MESSAGES, ReclaimReason, may_release
 
 RELEASED_REASON = "DevicesReleased"

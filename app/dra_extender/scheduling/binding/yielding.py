@@ -17,7 +17,7 @@ from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
 from dra_extender.scheduling.binding.guard_reservations import LOOK_SECONDS, MOST_WAIT_SECONDS, GuardReservations
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.releaser import ClaimReleasedError, ClaimReleaser
+from dra_extender.scheduling.claims.unreserve import ClaimReleasedError, Unreserve
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -75,7 +75,7 @@ class _Loss(NamedTuple):
         return f"{self.conflict.text}; pod {self.competitor.key} of scheduler {scheduler} waits for such a device"
 
 
-class ConflictRelease:
+class ConflictYield:
     """Releases the claims of a bind whose devices were allocated to another claim first, and begins a backoff of the node.
 
     If the other claim is another scheduler's, the release waits for pods that could be given the device, too (`YieldPolicy`).
@@ -85,7 +85,7 @@ class ConflictRelease:
         self,
         context: SchedulingContext,
         decision: BindDecision,
-        releaser: ClaimReleaser,
+        releaser: Unreserve,
         backoff: DeviceBackoff,
         guards: GuardClaims,
         reservations: GuardReservations,

@@ -16,7 +16,7 @@ class ClaimReleasedError(RetryableError):
     """The pod's devices, or some of them, were released: it is not going to that node any more."""
 
 
-class ClaimReleaser:
+class Unreserve:
     """Releases what a pod that is not bound yet has of a claim: its reservation, and the allocation if no other consumer uses it.
 
     What is reserved for the pod's PodGroup stays while another member is bound or is being bound.
