@@ -63,7 +63,7 @@ async def test_once_stopped_it_makes_nothing_more_in_later_terms_either() -> Non
     world.create(
         StoredKind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
     )
-    await asyncio.wait_for(world.extender.group_claims.run(), 60)
+    await asyncio.wait_for(world.extender.group_claims.keep_reconciling(), 60)
     world.clock.seconds += 100
     assert world.made("gpu", "next") == []
     assert note(world).startswith(STOPPED)

@@ -1,63 +1,38 @@
-"""The release of claims whose devices were allocated to another claim first, before the Binding."""
+"""Before the Binding, allocations yield to other claims that were given the same device first (see `conflicts`)."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from dra_extender.allocator.rules.verdict import DEVICE
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.index.guards import guard_reservations, whole_devices
+from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.ledger.state.notifier import Notifier, wait_for_any
+from dra_extender.ledger.state.notifier import wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.binding.conflicts import FOREIGN, AllocationConflict, find_conflict
-from dra_extender.scheduling.binding.decision import BindDecision
-from dra_extender.scheduling.binding.guard_claims import GuardClaims
-from dra_extender.scheduling.binding.guard_reservations import LOOK_SECONDS, MOST_WAIT_SECONDS, GuardReservations
+from dra_extender.scheduling.binding.guards import (
+    LOOK_SECONDS,
+    MOST_WAIT_SECONDS,
+    GuardClaims,
+    GuardReservations,
+)
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.unreserve import ClaimReleasedError, Unreserve
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.ports.context import SchedulingContext
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.ports.options import YieldPolicy
+from dra_extender.scheduling.ports.options import Options, YieldPolicy
 from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from dra_extender.scheduling.binding.session import BindSession
 
 _LOG = structlog.get_logger(__name__)
-
-
-class WaitingBind(Protocol):
-    """A bind whose claims are written, as the stages see it that wait for others."""
-
-    @property
-    def pod(self) -> Pod:
-        """The pod that is being bound."""
-        ...
-
-    @property
-    def node(self) -> str:
-        """The node to which it is bound."""
-        ...
-
-    @property
-    def claims(self) -> Sequence[FoundClaim]:
-        """The claims of the pod."""
-        ...
-
-    @property
-    def deadline(self) -> float:
-        """When the bind gives up (monotonic seconds)."""
-        ...
-
-    @property
-    def recheck(self) -> Notifier:
-        """Fires when `check` may raise."""
-        ...
-
-    def check(self) -> None:
-        """Raise RetryableError if the bind should end now."""
-        ...
 
 
 class _Loss(NamedTuple):
@@ -68,7 +43,7 @@ class _Loss(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Which device was lost, and which pod competes for it."""
+        """Name the lost device, and the pod that competes for it."""
         if self.competitor is None:
             return self.conflict.text
         scheduler = self.competitor.scheduler_name or "default-scheduler"
@@ -83,25 +58,28 @@ class ConflictYield:
 
     def __init__(
         self,
-        context: SchedulingContext,
-        decision: BindDecision,
-        releaser: Unreserve,
+        ledger: Ledger,
+        clock: Clock,
+        allocator: NodeAllocator,
+        unreserve: Unreserve,
         backoff: DeviceBackoff,
         guards: GuardClaims,
         reservations: GuardReservations,
+        metrics: Metrics,
+        options: Options,
     ) -> None:
-        self._ledger = context.ledger
-        self._metrics = context.metrics
-        self._clock = context.clock
-        self._policy = context.options.yield_policy
-        self._slice_seconds = context.options.search_slice_seconds
-        self._decision = decision
-        self._releaser = releaser
+        self._ledger = ledger
+        self._clock = clock
+        self._allocator = allocator
+        self._unreserve = unreserve
         self._backoff = backoff
         self._guards = guards
         self._reservations = reservations
+        self._metrics = metrics
+        self._policy = options.yield_policy
+        self._slice_seconds = options.search_slice_seconds
 
-    async def release_conflicting(self, bind: WaitingBind) -> None:
+    async def release_conflicting(self, bind: "BindSession") -> None:
         """Return if the bind may go on: no claim is in conflict, or another pod runs with it already.
 
         Raises:
@@ -113,23 +91,25 @@ class ConflictYield:
         text = ""
         now = self._clock.monotonic()
         budget = CallBudget(self._clock, min(bind.deadline - now, MOST_WAIT_SECONDS))
-        for each in bind.claims:
-            loss = await self._wait_while_unsafe(each, bind, budget)
+        for claim in bind.claims:
+            loss = await self._wait_while_unsafe(claim, bind, budget)
             if loss is None:
                 continue
             conflict = loss.conflict
-            name = "/".join(each.record.claim.metadata.key)
-            text = f"claim {name}: {loss.text}"
+            text = f"claim {claim.name}: {loss.text}"
             self._metrics.overlap(conflict.kind, "yielded", conflict.writer)
             _LOG.warning(
-                "an allocation overlaps another one and is released", claim=name, node=bind.node, **conflict._asdict()
+                "an allocation overlaps another one and is released",
+                claim=claim.name,
+                node=bind.node,
+                **conflict._asdict(),
             )
-            await self._releaser.release(each, bind.pod, guard_reservations(each.record.claim))
+            await self._unreserve.release(claim, bind.pod, guard_reservations(claim.record.claim))
         if text:
             self._backoff.nodes.undone(bind.pod.uid, bind.node)
             raise ClaimReleasedError(text)
 
-    async def wait_for_guards(self, record: ClaimRecord, bind: WaitingBind) -> None:
+    async def wait_for_guards(self, record: ClaimRecord, bind: "BindSession") -> None:
         """Return when no guard claim that is due to be deleted has a device of this pending allocation.
 
         Its deletion would remove the device from the other scheduler's set again, if it came after our write.
@@ -148,7 +128,7 @@ class ConflictYield:
             await wait_for_any((bind.recheck,), LOOK_SECONDS)
             bind.check()
 
-    async def _wait_while_unsafe(self, claim: FoundClaim, bind: WaitingBind, budget: CallBudget) -> _Loss | None:
+    async def _wait_while_unsafe(self, claim: FoundClaim, bind: "BindSession", budget: CallBudget) -> _Loss | None:
         """Return None if there is no conflict (any more), otherwise the loss when a release harms no other pod.
 
         The end of the budget ends the wait for other pods, and all looks at them are charged to it.
@@ -158,20 +138,24 @@ class ConflictYield:
         """
         conflict, prepared, competitor = self._conflict(claim, bind), False, None
         while conflict is not None:
+            is_foreign_device = (conflict.kind, conflict.writer) == (DEVICE, FOREIGN)
             if not prepared:
                 await self._guards.prepare(whole_devices(claim.record.holdings))
                 prepared = True
-            elif self._policy is YieldPolicy.WAIT and _is_foreign_device(conflict):
+            elif self._policy is YieldPolicy.WAIT and is_foreign_device:
                 if self._clock.monotonic() >= bind.deadline:
-                    name = "/".join(claim.record.claim.metadata.key)
                     raise RetryableError(
-                        f"claim {name}: {conflict.text}; pod {bind.pod.key} waits for the end of that allocation"
+                        f"claim {claim.name}: {conflict.text}; pod {bind.pod.key} waits for the end of that allocation"
                     )
                 await wait_for_any((bind.recheck,), LOOK_SECONDS)
+            elif not is_foreign_device:
+                return _Loss(conflict, None)
             else:
                 budget.open_slice(self._slice_seconds)
                 try:
-                    competitor = self._competitor(conflict, claim, bind.pod, competitor, budget)
+                    competitor = self._reservations.find_competitor(
+                        claim.record, bind.pod.scheduler_name, budget, competitor
+                    )
                 except SearchPaused:
                     await self._reservations.add(claim.record, bind.pod)
                     await asyncio.sleep(0)
@@ -184,20 +168,10 @@ class ConflictYield:
             conflict = self._conflict(claim, bind)
         return None
 
-    def _conflict(self, claim: FoundClaim, bind: WaitingBind) -> AllocationConflict | None:
-        pools = self._decision.pools_of(bind.node)
-        found = find_conflict(
-            claim.record, self._ledger.claims, self._ledger.slices, pools, self._decision.is_compatible
+    def _conflict(self, claim: FoundClaim, bind: "BindSession") -> AllocationConflict | None:
+        node = self._ledger.nodes.get(bind.node)
+        pools = None if node is None else self._allocator.pools_of(node)
+        conflict = find_conflict(
+            claim.record, self._ledger.claims, self._ledger.slices, pools, self._allocator.compatibility_check
         )
-        return None if found is None or self._releaser.runs_elsewhere(claim, bind.pod) else found
-
-    def _competitor(
-        self, conflict: AllocationConflict, claim: FoundClaim, pod: Pod, known: Pod | None, budget: CallBudget
-    ) -> Pod | None:
-        if not _is_foreign_device(conflict):
-            return None
-        return self._reservations.competitor(claim.record, pod.scheduler_name, budget, known)
-
-
-def _is_foreign_device(conflict: AllocationConflict) -> bool:
-    return (conflict.kind, conflict.writer) == (DEVICE, FOREIGN)
+        return None if conflict is None or self._unreserve.runs_elsewhere(claim, bind.pod) else conflict

@@ -1,5 +1,3 @@
-"""The release of the claims of a pod that does not go to its node any more."""
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,48 +20,48 @@ class Unreserve:
     What is reserved for the pod's PodGroup stays while another member is bound or is being bound.
     """
 
-    def __init__(self, ledger: Ledger, writing: ClaimWriter) -> None:
+    def __init__(self, ledger: Ledger, writer: ClaimWriter) -> None:
         self._ledger = ledger
-        self._writing = writing
+        self._writer = writer
         self._releasing: set[tuple[str, str]] = set()
 
     async def release(self, found: FoundClaim, pod: Pod, guards: frozenset[str] = frozenset()) -> None:
-        """Release what the pod has of the claim; does nothing while another member of its gang releases the same.
+        """Release what the pod has of the claim; do nothing while another member of its gang releases the same.
 
         `guards`: guard claims (UIDs) whose reservations go, too; one that stays keeps the allocation.
 
         Raises:
             RetryableError: the server could not be written to.
         """
-        key = (found.record.claim.metadata.uid, found.consumer.uid)
+        key = (found.uid, found.consumer.uid)
         if key in self._releasing or (found.consumer.uid != pod.uid and self._group_runs(pod, found.consumer.name)):
             return
         self._releasing.add(key)
         try:
-            await self._writing.release(found.record, guards | {found.consumer.uid})
+            await self._writer.release(found.record, guards | {found.consumer.uid})
         finally:
             self._releasing.discard(key)
 
     def current(self, found: FoundClaim, pod: Pod) -> ClaimRecord:
-        """The claim as it is known now.
+        """Return the claim as it is known now.
 
         Raises:
             ClaimReleasedError: it is not allocated for the pod or its PodGroup any more, or is just being released.
         """
-        meta, consumer = found.record.claim.metadata, found.consumer.uid
-        known = self._ledger.claims.by_uid(meta.uid)
+        uid, consumer = found.uid, found.consumer.uid
+        known = self._ledger.claims.by_uid(uid)
         if (
             known is None
             or known.claim.status.allocation is None
             or not known.claim.reserved_by(consumer)
-            or (meta.uid, consumer) in self._releasing
+            or (uid, consumer) in self._releasing
         ):
-            raise ClaimReleasedError(f"claim {'/'.join(meta.key)} was deallocated while pod {pod.key} waited for it")
+            raise ClaimReleasedError(f"claim {found.name} was deallocated while pod {pod.key} waited for it")
         return known
 
     @contextmanager
     def counted_as_bound(self, pod: Pod) -> Iterator[None]:
-        """Inside, the pod counts as bound; after an end without an error, until the watch shows it bound or gone."""
+        """Count the pod as bound inside; after an end without an error, until the watch shows it bound or gone."""
         pods = self._ledger.pods
         pods.begin_binding(pod)
         try:
@@ -73,7 +71,7 @@ class Unreserve:
             raise
 
     def runs_elsewhere(self, found: FoundClaim, pod: Pod) -> bool:
-        """Whether another pod that uses this claim is bound: then its allocation cannot be released."""
+        """Return whether another pod that uses this claim is bound: then its allocation cannot be released."""
         for consumer in found.record.claim.status.reserved_for:
             if is_group(consumer):
                 if self._group_runs(pod, consumer.name):
@@ -85,9 +83,9 @@ class Unreserve:
         return False
 
     def _group_runs(self, pod: Pod, group: str) -> bool:
-        """Whether a member other than the pod is bound or is being bound."""
+        """Return whether a member other than the pod is bound or is being bound."""
         return self._ledger.pods.has_running_member(pod.namespace, group, besides=pod.uid) or any(
-            (each.namespace, each.pod_group) == (pod.namespace, group)
-            for each in self._ledger.pods.being_bound()
-            if each.uid != pod.uid
+            (other.namespace, other.pod_group) == (pod.namespace, group)
+            for other in self._ledger.pods.being_bound()
+            if other.uid != pod.uid
         )
