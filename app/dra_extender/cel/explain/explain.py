@@ -122,7 +122,7 @@ def _failing_part(evaluation: Evaluation, node: TypedNode, bound: dict[int, Type
 
 
 def _failing_round(
-    evaluation: Evaluation, loop: typed_ast.Comprehension, slots: tuple[int, ...], parts: tuple[TypedNode, ...]
+    evaluation: Evaluation, loop: typed_ast.ComprehensionNode, slots: tuple[int, ...], parts: tuple[TypedNode, ...]
 ) -> tuple[TypedNode | None, str]:
     for values in rounds_of(evaluation.outcome(loop.source).value, len(slots)):
         evaluation.set_variables(slots, values)
@@ -132,7 +132,7 @@ def _failing_round(
     return None, ""
 
 
-def _bindings(loop: typed_ast.Comprehension, values: tuple[Any, ...]) -> Iterator[str]:
+def _bindings(loop: typed_ast.ComprehensionNode, values: tuple[Any, ...]) -> Iterator[str]:
     assert isinstance(loop.written, ast.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
     return (f"{name} is {shown(value)}" for name, value in zip(loop.written.names, values, strict=True))
 

@@ -95,14 +95,14 @@ class MakeMap(TypedNode, frozen=True, gc=False):
     optional: tuple[bool, ...]
 
 
-class Comprehension(TypedNode, frozen=True, gc=False):
+class ComprehensionNode(TypedNode, frozen=True, gc=False):
     """A macro that evaluates `body` with variables that come from `source`."""
 
     source: TypedNode
     body: TypedNode
 
 
-class ComprehensionLoop(Comprehension, frozen=True, gc=False):
+class ComprehensionLoop(ComprehensionNode, frozen=True, gc=False):
     """A loop of kind all, exists, exists_one, list, map or entries; `slots` are the indexes of its variables in the frame."""
 
     kind: str
@@ -110,20 +110,20 @@ class ComprehensionLoop(Comprehension, frozen=True, gc=False):
     condition: TypedNode | None
 
 
-class CelBind(Comprehension, frozen=True, gc=False):
+class CelBind(ComprehensionNode, frozen=True, gc=False):
     """`body` with a variable whose value `source` is evaluated on first use."""
 
     slot: int
 
 
-class OptionalMap(Comprehension, frozen=True, gc=False):
+class OptionalMap(ComprehensionNode, frozen=True, gc=False):
     """optMap and, if `flat`, optFlatMap."""
 
     slot: int
     flat: bool
 
 
-class Sort(Comprehension, frozen=True, gc=False):
+class Sort(ComprehensionNode, frozen=True, gc=False):
     """sortBy: `body` is the key of an element; `strict` says that its static type is comparable."""
 
     slot: int
@@ -133,7 +133,7 @@ class Sort(Comprehension, frozen=True, gc=False):
 def operands(node: TypedNode) -> tuple[TypedNode, ...]:
     """Return the parts that are evaluated in the scope of a node, in the order of the text: not the body of a comprehension."""
     match node:
-        case Comprehension():
+        case ComprehensionNode():
             return (node.source,)
         case FieldSelection():
             return (node.operand,)
