@@ -20,7 +20,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part
 from dra_extender.simulator.apiserver.store import Store, WatchEventType
-from dra_extender.simulator.scheduler.in_tree import judged
+from dra_extender.simulator.scheduler.loop import judged
 
 from tests.simulation.api_server import Write
 from tests.simulation.judge import Judge

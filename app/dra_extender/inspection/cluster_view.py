@@ -13,10 +13,14 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.extender_view import place_holds
 from dra_extender.inspection.holders import Holders
-from dra_extender.inspection.object_events import FAILED_SCHEDULING, ObjectEvents
-from dra_extender.inspection.objects import EVENTS, KINDS, AssumedGate, ClusterObjects, GateState, Origin
-from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
-from dra_extender.inspection.unread import unread
+from dra_extender.inspection.objects import EVENTS, KINDS, AssumedGate, ClusterObjects, GateState, Origin, unread
+from dra_extender.inspection.pod_facts import (
+    FAILED_SCHEDULING,
+    SCHEDULING_GATED,
+    ObjectEvents,
+    PodFacts,
+    read_pod_facts,
+)
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError, decode_object

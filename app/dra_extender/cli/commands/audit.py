@@ -53,8 +53,8 @@ def command(
 
     from dra_extender.config.policy_file import InvalidPolicyError
     from dra_extender.inspection.audit.report import Soundness, audit_report, lasting, use_policy
-    from dra_extender.inspection.audit_tree import audit_tree
     from dra_extender.inspection.cluster_view import ClusterView
+    from dra_extender.inspection.text.audit import audit_tree
     from dra_extender.scheduling.ports.options import Options
 
     options = Options(binding_timeout_seconds=binding_timeout, own_namespace=extender_namespace)

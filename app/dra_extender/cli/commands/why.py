@@ -42,9 +42,8 @@ def command(
     from dra_extender.inspection.audit.report import use_policy
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.devices import UnknownNodeError
-    from dra_extender.inspection.why.lists import node_tree, waiting_tree
+    from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
     from dra_extender.inspection.why.node import why_on_node
-    from dra_extender.inspection.why.tree import tree
     from dra_extender.inspection.why.waiting import waiting
     from dra_extender.inspection.why.why import UnknownPodError, why
 

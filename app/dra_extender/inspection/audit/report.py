@@ -11,9 +11,8 @@ from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_st
 from dra_extender.inspection.audit.findings import AuditFinding, Check
 from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
 from dra_extender.inspection.cluster_view import ClusterView, has_device_taints
-from dra_extender.inspection.held_devices import HeldDevices, held_devices
-from dra_extender.inspection.objects import Origin
-from dra_extender.inspection.unread import EVERYTHING, require_any, unknown_text, unread
+from dra_extender.inspection.holders import HeldDevices, held_devices
+from dra_extender.inspection.objects import EVERYTHING, Origin, require_any, unknown_text, unread
 from dra_extender.model.api_json import Value
 
 FORMAT: Final = "dra-extender.io/audit/v1"
@@ -84,7 +83,7 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = ()) -> Audi
         {kind: number for kind, number in counts.items() if kind not in missing},
         findings_of(audit_steps(cluster, unjudged), missing),
         (*_unjudged(view), *unjudged.checks(missing)),
-        held_devices(view),
+        held_devices(view.ledger, view.held),
     )
 
 

@@ -5,13 +5,11 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.inspection.objects import ClusterObjects
-from dra_extender.inspection.unread import EVERYTHING, require
+from dra_extender.inspection.objects import EVERYTHING, ClusterObjects, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
 from dra_extender.inspection.what_if.changes import Changes, PodKey
-from dra_extender.inspection.what_if.copied_cluster import CopiedCluster
+from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
-from dra_extender.inspection.what_if.generated_claims import generate_claims
 from dra_extender.inspection.what_if.report import FORMAT, OutcomeKind, PodOutcome, PodRow, WhatIfReport
 from dra_extender.inspection.what_if.trial import Trial
 from dra_extender.model.pod import Pod

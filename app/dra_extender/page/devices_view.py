@@ -1,14 +1,14 @@
-"""The map: how many devices each driver has in which state, and a tile for each device, by node and pool."""
+"""The map of all devices, and the devices of one node."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.availability import Availability
-from dra_extender.inspection.devices import DevicesReport, DeviceUse, PoolUse
-from dra_extender.inspection.holders import holder_text
-from dra_extender.page.query import ListPart, part_of
+from dra_extender.inspection.devices import CounterSetUse, DevicesReport, DeviceUse, PoolUse
+from dra_extender.inspection.holders import Holder, holder_text
+from dra_extender.page.rendering import ListPart, part_of
 
 ROWS: Final = 100
 """Pools on one page."""
@@ -102,7 +102,7 @@ def device_map(
         drivers=tuple(each.driver for each in totals),
         driver=driver,
         nodes=nodes,
-        rows=tuple(_row(each, report.origin.taken_at) for each in part.of(pools)),
+        rows=tuple(_map_row(each, report.origin.taken_at) for each in part.of(pools)),
         part=part,
     )
 
@@ -121,7 +121,7 @@ def state_of(device: DeviceUse) -> TileState:
     return TileState.SHARED if device.shared else TileState.ALLOCATED
 
 
-def _row(pool: PoolUse, now: float) -> MapRow:
+def _map_row(pool: PoolUse, now: float) -> MapRow:
     devices = [*((each, state_of(each)) for each in pool.devices), *((each, TileState.GONE) for each in pool.gone)]
     tiles = tuple(_tile(each, state, now) for each, state in devices[:MOST_TILES])
     generation = f"generation {pool.generation}{'' if pool.complete else ', incomplete'}"
@@ -129,11 +129,72 @@ def _row(pool: PoolUse, now: float) -> MapRow:
 
 
 def _tile(device: DeviceUse, state: TileState, now: float) -> Tile:
-    said = _said(device, now, state)
+    said = _tile_text(device, now, state)
     taints = f"; taint {', '.join(device.taints)}" if device.taints else ""
     return Tile(device.name, state, said + taints)
 
 
-def _said(device: DeviceUse, now: float, state: TileState) -> str:
+def _tile_text(device: DeviceUse, now: float, state: TileState) -> str:
     names = ", ".join(holder_text(each, now) for each in device.holders)
     return ": ".join(filter(None, (device.availability_text or state.text, names)))
+
+
+MOST_DEVICES: Final = 1000
+"""Devices of a pool, and members of a counter set, on one page; the command prints all."""
+
+
+class Member(NamedTuple):
+    """A device that draws on a counter set, and who has it."""
+
+    device: str
+    holders: tuple[Holder, ...]
+
+
+class CounterSetRow(NamedTuple):
+    """A counter set, and the devices whose groups are in force on it."""
+
+    use: CounterSetUse
+    members: tuple[Member, ...]
+
+
+class DeviceRow(NamedTuple):
+    """A device, and how it stands."""
+
+    use: DeviceUse
+    state: TileState
+
+    @property
+    def published(self) -> bool:
+        """Whether the pool still has it."""
+        return self.state is not TileState.GONE
+
+
+class PoolSection(NamedTuple):
+    """A pool that the node can use; `more` devices are not shown."""
+
+    use: PoolUse
+    counter_sets: tuple[CounterSetRow, ...]
+    devices: tuple[DeviceRow, ...]
+    more: int
+
+
+def pool_sections(report: DevicesReport) -> tuple[PoolSection, ...]:
+    """The pools of a report, those that several nodes reach first."""
+    return tuple(map(_section, report.pools))
+
+
+def _section(pool: PoolUse) -> PoolSection:
+    holders = {each.name: each.holders for each in (*pool.devices, *pool.gone)}
+    published = tuple(DeviceRow(each, state_of(each)) for each in pool.devices)
+    devices = (*published, *(DeviceRow(each, TileState.GONE) for each in pool.gone))
+    return PoolSection(
+        use=pool,
+        counter_sets=tuple(_counter_sets(pool.counter_sets[:MOST_DEVICES], holders)),
+        devices=devices[:MOST_DEVICES],
+        more=max(0, len(devices) - MOST_DEVICES),
+    )
+
+
+def _counter_sets(uses: Sequence[CounterSetUse], holders: Mapping[str, tuple[Holder, ...]]) -> Iterator[CounterSetRow]:
+    for use in uses:
+        yield CounterSetRow(use, tuple(Member(name, holders.get(name, ())) for name in use.members[:MOST_DEVICES]))

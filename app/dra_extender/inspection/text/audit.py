@@ -1,4 +1,4 @@
-"""The answer of an audit as lines for a terminal of 80 columns: findings by severity and check; lines are wrapped and never cut."""
+"""The answer of an audit as lines for a terminal of 80 columns: findings by severity and check."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -6,8 +6,8 @@ from typing import Final
 
 from dra_extender.inspection.audit.findings import AuditFinding, Check, CheckSeverity
 from dra_extender.inspection.audit.report import AuditReport, Soundness
-from dra_extender.inspection.held_devices import held_lines
-from dra_extender.inspection.lines import INDENT, WIDTH, number_of, wrapped
+from dra_extender.inspection.holders import held_lines
+from dra_extender.inspection.text.lines import INDENT, WIDTH, number_of, wrapped
 from dra_extender.model.api_json import printable
 
 _NAMES: Final = {

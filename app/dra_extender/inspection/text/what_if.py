@@ -7,8 +7,9 @@ from textwrap import wrap
 from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
-from dra_extender.inspection.held_devices import held_lines
-from dra_extender.inspection.lines import INDENT, WIDTH, beside_label, number_of, wrapped
+from dra_extender.inspection.holders import held_lines
+from dra_extender.inspection.text.lines import INDENT, WIDTH, beside_label, number_of, wrapped
+from dra_extender.inspection.what_if.fill import SEVERAL_NODES
 from dra_extender.inspection.what_if.report import (
     ClaimFate,
     Fate,
@@ -20,7 +21,6 @@ from dra_extender.inspection.what_if.report import (
     Stranded,
     WhatIfReport,
 )
-from dra_extender.inspection.what_if.stranded import SEVERAL_NODES
 from dra_extender.model.api_json import listed, printable
 from dra_extender.model.device import device_id_of
 
