@@ -1,7 +1,7 @@
 """Lines of a terminal: nothing is cut, and what no calendar has is still written."""
 
 import pytest
-from dra_extender.inspection.text.lines import age_text, beside_label, clock_text, number_of, wrapped
+from dra_extender.inspection.lines import age_text, beside_label, clock_text, number_of, wrapped
 
 
 def test_long_text_is_wrapped_below_itself_and_a_long_word_is_not_cut() -> None:

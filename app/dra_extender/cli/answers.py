@@ -109,7 +109,7 @@ def print_answer(
     if output is AnswerFormat.YAML:
         sys.stdout.write(_yaml(report))
         return
-    from dra_extender.inspection.text.lines import origin_lines
+    from dra_extender.inspection.lines import origin_lines
 
     columns = width() if output is AnswerFormat.TREE else WIDTH
     text = as_tree(columns) + "\n" + "".join(f"{line}\n" for line in origin_lines(origin, columns))

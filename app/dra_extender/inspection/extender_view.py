@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from dra_extender.inspection.lines import clock_text
 from dra_extender.inspection.objects import ClusterObjects, unread
-from dra_extender.inspection.text.lines import clock_text
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.inspection.text.lines import age_text, clock_text
+from dra_extender.inspection.lines import age_text, clock_text
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.index.guards import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dra_extender.cel.explain.values import quantity_text
-from dra_extender.inspection.text.lines import age_text
+from dra_extender.inspection.lines import age_text
 from dra_extender.model.api_json import printable
 from dra_extender.model.metadata import split_key, time_text
 

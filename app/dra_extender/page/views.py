@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
+from dra_extender.inspection.lines import origin_lines
 from dra_extender.inspection.objects import UnreadKindsError
-from dra_extender.inspection.text.lines import origin_lines
 from dra_extender.inspection.why.why import UnknownPodError
 from dra_extender.page.devices_view import TileState, device_map, pool_sections
 from dra_extender.page.health_view import health

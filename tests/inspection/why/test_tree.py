@@ -1,6 +1,6 @@
 """The tree that `why` prints."""
 
-from dra_extender.inspection.text.lines import WIDTH
+from dra_extender.inspection.lines import WIDTH
 from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 

@@ -7,7 +7,7 @@ from typing import Final
 from dra_extender.inspection.audit.findings import AuditFinding, Check, CheckSeverity
 from dra_extender.inspection.audit.report import AuditReport, Soundness
 from dra_extender.inspection.holders import held_lines
-from dra_extender.inspection.text.lines import INDENT, WIDTH, number_of, wrapped
+from dra_extender.inspection.lines import INDENT, WIDTH, number_of, wrapped
 from dra_extender.model.api_json import printable
 
 _NAMES: Final = {

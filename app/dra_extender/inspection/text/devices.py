@@ -20,7 +20,7 @@ from dra_extender.inspection.devices import (
 )
 from dra_extender.inspection.free_devices import free_parts
 from dra_extender.inspection.holders import Holder, holder_text
-from dra_extender.inspection.text.lines import age_text, clock_text, number_of
+from dra_extender.inspection.lines import age_text, clock_text, number_of
 from dra_extender.inspection.usage import UsageReport, UsageRow
 from dra_extender.model.api_json import printable
 from dra_extender.model.device import PHYSICAL_DEVICE

@@ -8,7 +8,7 @@ from typing import Final
 
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import held_lines
-from dra_extender.inspection.text.lines import INDENT, WIDTH, beside_label, number_of, wrapped
+from dra_extender.inspection.lines import INDENT, WIDTH, beside_label, number_of, wrapped
 from dra_extender.inspection.what_if.fill import SEVERAL_NODES
 from dra_extender.inspection.what_if.report import (
     ClaimFate,

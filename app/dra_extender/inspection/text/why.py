@@ -8,8 +8,7 @@ import msgspec
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.holders import holder_text
-from dra_extender.inspection.objects import JUDGED
-from dra_extender.inspection.text.lines import (
+from dra_extender.inspection.lines import (
     INDENT,
     WIDTH,
     age_text,
@@ -19,6 +18,7 @@ from dra_extender.inspection.text.lines import (
     unknown_lines,
     wrapped,
 )
+from dra_extender.inspection.objects import JUDGED
 from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport, RequestReport
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.rejection import NEAREST_MISS_FIRST, Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.lines import age_text
 from dra_extender.inspection.objects import DEVICES, unread
 from dra_extender.inspection.pod_facts import PodFacts
-from dra_extender.inspection.text.lines import age_text
 from dra_extender.inspection.why.report import AwaitedDevice, Cause, NodeReason, ReasonKind, ReportedReason
 from dra_extender.model.metadata import seconds_of
 from dra_extender.model.pod import Pod

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.text.lines import number_of
+from dra_extender.inspection.lines import number_of
 from dra_extender.inspection.why.report import Branch, GangMembers, GangReport, MemberState, NextStep, NodeReason
 from dra_extender.model.pod import Pod
 
