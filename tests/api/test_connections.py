@@ -69,4 +69,8 @@ async def test_the_document_describes_the_verbs_completely(client: httpx.AsyncCl
     schemas = document["components"]["schemas"]
     references = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
     assert references <= set(schemas)
-    assert {"FilterArguments", "ExtenderFilterResult", "MetaVictims"} <= references
+    assert {"ExtenderFilterResult", "MetaVictims"} <= references
+    requests = [document["paths"][path]["post"]["requestBody"] for path in ("/filter", "/bind", "/preempt")]
+    titles = [request["content"]["application/json"]["schema"]["title"] for request in requests]
+    assert titles == ["FilterArguments", "BindingArguments", "PreemptionArguments"]
+    assert (await client.get("/docs")).status_code == 404

@@ -8,10 +8,9 @@ from time import process_time
 from typing import Final
 
 import pytest
+from dra_extender.api.calls import read_body
 from dra_extender.api.decoding import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES, MalformedRequestError
-from dra_extender.api.dispatch import VerbHandler
-from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
-from dra_extender.api.receive import read_body
+from dra_extender.api.verbs import verb_handlers
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse
@@ -94,14 +93,13 @@ BODIES: dict[str, Callable[[], bytes]] = {
 async def test_a_body_of_the_largest_size_is_read_or_refused_quickly(case: str) -> None:
     body = BODIES[case]()
     assert len(body) <= LIMIT
-    verbs = Unread()
-    for handler in (FilterHandler(verbs), PrioritizeHandler(verbs), PreemptHandler(verbs), BindHandler(verbs)):
+    for verb, handle in verb_handlers(Unread()).items():
         before = process_time()
         try:
-            await handler.handle(body, _never)
+            await handle(body, _never)
         except MalformedRequestError as problem:
             assert len(str(problem)) < 300  # noqa: PT017 - either way is fine
-        assert process_time() - before < SECONDS, type(handler).__name__
+        assert process_time() - before < SECONDS, verb
 
 
 async def test_merging_victims_takes_no_longer_than_reading_them() -> None:
@@ -111,7 +109,7 @@ async def test_merging_victims_takes_no_longer_than_reading_them() -> None:
     half = json.dumps({"Pods": [{"UID": uid} for uid in uids[: VICTIMS // 2]], "NumPDBViolations": 3})
     body = proposed(("{" + ",".join(f'"n{number}":{half}' for number in range(16)) + "}").encode())
     before = process_time()
-    answer = json.loads(await PreemptHandler(verbs).handle(body, _never))["NodeNameToMetaVictims"]
+    answer = json.loads(await verb_handlers(verbs)["preempt"](body, _never))["NodeNameToMetaVictims"]
     assert process_time() - before < SECONDS
     told = [each["UID"] for each in answer["n7"]["Pods"]]
     assert told == [*uids[: VICTIMS // 2], *reversed(uids[VICTIMS // 2 :])]
@@ -181,14 +179,8 @@ async def _never() -> Message:
     ],
 )
 async def test_what_is_too_long_is_said(verb: str, body: bytes, said: str) -> None:
-    verbs = ScriptedVerbs()
-    handlers: dict[str, VerbHandler] = {
-        "filter": FilterHandler(verbs),
-        "preempt": PreemptHandler(verbs),
-        "bind": BindHandler(verbs),
-    }
     with pytest.raises(MalformedRequestError) as raised:
-        await handlers[verb].handle(body, _never)
+        await verb_handlers(ScriptedVerbs())[verb](body, _never)
     assert str(raised.value).startswith(said)
 
 

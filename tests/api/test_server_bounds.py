@@ -8,14 +8,10 @@ import sys
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import cast
 
 import pytest
-from dra_extender.config.service_settings import ServerSettings
-from dra_extender.service.http_connections import PROBES, Connections, HttpLimits, NullCounter
-from dra_extender.service.http_server import listen, serving
-from fastapi import FastAPI
-from starlette.types import Receive, Scope, Send
+from dra_extender.service.caller_limits import PROBES, CallerLimits, Connections
+from dra_extender.telemetry.metrics import Metrics
 
 from tests.support.api.serving import HEAD, PROBE, Peer, serve
 from tests.support.turns import until_async
@@ -55,6 +51,7 @@ async def test_a_request_that_trickles_ends_as_well() -> None:
         await asyncio.gather(sending, return_exceptions=True)
 
 
+@pytest.mark.virtual_time
 async def test_waiting_for_an_answer_is_not_limited() -> None:
     """A bind waits for binding conditions for minutes."""
     async with serve(receive_seconds=1) as server:
@@ -66,24 +63,39 @@ async def test_waiting_for_an_answer_is_not_limited() -> None:
             + BIND
         )
         await server.site.verbs.entered.wait()
-        server.sweep_after(1000)
+        await asyncio.sleep(1000)
         assert server.site.verbs.hung_up is not None
         assert not server.site.verbs.hung_up.is_set()
         server.site.verbs.hung_up.set()
         assert await peer.answer() == (200, b'{"Error":""}')
 
 
+@pytest.mark.virtual_time
 async def test_an_idle_connection_is_kept_longer_than_kube_scheduler_keeps_it() -> None:
     async with serve(receive_seconds=1) as server:
         peer = await server.peer()
-        await peer.send(PROBE)
-        assert (await peer.answer())[1] == b"ok"
-        server.sweep_after(100)
-        await peer.send(PROBE)
-        assert (await peer.answer())[1] == b"ok"
-        server.sweep_after(150)
-        assert await peer.rest() == b""
+        for _ in range(2):
+            await asyncio.sleep(100)
+            await peer.send(PROBE)
+            assert (await peer.answer())[1] == b"ok"
+        assert await peer.rest(150) == b""
         assert await server.metric("closed_connections_total", reason="idle") == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_request_behind_a_long_one_has_its_whole_time_after_it() -> None:
+    async with serve(receive_seconds=1) as server:
+        server.site.verbs.park = True
+        peer = await server.peer()
+        await peer.send(HEAD.replace(b"filter", b"bind") % len(BIND) + BIND + HEAD % len(ECHO))
+        await server.site.verbs.entered.wait()
+        await asyncio.sleep(100)
+        assert server.site.verbs.hung_up is not None
+        server.site.verbs.hung_up.set()
+        assert await peer.answer() == (200, b'{"Error":""}')
+        await asyncio.sleep(0.5)
+        await peer.send(ECHO)
+        assert await peer.answer() == (200, b'{"NodeNames":["a"]}')
 
 
 async def test_unfinished_bodies_take_no_more_memory_than_there_is_for_them() -> None:
@@ -113,6 +125,7 @@ async def test_unfinished_bodies_take_no_more_memory_than_there_is_for_them() ->
         await server.until_metric(0, "in_flight_bytes")
 
 
+@pytest.mark.real_time(reason="the kernel's buffers fill in real time")
 async def test_answers_that_nobody_takes_end_with_their_connection() -> None:
     names = [f"node-{number:06}" for number in range(60_000)]
     body = json.dumps({"Pod": {}, "NodeNames": names}).encode()
@@ -124,50 +137,6 @@ async def test_answers_that_nobody_takes_end_with_their_connection() -> None:
         await server.until_metric(1, "closed_connections_total", reason="slow_reader")
         assert await server.metric("in_flight_bytes") == 0
         peer.close()
-
-
-async def test_the_application_is_woken_once_for_a_body_in_pieces() -> None:
-    """Whoever sends byte by byte costs a copy of the byte, not a turn of the application and a copy of all that came before."""
-    received: list[bytes] = []
-
-    async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        more = True
-        while more:
-            message = await receive()
-            received.append(message["body"])
-            more = message["more_body"]
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"{}"})
-
-    given = ServerSettings(host="127.0.0.1", port=0)
-    with listen(given) as listener:
-        async with serving(cast("FastAPI", application), given, listener):
-            peer = Peer(*await asyncio.open_connection("127.0.0.1", listener.getsockname()[1]))
-            for pieces in ([b"one"], [b"%d" % number for number in range(30)]):
-                whole = b"".join(pieces)
-                await peer.send(HEAD % len(whole))
-                for piece in pieces:
-                    await peer.send(piece)
-                    await asyncio.sleep(0.001)
-                assert await peer.answer() == (200, b"{}")
-                assert received == [whole]
-                received.clear()
-            peer.close()
-
-
-async def test_an_answer_given_to_the_server_at_once_reads_like_any_other() -> None:
-    """Only a connection that stays open is answered at once."""
-    told = []
-    async with serve() as server:
-        for connection in (b"keep-alive", b"close"):
-            peer = await server.peer()
-            await peer.send(HEAD.replace(b"Host: x", b"Host: x\r\nConnection: " + connection) % len(ECHO) + ECHO)
-            head = await peer.reader.readuntil(b"\r\n\r\n")
-            told.append([line for line in head.lower().split(b"\r\n") if not line.startswith(b"date: ")])
-            assert b"\r\ndate: " in head
-            assert await peer.reader.readexactly(19) == b'{"NodeNames":["a"]}'
-    at_once, usual = told
-    assert sorted(usual) == sorted([*at_once, b"connection: close"])
 
 
 async def test_requests_sent_ahead_are_limited() -> None:
@@ -279,31 +248,26 @@ class Fake:
     held: int = 0
     served: bool = False
     busy: bool = False
-    begun: float | None = None
     idle_since: float = field(default_factory=count(1).__next__)
-    suspect: float | None = None
     probes_only: bool = False
     gone: str = ""
 
     def refuse(self, status: int, reason: str, sentence: str) -> None:
         self.gone = reason
-        self.book.closed(self)
-
-    def unsent(self) -> int:
-        return 0
+        self.book.remove(self)
 
     def abort(self) -> None:
         self.refuse(0, "replaced", "")
 
 
 def book(connections: int = 4, in_flight: int = 100) -> Connections:
-    return Connections(HttpLimits(connections, 10, in_flight, 1.0, 120.0), NullCounter())
+    return Connections(CallerLimits(connections, 10, in_flight, 1.0), Metrics())
 
 
 def opened(of: Connections, host: str, number: int = 1) -> list[Fake]:
     made = [Fake(of, host) for _ in range(number)]
     for each in made:
-        of.opened(each)
+        of.add(each)
     return made
 
 
@@ -345,20 +309,20 @@ def test_a_burst_closes_nothing_that_has_had_no_time_to_be_read() -> None:
     of = book(4)
     made = [Fake(of, idle_since=1.0) for _ in range(4 + PROBES)]
     for each in made:
-        of.opened(each)
+        of.add(each)
     assert not any(each.gone for each in made)
     assert [each.probes_only for each in made] == [False] * 4 + [True] * PROBES
-    of.opened(Fake(of, idle_since=2.0))
+    of.add(Fake(of, idle_since=2.0))
     assert [each.gone for each in made[:2]] == ["replaced", ""]
 
 
 def test_memory_is_taken_from_the_host_that_holds_most() -> None:
     of = book(in_flight=100)
     (victim,), attackers = opened(of, "victim"), opened(of, "attacker", 3)
-    of.record_held(victim, 30)
+    of.hold(victim, 30)
     for each in attackers:
-        of.record_held(each, 30)
+        of.hold(each, 30)
     assert [each.gone for each in (victim, *attackers)] == ["", "memory", "", ""]
-    of.record_held(victim, 40)
+    of.hold(victim, 40)
     assert of.in_flight == 100
     assert not victim.gone

@@ -10,7 +10,7 @@ from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.sinks import EventSink
-from dra_extender.service.http_server import listen
+from dra_extender.service.server import listen
 from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import StoredKind

@@ -10,7 +10,7 @@ import uvloop
 from dra_extender.config.listener_settings import TlsSettings
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.service.certificates import Certificates
-from dra_extender.service.http_server import TlsSide, connections_of, listen_at, serving
+from dra_extender.service.server import connections_of, listen_at, serving
 
 from tests.support.api.sites import make_site
 
@@ -21,19 +21,18 @@ async def serve(port: int, probes: int, folder: Path | None) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     settings = ServerSettings(host="127.0.0.1", port=port)
     site = make_site(settings)
-    tls = None
+    certificates = None
     if folder is not None:
         files = TlsSettings(
             cert_file=folder / "server.crt", private_key_file=folder / "server.key", client_ca_file=folder / "ca.crt"
         )
         certificates = Certificates(files, site.metrics)
         certificates.load()
-        tls = TlsSide(certificates.verbs, certificates)
     async with AsyncExitStack() as stack:
-        connections = await stack.enter_async_context(connections_of(settings))
-        for number, side in ((port, None), (probes, tls)):
+        connections = connections_of(settings, site.metrics)
+        for number, secured in ((port, None), (probes, certificates)):
             listener = stack.enter_context(listen_at("127.0.0.1", number))
-            await stack.enter_async_context(serving(site.app, settings, listener, connections=connections, tls=side))
+            await stack.enter_async_context(serving(site.app, settings, listener, connections, secured))
         await stop.wait()
 
 

@@ -20,7 +20,7 @@ import structlog
 from dra_extender.config.settings import load_settings
 from dra_extender.runtime import installation
 from dra_extender.runtime.clock import SystemClock
-from dra_extender.service.http_server import listen, listen_at
+from dra_extender.service.server import listen, listen_at
 from dra_extender.service.service import Service
 from dra_extender.service.wiring import kube_cluster, kube_settings
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from dra_extender.config.listener_settings import TlsSettings
-from dra_extender.service.certificates import Certificates
-from dra_extender.service.server_context import CertificateError
+from dra_extender.service.certificates import CertificateError, Certificates
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.support.api.tls import Issuer, issuer

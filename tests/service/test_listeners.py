@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from dra_extender.config.settings import Settings
-from dra_extender.service.http_server import has_ipv6, listen_at
+from dra_extender.service.server import has_ipv6, listen_at
 from dra_extender.service.service import Service
 from dra_extender.telemetry.metrics import Metrics
 
@@ -121,7 +121,7 @@ async def test_verbs_and_probes_share_one_listener_if_there_is_no_other() -> Non
     with listen_at("127.0.0.1", 0) as listener:
         task = asyncio.create_task(service.run(stop, listener))
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=60) as client:
-            for path in ("/livez", "/metrics", "/version", "/docs"):
+            for path in ("/livez", "/metrics", "/version", "/openapi.json"):
                 assert (await client.get(path)).is_success
         stop.set()
         await task
@@ -137,7 +137,7 @@ def test_a_star_is_every_address_of_both_families() -> None:
 
 
 def test_a_star_works_where_ipv6_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_extender.service.http_server.has_ipv6", lambda: False)
+    monkeypatch.setattr("dra_extender.service.server.has_ipv6", lambda: False)
     with listen_at("*", 0) as listener:
         assert listener.family == socket.AF_INET
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from dra_extender.service.http_server import has_ipv6
+from dra_extender.service.server import has_ipv6
 
 from tests.controlplane.ports import free_ports
 from tests.support.api.tls import caller, issuer

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_pem_x509_certificates
-from dra_extender.service.server_context import chain_to_send, server_context
+from dra_extender.service.certificates import chain_to_send, server_context
 
 from tests.support.api.tls import Issuer, authority, issuer
 

@@ -10,7 +10,7 @@ from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
-from dra_extender.service.http_server import listen
+from dra_extender.service.server import listen
 from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
 from dra_extender.simulator.apiserver.objects import StoredKind

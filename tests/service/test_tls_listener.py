@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import uvloop
 from dra_extender.config.listener_settings import TlsSettings
-from dra_extender.service import tls_listener
-from dra_extender.service.http_connections import PROBES
-from dra_extender.service.tls_listener import HANDSHAKE_BYTES, UNPROVEN_BURST
+from dra_extender.service import server as listeners
+from dra_extender.service.caller_limits import PROBES
+from dra_extender.service.server import HANDSHAKE_BYTES, UNPROVEN_BURST
 
 from tests.support.api.serving import HEAD, PROBE
 from tests.support.api.tls import SCHEDULER, Issuer, TlsServer, caller, issuer, serve_tls
@@ -187,8 +187,8 @@ async def test_a_caller_without_a_certificate_has_so_many_handshakes_where_none_
     ours: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those who show one have as many as they like."""
-    monkeypatch.setattr(tls_listener, "UNPROVEN_BURST", 3.0)
-    monkeypatch.setattr(tls_listener, "UNPROVEN_RATE", 0.001)
+    monkeypatch.setattr(listeners, "UNPROVEN_BURST", 3.0)
+    monkeypatch.setattr(listeners, "UNPROVEN_RATE", 0.001)
     context = caller(ours.bundle(), ours.client())
     async with serve_tls(settings(ours)) as server:
         for _ in range(5):

@@ -13,7 +13,7 @@ from dra_extender.config.service_settings import ServerSettings, TracingSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.service import tracing
-from dra_extender.service.http_server import listen
+from dra_extender.service.server import listen
 from dra_extender.service.service import Service
 from dra_extender.service.tracing import Tracing, tracing_of
 from dra_extender.simulator.apiserver.cluster import MemoryCluster

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 from dra_extender.config.settings import Settings
-from dra_extender.service.http_server import listen_at
+from dra_extender.service.server import listen_at
 from dra_extender.service.service import Service
 from dra_extender.telemetry.metrics import Metrics
 

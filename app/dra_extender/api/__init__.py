@@ -1,5 +1,5 @@
 """The HTTP interface: the extender verbs of kube-scheduler, health and metrics.
 
-`application` builds the FastAPI application.  `protocol` holds the wire types of the extender protocol, `dispatch` runs a verb
-and turns its result or error into an answer.
+`application` has the routes.  `verbs` decodes the requests of the extender protocol (`protocol`) and asks the extender; `calls`
+turns results and errors into answers.
 """

@@ -1,31 +1,25 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.routing import APIRoute
+from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from dra_extender.api import openapi as docs
-from dra_extender.api.dispatch import (
-    JSON,
-    DirectVerb,
-    VerbDispatcher,
-    VerbHandler,
-    VerbsFirst,
-    as_response,
-    failure,
-)
-from dra_extender.api.docs_page import add_docs
-from dra_extender.api.handlers import Verbs, verb_handlers
+from dra_extender.api.calls import VerbCalls, failure
 from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.api.operations import ScrapedMetrics, add_health, add_metrics, add_version
 from dra_extender.api.scrape_access import ScrapeAccess
+from dra_extender.api.verbs import Verbs, verb_handlers
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.telemetry.metrics import build_version
 
-_ERRORS_IN_BODY: Final = frozenset({"filter", "bind"})
+_NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}
+"""FastAPI's own spans and metrics, beside those of the service (docs/tracing.md), would cost each call some 10 us."""
+_VERB_PATHS: Final = "the verbs are /filter, /prioritize, /bind and /preempt"
 
 
 def create_app(
@@ -35,114 +29,106 @@ def create_app(
     settings: ServerSettings,
     gate: ReadinessGate | None = None,
 ) -> FastAPI:
-    """The HTTP side: the verbs of the extender protocol, health, metrics and version.
+    """Return the HTTP side: the verbs of the extender protocol, health, metrics, version and the OpenAPI document.
 
     `gate` decides whether the verbs are answered; None means always.
     """
-    gate = gate or ReadinessGate(None)
-    app = VerbsFirst(
+    app = FastAPI(
         title="dra-extender",
         summary="Dynamic Resource Allocation beside an unmodified kube-scheduler",
         version=build_version(),
+        # FastAPI's page runs scripts of another site in the origin of the verbs.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
     )
-    _add_verbs(app, verb_handlers(verbs), VerbDispatcher(gate, metrics, settings.body_limit_bytes))
+    _add_verbs(app, verbs, VerbCalls(gate or ReadinessGate(None), metrics, settings.body_limit_bytes))
     add_health(app, health)
     add_metrics(app, metrics)
     add_version(app)
-    add_docs(app, lambda: _document(app))
-    app.add_exception_handler(HTTPException, _http_error)
-    app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+    _add_errors(app, _VERB_PATHS)
     return app
 
 
 def create_probe_app(health: Health, metrics: ScrapedMetrics | None, access: ScrapeAccess | None = None) -> FastAPI:
-    """What answers on a listener of its own: probes, and metrics if there are any here.
+    """Return what answers on a listener of its own: probes, and metrics if there are any here.
 
     `access` decides who may read metrics; None means all.
     """
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app = FastAPI(openapi_url=None, redirect_slashes=False, telemetry=_NO_TELEMETRY)
     add_health(app, health)
     if metrics is not None:
         add_metrics(app, metrics, access)
-    app.add_exception_handler(HTTPException, _http_error)
+    _add_errors(app, "the verbs are served elsewhere")
     return app
 
 
-def _add_verbs(app: VerbsFirst, handlers: Mapping[str, VerbHandler], dispatcher: VerbDispatcher) -> None:
-    async def respond(verb: DirectVerb, request: Request) -> Response:
-        response = dispatcher.dispatch(
-            verb.name, verb.handler, request.scope, request.receive, errors_in_body=verb.errors_in_body
-        )
-        return as_response(await response)
+class _CallRoute(APIRoute):
+    """A route whose endpoint takes the request alone; FastAPI would spend some 30 us on looking for further arguments."""
 
-    direct = {
-        f"/{verb}": DirectVerb(verb, handler, errors_in_body=verb in _ERRORS_IN_BODY)
-        for verb, handler in handlers.items()
-    }
-    app.dispatch_first(direct, dispatcher)
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return cast("Callable[[Request], Coroutine[Any, Any, Response]]", self.endpoint)
 
-    @app.post(
+
+def _add_verbs(app: FastAPI, verbs: Verbs, calls: VerbCalls) -> None:
+    handlers = verb_handlers(verbs)
+    router = APIRouter(route_class=_CallRoute, tags=["extender"])
+
+    @router.post(
         "/filter",
-        tags=["extender"],
         responses={200: {"model": docs.ExtenderFilterResult}, **docs.failures(errors_in_body=True)},
         openapi_extra=docs.request_body(docs.FilterArguments),
     )
     async def filter_nodes(request: Request) -> Response:
-        """Which nodes can give the pod its devices, and why the others cannot."""
-        return await respond(direct["/filter"], request)
+        """Find the nodes that can give the pod its devices, and say why the others cannot."""
+        return await calls.answer(request, "filter", handlers["filter"])
 
-    @app.post(
+    @router.post(
         "/prioritize",
-        tags=["extender"],
         responses={200: {"model": list[docs.HostPriority]}, **docs.failures(errors_in_body=False)},
         openapi_extra=docs.request_body(docs.FilterArguments),
     )
     async def prioritize(request: Request) -> Response:
-        """Which nodes are better, from 0 to 10."""
-        return await respond(direct["/prioritize"], request)
+        """Score the nodes from 0 to 10."""
+        return await calls.answer(request, "prioritize", handlers["prioritize"])
 
-    @app.post(
+    @router.post(
         "/bind",
-        tags=["extender"],
         responses={200: {"model": docs.BindingResult}, **docs.failures(errors_in_body=True)},
         openapi_extra=docs.request_body(docs.BindingArguments),
     )
     async def bind(request: Request) -> Response:
         """Allocate the pod's devices, wait until they are ready, and bind the pod."""
-        return await respond(direct["/bind"], request)
+        return await calls.answer(request, "bind", handlers["bind"])
 
-    @app.post(
+    @router.post(
         "/preempt",
-        tags=["extender"],
         responses={200: {"model": docs.PreemptionResult}, **docs.failures(errors_in_body=False)},
         openapi_extra=docs.request_body(docs.PreemptionArguments),
     )
     async def preempt(request: Request) -> Response:
-        """On which nodes evicting the proposed victims would help the pod."""
-        return await respond(direct["/preempt"], request)
+        """Find the nodes on which evicting the proposed victims would help the pod."""
+        return await calls.answer(request, "preempt", handlers["preempt"])
+
+    app.include_router(router)
 
 
-async def _http_error(request: Request, problem: Exception) -> Response:
-    """404 and 405 as sentences in JSON."""
-    status = problem.status_code if isinstance(problem, HTTPException) else HTTPStatus.NOT_FOUND
-    headers = dict(problem.headers or {}) if isinstance(problem, HTTPException) else {}
-    path = request.url.path
-    if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        sentence = f"{path}: expected method {headers.get('Allow', 'another')}, got {request.method}"
-    elif status == HTTPStatus.NOT_FOUND:
-        verbs = "the verbs are /filter, /prioritize, /bind and /preempt"
-        sentence = f"{path} does not exist; {verbs if isinstance(request.app, VerbsFirst) else 'the verbs are served elsewhere'}"
-    else:
-        sentence = f"{path}: {problem}"
-    return Response(failure(sentence, status).body, status, headers, JSON)
+def _add_errors(app: FastAPI, paths: str) -> None:
+    """Answer 404 and 405 with sentences in JSON; `paths` says what is where."""
 
+    async def answer(request: Request, problem: Exception) -> Response:
+        status = problem.status_code if isinstance(problem, HTTPException) else HTTPStatus.NOT_FOUND
+        headers = dict(problem.headers or {}) if isinstance(problem, HTTPException) else {}
+        path = request.url.path
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            sentence = f"{path}: expected method {headers.get('Allow', 'another')}, got {request.method}"
+        elif status == HTTPStatus.NOT_FOUND:
+            sentence = f"{path} does not exist; {paths}"
+        else:
+            sentence = f"{path}: {problem}"
+        response = failure(sentence, status)
+        response.headers.update(headers)
+        return response
 
-def _document(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        app.openapi_schema = docs.with_requests(
-            get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        )
-    return app.openapi_schema
+    app.add_exception_handler(HTTPException, answer)

@@ -12,7 +12,7 @@ from typing import Final
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dra_extender.api.dispatch import JSON, as_response, failure
+from dra_extender.api.calls import JSON, failure
 from dra_extender.api.protocol import encode
 from dra_extender.api.request_guard import RequestGuard
 from dra_extender.config.listener_settings import is_loopback
@@ -36,46 +36,29 @@ def add_debug(
     decisions: Callable[[], DecisionReport],
     clock: Callable[[], float] = monotonic,
 ) -> None:
-    """Serve GET /debug/holds and /debug/decisions."""
-    of_holds = _Limited(HOLDS, holds, clock)
-    of_decisions = _Limited(DECISIONS, decisions, clock)
-
-    @app.get(HOLDS, tags=["operations"], include_in_schema=False)
-    async def held(request: Request) -> Response:
-        """What is held for pods that wait, and the plans of gangs."""
-        return of_holds.answer(request)
-
-    @app.get(DECISIONS, tags=["operations"], include_in_schema=False)
-    async def decided(request: Request) -> Response:
-        """The latest decisions, and what else the replica says of itself."""
-        return of_decisions.answer(request)
+    """Serve what is held for pods that wait at /debug/holds, and the latest decisions at /debug/decisions."""
+    _add_report(app, HOLDS, holds, clock)
+    _add_report(app, DECISIONS, decisions, clock)
 
 
-class _Limited:
-    """Answers with a report, to callers on the loopback address, as often as RATE allows."""
+def _add_report(app: FastAPI, path: str, report: Callable[[], Value], clock: Callable[[], float]) -> None:
+    bucket = TokenBucket(RATE, BURST, clock())
 
-    def __init__(self, path: str, source: Callable[[], Value], clock: Callable[[], float]) -> None:
-        self._path = path
-        self._source = source
-        self._clock = clock
-        self._bucket = TokenBucket(RATE, BURST, clock())
-
-    def answer(self, request: Request) -> Response:
+    @app.get(path, include_in_schema=False)
+    async def answer(request: Request) -> Response:
         refusal = _refusal(request)
         if refusal:
-            return as_response(failure(f"{self._path}: {refusal}", HTTPStatus.FORBIDDEN))
-        now = self._clock()
-        if not self._bucket.take(now):
-            response = as_response(
-                failure(f"{self._path}: at most {RATE:g} answer a second", HTTPStatus.TOO_MANY_REQUESTS)
-            )
-            response.headers["Retry-After"] = str(max(1, round(self._bucket.wait(now))))
+            return failure(f"{path}: {refusal}", HTTPStatus.FORBIDDEN)
+        now = clock()
+        if not bucket.take(now):
+            response = failure(f"{path}: at most {RATE:g} answer a second", HTTPStatus.TOO_MANY_REQUESTS)
+            response.headers["Retry-After"] = str(max(1, round(bucket.wait(now))))
             return response
-        return Response(encode(self._source()), media_type=JSON, headers={"Cache-Control": "no-store"})
+        return Response(encode(report()), media_type=JSON, headers={"Cache-Control": "no-store"})
 
 
 def _refusal(request: Request) -> str:
-    """Why the request is not answered; empty if it is."""
+    """Return why the request is not answered; empty if it is."""
     if request.client is None or not is_loopback(request.client.host):
         return "is answered on the loopback address of the pod alone, e.g. through kubectl port-forward"
     if any(name in request.headers for name in _OF_PROXIES):

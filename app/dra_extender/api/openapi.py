@@ -1,6 +1,6 @@
 """The extender protocol for readers of the OpenAPI document.
 
-These models describe; requests are read and answers written by `dra_extender.api.protocol`, which is faster and as lenient as Go.
+These models only describe: `dra_extender.api.protocol` reads requests and writes answers, faster, and as lenient as Go.
 """
 
 from collections.abc import Mapping
@@ -93,28 +93,14 @@ class VersionInfo(BaseModel):
     platform: str
 
 
-_REQUESTS: Final[tuple[type[BaseModel], ...]] = (FilterArguments, BindingArguments, PreemptionArguments)
-
-
 def request_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The `requestBody` of an operation that reads its body itself."""
-    schema = {"$ref": _REF.format(model=model.__name__)}
+    """Return the `requestBody` of an operation that reads its body itself; models inside are those of a response."""
+    schema = {name: value for name, value in model.model_json_schema(ref_template=_REF).items() if name != "$defs"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def with_requests(document: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI document with the schemas that `request_body` refers to."""
-    schemas: dict[str, Any] = document.setdefault("components", {}).setdefault("schemas", {})
-    for model in _REQUESTS:
-        schema = model.model_json_schema(ref_template=_REF)
-        for name, inner in schema.pop("$defs", {}).items():
-            schemas.setdefault(name, inner)
-        schemas[model.__name__] = schema
-    return document
-
-
 def failures(*, errors_in_body: bool) -> Mapping[int | str, dict[str, Any]]:
-    """The other answers of a verb."""
+    """Return the other answers of a verb."""
     answers: dict[int | str, dict[str, Any]] = {413: {"model": FailureResult, "description": "The body is too large"}}
     if not errors_in_body:
         answers[400] = {"model": FailureResult, "description": "The request cannot be read"}

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import PlainTextResponse, Response
 
 from dra_extender.api import openapi as docs
-from dra_extender.api.dispatch import JSON, RequestMetrics
+from dra_extender.api.calls import JSON, RequestMetrics
 from dra_extender.api.health import Health, HealthReport
 from dra_extender.api.protocol import encode
 from dra_extender.api.scrape_access import ScrapeAccess

@@ -13,7 +13,7 @@ import aiohttp
 
 from dra_extender.config.scheduling_settings import FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.config.settings import Settings
-from dra_extender.service.http_server import listen
+from dra_extender.service.server import listen
 from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.served_fields import served_by

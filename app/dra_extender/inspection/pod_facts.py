@@ -1,13 +1,10 @@
-"""What a pod and the Events about it and its owners say for people."""
+"""What a pod says of its own state for people: its age, its scheduling gates, and why kube-scheduler has not placed it."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.api_json import Value, decode
 from dra_extender.model.metadata import ObjectMeta, OwnerReference, seconds_of
 
 SCHEDULING_GATED: Final = "SchedulingGated"
@@ -58,7 +55,7 @@ class PodFacts(Value, frozen=True, rename=None):
     owners: tuple[OwnerReference, ...] = ()
 
 
-_POD_DECODER: Final = msgspec.json.Decoder(_WirePod)
+_DECODER: Final = msgspec.json.Decoder(_WirePod)
 
 
 def read_pod_facts(data: bytes) -> PodFacts:
@@ -67,7 +64,7 @@ def read_pod_facts(data: bytes) -> PodFacts:
     Raises:
         ModelError: not a Pod; the message names the field.
     """
-    pod = decode("Pod", _POD_DECODER, data)
+    pod = decode("Pod", _DECODER, data)
     waiting = next(
         (each for each in pod.status.conditions or () if each.type == _SCHEDULED and each.status != "True"), None
     )
@@ -81,91 +78,3 @@ def read_pod_facts(data: bytes) -> PodFacts:
         uid=pod.metadata.uid,
         owners=pod.metadata.owner_references,
     )
-
-
-FAILED_SCHEDULING: Final = "FailedScheduling"
-"""The reason of the Events in which schedulers say why a pod is not placed."""
-_LONGEST: Final = 2_048
-
-
-class _ObjectReference(Value, frozen=True):
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class _Series(Value, frozen=True):
-    count: int = 0
-    last_observed_time: str | None = None
-
-
-class _Source(Value, frozen=True):
-    component: str = ""
-
-
-class _WireEvent(Value, frozen=True):
-    involved_object: _ObjectReference = _ObjectReference()
-    reason: str = ""
-    message: str = ""
-    reporting_component: str = ""
-    source: _Source = _Source()
-    count: int = 0
-    series: _Series | None = None
-    event_time: str | None = None
-    first_timestamp: str | None = None
-    last_timestamp: str | None = None
-
-    def event(self) -> "ObjectEvent":
-        about, series = self.involved_object, self.series or _Series()
-        times = (series.last_observed_time, self.last_timestamp, self.event_time, self.first_timestamp)
-        return ObjectEvent(
-            kind=about.kind,
-            namespace=about.namespace,
-            name=about.name,
-            uid=about.uid,
-            reason=self.reason,
-            message=self.message[:_LONGEST].strip(),
-            reporter=self.reporting_component or self.source.component,
-            last=next((seconds for each in times if (seconds := seconds_of(each)) is not None), None),
-        )
-
-
-_EVENT_DECODER: Final = msgspec.json.Decoder(_WireEvent)
-
-
-class ObjectEvent(Value, frozen=True, rename=None):
-    """What `reporter` said of an object, at last at `last` (seconds since the epoch)."""
-
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-    reason: str
-    message: str = ""
-    reporter: str = ""
-    last: float | None = None
-
-
-class ObjectEvents:
-    """Events by the object that they are about."""
-
-    def __init__(self, objects: Iterable[bytes]) -> None:
-        """Read the Events (API JSON, core v1); those that cannot be read count as absent."""
-        self._by_object: defaultdict[tuple[str, str, str], list[ObjectEvent]] = defaultdict(list)
-        for data in objects:
-            with suppress(ModelError):
-                event = decode("Event", _EVENT_DECODER, data).event()
-                self._by_object[event.kind, event.namespace, event.name].append(event)
-
-    def about(self, kind: str, namespace: str, name: str, uid: str = "") -> Sequence[ObjectEvent]:
-        """Return the Events about an object, the newest first; with `uid`, none about an earlier object of the name."""
-        known = self._by_object.get((kind, namespace, name), ())
-        own = [event for event in known if not uid or event.uid in ("", uid)]
-        return sorted(own, key=lambda event: -(event.last or 0.0))
-
-    def reporters(self, reason: str) -> frozenset[str]:
-        """Return who reported Events with this reason."""
-        return frozenset(
-            event.reporter for events in self._by_object.values() for event in events if event.reason == reason
-        )

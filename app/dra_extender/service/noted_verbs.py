@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from dra_extender.api.handlers import Verbs
+from dra_extender.api.verbs import Verbs
 from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse, OneText, RetryableError
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions

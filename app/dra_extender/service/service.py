@@ -28,9 +28,9 @@ from dra_extender.api.application import create_app, create_probe_app
 from dra_extender.api.debug import add_debug
 from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.api.scrape_access import ScrapeAccess, ScrapeReviewer
+from dra_extender.audit.cluster_audit import AuditedCluster
 from dra_extender.config.listener_settings import MetricsAccess
 from dra_extender.config.settings import Settings
-from dra_extender.inspection.audit.cluster_audit import AuditedCluster
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
@@ -42,10 +42,10 @@ from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecis
 from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.certificates import Certificates
 from dra_extender.service.device_count import DeviceCountTask, DeviceStates
-from dra_extender.service.http_server import TlsSide, connections_of, serving
 from dra_extender.service.leadership import Leadership
 from dra_extender.service.noted_verbs import NotedVerbs
 from dra_extender.service.policy_reloader import PolicyReloader
+from dra_extender.service.server import connections_of, serving
 from dra_extender.service.tracing import tracing_of
 from dra_extender.service.watched_cluster import WatchedCluster
 from dra_extender.telemetry.metrics import Metrics
@@ -159,16 +159,14 @@ class Service:
 
     async def _listen(self, listeners: AsyncExitStack, verbs: socket.socket, probes: socket.socket | None) -> None:
         """Begin to serve both; probes are served until the very end."""
-        connections = await listeners.enter_async_context(connections_of(self._settings, self._metrics))
-        certificates = self.certificates
+        connections = connections_of(self._settings, self._metrics)
         if probes is not None:
-            secured = self._probes.metrics is MetricsAccess.AUTHORIZED
-            tls = TlsSide(certificates.probes) if secured else None
+            certificates = self.certificates if self._probes.metrics is MetricsAccess.AUTHORIZED else None
             await listeners.enter_async_context(
-                serving(self.probe_app, self._settings, probes, connections=connections, tls=tls)
+                serving(self.probe_app, self._settings, probes, connections, certificates, clients=False)
             )
-        tls = TlsSide(certificates.verbs, certificates) if self._tls.serves_verbs else None
-        await listeners.enter_async_context(serving(self.app, self._settings, verbs, connections=connections, tls=tls))
+        certificates = self.certificates if self._tls.serves_verbs else None
+        await listeners.enter_async_context(serving(self.app, self._settings, verbs, connections, certificates))
 
     def _probe_app(self, metrics: Metrics, reviewer: ScrapeReviewer | None) -> FastAPI:
         access = self._probes.metrics

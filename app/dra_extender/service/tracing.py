@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
-from dra_extender.api.handlers import Verbs
+from dra_extender.api.verbs import Verbs
 from dra_extender.config.service_settings import TracingSettings
 from dra_extender.config.settings import InvalidSettingsError
 from dra_extender.model.pod import RequestPod

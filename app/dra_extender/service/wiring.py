@@ -28,8 +28,8 @@ from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, Servi
 from dra_extender.kube.leader.lease import LeaseTimes
 from dra_extender.kube.token_reviewer import TokenReviewer
 from dra_extender.runtime import installation
-from dra_extender.service.http_server import listen, listen_at, raise_limit
 from dra_extender.service.leadership import KubeLeadership
+from dra_extender.service.server import listen, listen_at, raise_limit
 from dra_extender.service.service import Service
 from dra_extender.telemetry.metrics import Metrics
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from dra_extender.config.service_settings import ServerSettings
-from dra_extender.service.http_connections import Connections
-from dra_extender.service.http_server import listen, serving
+from dra_extender.service.caller_limits import Connections
+from dra_extender.service.server import connections_of, listen, serving
 
 from tests.support.api.sites import Site, make_site
 from tests.support.turns import until_async
@@ -60,12 +60,6 @@ class Server:
         self.peers.append(Peer(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0))))
         return self.peers[-1]
 
-    def sweep_after(self, seconds: float) -> None:
-        """Look for callers that are too slow, twice, as if so much time had passed."""
-        now = asyncio.get_running_loop().time() + seconds
-        self.connections.sweep(now)
-        self.connections.sweep(now)
-
     async def probe(self, source: str = "127.0.0.1") -> bytes:
         """The answer to /livez on a new connection from this address."""
         peer = await self.peer(source)
@@ -110,8 +104,9 @@ async def serve(**settings: float) -> AsyncIterator[Server]:
     """The server with these settings beside port and address."""
     given = ServerSettings.model_validate({"host": "127.0.0.1", "port": 0, **settings})
     site = make_site(given)
+    connections = connections_of(given, site.metrics)
     with listen(given) as listener:
-        async with serving(site.app, given, listener, site.metrics) as connections:
+        async with serving(site.app, given, listener, connections):
             server = Server(listener.getsockname()[1], site, connections)
             try:
                 yield server

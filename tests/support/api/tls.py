@@ -18,7 +18,7 @@ from dra_extender.service.certificate_issuer import (
     new_server_certificate,
 )
 from dra_extender.service.certificates import Certificates
-from dra_extender.service.http_server import TlsSide, listen, serving
+from dra_extender.service.server import connections_of, listen, serving
 
 from tests.support.api.serving import Peer, Server
 from tests.support.api.sites import make_site
@@ -96,9 +96,9 @@ async def serve_tls(tls: TlsSettings, *, probes: bool = False, **settings: float
     site = make_site(given)
     certificates = Certificates(tls, site.metrics)
     certificates.load()
-    side = TlsSide(certificates.probes) if probes else TlsSide(certificates.verbs, certificates)
+    connections = connections_of(given, site.metrics)
     with listen(given) as listener:
-        async with serving(site.app, given, listener, site.metrics, tls=side) as connections:
+        async with serving(site.app, given, listener, connections, certificates, clients=not probes):
             server = TlsServer(listener.getsockname()[1], site, connections, certificates=certificates)
             try:
                 yield server

@@ -8,7 +8,7 @@ import typer
 from dra_extender.config.settings import InvalidSettingsError, load_settings
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.scheduling.ports.cluster import ClusterError
-from dra_extender.service.http_server import ListenError
+from dra_extender.service.server import ListenError
 from dra_extender.service.wiring import run
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 

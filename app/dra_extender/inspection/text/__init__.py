@@ -1,1 +1,0 @@
-"""Answers as lines for a terminal, tables and CSV."""

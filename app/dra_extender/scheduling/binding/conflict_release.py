@@ -1,0 +1,203 @@
+"""The release of claims whose devices were allocated to another claim first, before the Binding."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from dra_extender.allocator.rules.verdict import DEVICE
+from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.ledger.index.guards import guard_reservations, whole_devices
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.ledger.state.notifier import Notifier, wait_for_any
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.binding.conflicts import FOREIGN, AllocationConflict, find_conflict
+from dra_extender.scheduling.binding.decision import BindDecision
+from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.binding.guard_reservations import LOOK_SECONDS, MOST_WAIT_SECONDS, GuardReservations
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.releaser import ClaimReleasedError, ClaimReleaser
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
+from dra_extender.scheduling.ports.context import SchedulingContext
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.options import YieldPolicy
+from dra_extender.scheduling.search_time.time_slices import CallBudget
+
+_LOG = structlog.get_logger(__name__)
+
+
+class WaitingBind(Protocol):
+    """A bind whose claims are written, as the stages see it that wait for others."""
+
+    @property
+    def pod(self) -> Pod:
+        """The pod that is being bound."""
+        ...
+
+    @property
+    def node(self) -> str:
+        """The node to which it is bound."""
+        ...
+
+    @property
+    def claims(self) -> Sequence[FoundClaim]:
+        """The claims of the pod."""
+        ...
+
+    @property
+    def deadline(self) -> float:
+        """When the bind gives up (monotonic seconds)."""
+        ...
+
+    @property
+    def recheck(self) -> Notifier:
+        """Fires when `check` may raise."""
+        ...
+
+    def check(self) -> None:
+        """Raise RetryableError if the bind should end now."""
+        ...
+
+
+class _Loss(NamedTuple):
+    """A conflict, and a pod that could be given the lost device even so; None if none could."""
+
+    conflict: AllocationConflict
+    competitor: Pod | None
+
+    @property
+    def text(self) -> str:
+        """Which device was lost, and which pod competes for it."""
+        if self.competitor is None:
+            return self.conflict.text
+        scheduler = self.competitor.scheduler_name or "default-scheduler"
+        return f"{self.conflict.text}; pod {self.competitor.key} of scheduler {scheduler} waits for such a device"
+
+
+class ConflictRelease:
+    """Releases the claims of a bind whose devices were allocated to another claim first, and begins a backoff of the node.
+
+    If the other claim is another scheduler's, the release waits for pods that could be given the device, too (`YieldPolicy`).
+    """
+
+    def __init__(
+        self,
+        context: SchedulingContext,
+        decision: BindDecision,
+        releaser: ClaimReleaser,
+        backoff: DeviceBackoff,
+        guards: GuardClaims,
+        reservations: GuardReservations,
+    ) -> None:
+        self._ledger = context.ledger
+        self._metrics = context.metrics
+        self._clock = context.clock
+        self._policy = context.options.yield_policy
+        self._slice_seconds = context.options.search_slice_seconds
+        self._decision = decision
+        self._releaser = releaser
+        self._backoff = backoff
+        self._guards = guards
+        self._reservations = reservations
+
+    async def release_conflicting(self, bind: WaitingBind) -> None:
+        """Return if the bind may go on: no claim is in conflict, or another pod runs with it already.
+
+        Raises:
+            ClaimReleasedError: there was a conflict; every claim of the pod with one is released.
+            RetryableError: the bind should end; another scheduler's claim has a device until the bind's deadline; or the API server
+                refused a write.
+        """
+        bind.check()
+        text = ""
+        now = self._clock.monotonic()
+        budget = CallBudget(self._clock, min(bind.deadline - now, MOST_WAIT_SECONDS))
+        for each in bind.claims:
+            loss = await self._wait_while_unsafe(each, bind, budget)
+            if loss is None:
+                continue
+            conflict = loss.conflict
+            name = "/".join(each.record.claim.metadata.key)
+            text = f"claim {name}: {loss.text}"
+            self._metrics.overlap(conflict.kind, "yielded", conflict.writer)
+            _LOG.warning(
+                "an allocation overlaps another one and is released", claim=name, node=bind.node, **conflict._asdict()
+            )
+            await self._releaser.release(each, bind.pod, guard_reservations(each.record.claim))
+        if text:
+            self._backoff.nodes.undone(bind.pod.uid, bind.node)
+            raise ClaimReleasedError(text)
+
+    async def wait_for_guards(self, record: ClaimRecord, bind: WaitingBind) -> None:
+        """Return when no guard claim that is due to be deleted has a device of this pending allocation.
+
+        Its deletion would remove the device from the other scheduler's set again, if it came after our write.
+
+        Raises:
+            RetryableError: the bind should end.
+        """
+        if record.pending is None or not len(self._ledger.guards):
+            return
+        devices = whole_devices(record.pending.holdings)
+        until = min(bind.deadline, self._clock.monotonic() + MOST_WAIT_SECONDS)
+        while leaving := [device for device in devices if self._guards.is_leaving(device)]:
+            if self._clock.monotonic() >= until:
+                _LOG.warning("a guard claim is not deleted; its device is allocated all the same", devices=leaving)
+                return
+            await wait_for_any((bind.recheck,), LOOK_SECONDS)
+            bind.check()
+
+    async def _wait_while_unsafe(self, claim: FoundClaim, bind: WaitingBind, budget: CallBudget) -> _Loss | None:
+        """Return None if there is no conflict (any more), otherwise the loss when a release harms no other pod.
+
+        The end of the budget ends the wait for other pods, and all looks at them are charged to it.
+        Guard claims are prepared before the wait, so that the release is followed by one write only.  While a
+        competitor waits, or a pod is not judged yet, the claim is reserved for a guard claim, too, so that a deletion
+        of the pod does not release it.
+        """
+        conflict, prepared, competitor = self._conflict(claim, bind), False, None
+        while conflict is not None:
+            if not prepared:
+                await self._guards.prepare(whole_devices(claim.record.holdings))
+                prepared = True
+            elif self._policy is YieldPolicy.WAIT and _is_foreign_device(conflict):
+                if self._clock.monotonic() >= bind.deadline:
+                    name = "/".join(claim.record.claim.metadata.key)
+                    raise RetryableError(
+                        f"claim {name}: {conflict.text}; pod {bind.pod.key} waits for the end of that allocation"
+                    )
+                await wait_for_any((bind.recheck,), LOOK_SECONDS)
+            else:
+                budget.open_slice(self._slice_seconds)
+                try:
+                    competitor = self._competitor(conflict, claim, bind.pod, competitor, budget)
+                except SearchPaused:
+                    await self._reservations.add(claim.record, bind.pod)
+                    await asyncio.sleep(0)
+                else:
+                    if competitor is None or budget.seconds_left <= 0:
+                        return _Loss(conflict, competitor)
+                    await self._reservations.add(claim.record, bind.pod)
+                    await wait_for_any((bind.recheck,), LOOK_SECONDS)
+            bind.check()
+            conflict = self._conflict(claim, bind)
+        return None
+
+    def _conflict(self, claim: FoundClaim, bind: WaitingBind) -> AllocationConflict | None:
+        pools = self._decision.pools_of(bind.node)
+        found = find_conflict(
+            claim.record, self._ledger.claims, self._ledger.slices, pools, self._decision.is_compatible
+        )
+        return None if found is None or self._releaser.runs_elsewhere(claim, bind.pod) else found
+
+    def _competitor(
+        self, conflict: AllocationConflict, claim: FoundClaim, pod: Pod, known: Pod | None, budget: CallBudget
+    ) -> Pod | None:
+        if not _is_foreign_device(conflict):
+            return None
+        return self._reservations.competitor(claim.record, pod.scheduler_name, budget, known)
+
+
+def _is_foreign_device(conflict: AllocationConflict) -> bool:
+    return (conflict.kind, conflict.writer) == (DEVICE, FOREIGN)
