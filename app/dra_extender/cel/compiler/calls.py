@@ -20,33 +20,164 @@ from dra_extender.cel.types.types import NULLABLE, Type
 from dra_extender.cel.values.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 
 _CONTAINERS: Final = LISTS | MAPS
+_OPEN: Final = frozenset({"dyn", "variable"})
+_MEMBERS: Final = frozenset({str, bool}) | NUMBERS
 _PAIR: Final = 2
+_FOLDED_WORK: Final = 5_000
+"""The most units of work of a call that is evaluated at compile time."""
 
 FrameFunction = Callable[..., Any]
+"""The implementation of an overload, with the frame as its first parameter."""
 
 
-def _evaluate_other(frame: EvaluationFrame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
-    """Evaluate the second of two arguments after the first failed, as upstream does, and charge it; the error to raise."""
-    if not isinstance(error, CelCostError):
-        evaluated(frame, other)
-    return error
+def compile_call(
+    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], source: str, *, dynamic_dispatch: bool, owner: str = ""
+) -> CompiledPart:
+    """Compile a call of a function or operator; with `dynamic_dispatch`, run-time types choose all overloads.
+
+    The cache charges `owner` for a constant regular expression.
+
+    Raises:
+        CelCompileError: A constant argument makes the call always fail, as in int('x') or an invalid pattern.
+    """
+    name = node.function.name
+    if name in {"_==_", "_!=_"}:
+        return compile_equality(node, *arguments, negated=name == "_!=_")
+    if name in LAZY:
+        return _compile_lazy(name, *arguments)
+    if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
+        _require_pattern(arguments[1].value, name, source, node.arguments[1].offset, owner)
+    elif name in PATTERN_FUNCTIONS:
+        arguments = (arguments[0], _charged_pattern(arguments[1]), *arguments[2:])
+    if name == "matches" and not node.member and isinstance(node.arguments[0], typed_ast.Constant):
+        _require_pattern(arguments[0].value, name, source, node.arguments[0].offset, owner)
+    if name == "@in" and len(node.candidates) == 1 and arguments[1].constant and isinstance(arguments[1].value, tuple):
+        member = _compile_membership(*arguments)
+        if member is not None:
+            return member
+    if name == "format" and isinstance(node.arguments[0], typed_ast.Constant):
+        _require_format(node, arguments[0].value, source)
+    if name in CONVERSIONS and arguments[0].constant:
+        return _fold_conversion(node, arguments[0].value, source)
+    return _compile_overloads(node, arguments, dynamic_dispatch=dynamic_dispatch)
 
 
-def static_call(
-    single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, stops_at_failure: bool
+def _compile_overloads(
+    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], *, dynamic_dispatch: bool
+) -> CompiledPart:
+    """Compile a call of one overload where the static types prove it right, otherwise a call that chooses when it runs."""
+    cost = 1 + sum([argument.cost for argument in arguments])
+    single = node.candidates[0] if len(node.candidates) == 1 else None
+    if single is None:
+        return CompiledPart(
+            run=_dynamic_run(node, arguments, _overloads_of_arity(node), node.function.extra), cost=cost
+        )
+    extra = node.function.extra or single.extra
+    doubtful = dynamic_dispatch and not all(argument.known for argument in arguments)
+    if single.unguarded or not (doubtful or _needs_guard(single, node.arguments)):
+        folded = fold_call(node, arguments, single)
+        return folded or CompiledPart(run=_static_run(node, arguments, single, extra), cost=cost)
+    # Upstream has one implementation for all overloads of an operator and of size, so that the choice of the type check does not
+    # matter. It takes an open type for that of the first overload: for bool in [..].distinct().exists(x, dyn(1) < x).
+    shared = not node.function.name.isidentifier() or node.function.name == "size"
+    overloads = _overloads_of_arity(node) if shared else (single,)
+    return CompiledPart(run=_dynamic_run(node, arguments, overloads, extra), cost=cost)
+
+
+def _static_run(
+    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], single: Overload, extra: Extra | None
 ) -> Run:
-    """Run the one overload that fits the static types."""
-    plain = extra is None and not single.charges
-    if plain and len(runs) == 1:
-        return _unary(single.run, *runs)
-    if plain and len(runs) == _PAIR:
-        return _binary(single.run, *runs)
+    """Run the one overload that fits the static types; the closures for one and two arguments are faster."""
+    runs = tuple([argument.run for argument in arguments])
+    if extra is None and len(runs) == _PAIR and arguments[1].known:
+        return _with_constant(single, runs[0], arguments[1].value)
+    if extra is None and not single.charges and len(runs) in {1, _PAIR}:
+        return _unary(single.run, *runs) if len(runs) == 1 else _binary(single.run, *runs)
     chosen = with_frame(single)
     if extra is not None and len(runs) == 1:
         return _charged_unary(chosen, runs[0], extra)
+    costs, stops = tuple([argument.cost for argument in arguments]), _stops_at_failure(node, arguments)
     if extra is not None and len(runs) == _PAIR:
-        return _charged_binary(chosen, runs, extra, costs, stops_at_failure=stops_at_failure)
-    return _charged(lambda _: chosen, runs, extra, costs, stops_at_failure=stops_at_failure)
+        return _charged_binary(chosen, runs, extra, costs, stops_at_failure=stops)
+    return _charged(lambda _: chosen, runs, extra, costs, stops_at_failure=stops)
+
+
+def _dynamic_run(
+    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], overloads: tuple[Overload, ...], extra: Extra | None
+) -> Run:
+    """Run the overload that fits the run-time types of the arguments; the choice is cached by these types."""
+    of_type = OF_TYPES.get((node.function.name, len(arguments)))
+    if of_type is not None and arguments[1].constant:
+        overloads += (of_type,)
+    runs, stops = tuple([argument.run for argument in arguments]), _stops_at_failure(node, arguments)
+    if extra is None and len(runs) == _PAIR and not stops:
+        return _dispatched_pair(overloads, *runs)
+    by_types: dict[tuple[type, ...], FrameFunction] = {}
+
+    def choose(values: list[Any]) -> FrameFunction:
+        kinds = tuple(map(type, values))
+        chosen = by_types.get(kinds)
+        if chosen is None:
+            chosen = find_overload(overloads, values)
+            if _CONTAINERS.isdisjoint(kinds):
+                by_types[kinds] = chosen
+        return chosen
+
+    costs = tuple([argument.cost for argument in arguments])
+    return _charged(choose, runs, extra, costs, stops_at_failure=stops)
+
+
+def _overloads_of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
+    count = len(node.arguments)
+    same = (item for item in node.function.overloads if item.member is node.member and len(item.parameters) == count)
+    return tuple(same)
+
+
+def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> FrameFunction:
+    """Return the first overload that takes these values.
+
+    Raises:
+        CelRuntimeError: None does.
+    """
+    for item in overloads:
+        if item.unguarded or all(
+            accepts(parameter, value) for parameter, value in zip(item.parameters, values, strict=True)
+        ):
+            return with_frame(item)
+    raise no_overload(*values)
+
+
+def _ignoring_frame(run: FrameFunction, count: int) -> FrameFunction:
+    """Return an implementation with a first parameter that it ignores; a fixed number of arguments is faster to pass on."""
+    if count == 1:
+        return lambda _, value: run(value)
+    if count == _PAIR:
+        return lambda _, one, other: run(one, other)
+    return lambda _, *values: run(*values)
+
+
+def with_frame(item: Overload) -> FrameFunction:
+    """Return the implementation of an overload with the frame as its first parameter; the work of a call is charged first."""
+    run, work = item.run, item.work
+    if item.native is not None:
+        return item.native.with_arity(len(item.parameters))
+    taking_frame: FrameFunction = run if item.metered else _ignoring_frame(run, len(item.parameters))
+    if not work:
+        return taking_frame
+
+    def charging(frame: EvaluationFrame, *values: Any) -> Any:
+        frame.spend(work)
+        return taking_frame(frame, *values)
+
+    return charging
+
+
+def _with_constant(single: Overload, first: Run, other: Any) -> Run:
+    if single.charges:
+        charged = with_frame(single)
+        return lambda frame: charged(frame, first(frame), other)
+    function = single.run
+    return lambda frame: function(first(frame), other)
 
 
 def _unary(function: FrameFunction, argument: Run) -> Run:
@@ -64,39 +195,31 @@ def _binary(function: FrameFunction, first: Run, second: Run) -> Run:
     return run
 
 
-def call_with_constant(function: FrameFunction, first: Run, other: Any) -> Run:
-    """Run a function whose second argument is constant."""
-    return lambda frame: function(first(frame), other)
+def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
+    by_types: dict[tuple[type, type], FrameFunction] = {}
+
+    def run(frame: EvaluationFrame) -> Any:
+        try:
+            one = first(frame)
+        except CelRuntimeError as error:
+            raise _evaluate_other(frame, second, error) from None
+        other = second(frame)
+        kinds = (type(one), type(other))
+        chosen = by_types.get(kinds)
+        if chosen is None:
+            chosen = find_overload(overloads, (one, other))
+            if _CONTAINERS.isdisjoint(kinds):
+                by_types[kinds] = chosen
+        return chosen(frame, one, other)
+
+    return run
 
 
-def framed_call_with_constant(function: FrameFunction, first: Run, other: Any) -> Run:
-    """As `call_with_constant`, for a function that takes the frame, too."""
-    return lambda frame: function(frame, first(frame), other)
-
-
-def _ignoring_frame(run: FrameFunction, count: int) -> FrameFunction:
-    """An implementation with a first parameter that it ignores; a fixed number of arguments is faster to pass on."""
-    if count == 1:
-        return lambda _, value: run(value)
-    if count == _PAIR:
-        return lambda _, one, other: run(one, other)
-    return lambda _, *values: run(*values)
-
-
-def with_frame(item: Overload) -> FrameFunction:
-    """The implementation of an overload with the frame as its first parameter; it charges the work of a call before it runs."""
-    run, work = item.run, item.work
-    if item.native is not None:
-        return item.native.with_arity(len(item.parameters))
-    taking_frame: FrameFunction = run if item.metered else _ignoring_frame(run, len(item.parameters))
-    if not work:
-        return taking_frame
-
-    def charging(frame: EvaluationFrame, *values: Any) -> Any:
-        frame.spend(work)
-        return taking_frame(frame, *values)
-
-    return charging
+def _evaluate_other(frame: EvaluationFrame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
+    """Evaluate the second of two arguments after the first failed, as upstream does, and charge it; return the error to raise."""
+    if not isinstance(error, CelCostError):
+        evaluated(frame, other)
+    return error
 
 
 def _charged_unary(chosen: FrameFunction, argument: Run, extra: Extra) -> Run:
@@ -200,169 +323,12 @@ def _charge_failed(
         frame.cost += extra(frame, tuple(values), FAILED)
 
 
-def dynamic_call(
-    overloads: tuple[Overload, ...],
-    runs: tuple[Run, ...],
-    extra: Extra | None,
-    costs: tuple[int, ...],
-    *,
-    stops_at_failure: bool,
-) -> Run:
-    """Run the overload that fits the run-time types of the arguments; the choice is cached by these types."""
-    by_types: dict[tuple[type, ...], FrameFunction] = {}
-
-    def choose(values: list[Any]) -> FrameFunction:
-        kinds = tuple(map(type, values))
-        found = by_types.get(kinds)
-        if found is None:
-            found = find_overload(overloads, values)
-            if _CONTAINERS.isdisjoint(kinds):
-                by_types[kinds] = found
-        return found
-
-    if extra is None and len(runs) == _PAIR and not stops_at_failure:
-        return _dispatched_pair(overloads, *runs)
-    return _charged(choose, runs, extra, costs, stops_at_failure=stops_at_failure)
-
-
-def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
-    by_types: dict[tuple[type, type], FrameFunction] = {}
-
-    def run(frame: EvaluationFrame) -> Any:
-        try:
-            one = first(frame)
-        except CelRuntimeError as error:
-            raise _evaluate_other(frame, second, error) from None
-        other = second(frame)
-        kinds = (type(one), type(other))
-        found = by_types.get(kinds)
-        if found is None:
-            found = find_overload(overloads, (one, other))
-            if _CONTAINERS.isdisjoint(kinds):
-                by_types[kinds] = found
-        return found(frame, one, other)
-
-    return run
-
-
-def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> FrameFunction:
-    """The first overload that takes these values.
-
-    Raises:
-        CelRuntimeError: None does.
-    """
-    for item in overloads:
-        if item.unguarded or all(
-            accepts(parameter, value) for parameter, value in zip(item.parameters, values, strict=True)
-        ):
-            return with_frame(item)
-    raise no_overload(*values)
-
-
-_OPEN: Final = frozenset({"dyn", "variable"})
-_MEMBERS: Final = frozenset({str, bool}) | NUMBERS
-_FOLDED_WORK: Final = 5_000
-"""The most units of work of a call that is evaluated at compile time."""
-
-
-def compile_call(
-    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], source: str, *, dynamic_dispatch: bool, owner: str = ""
-) -> CompiledPart:
-    """Compile a call of a function or operator; `dynamic_dispatch` chooses overloads by run-time types always.
-
-    The cache charges `owner` for a constant regular expression.
-
-    Raises:
-        CelCompileError: A constant argument makes the call always fail, as in int('x') or an invalid pattern.
-    """
-    name = node.function.name
-    if name in {"_==_", "_!=_"}:
-        return compile_equality(node, *arguments, negated=name == "_!=_")
-    if name in LAZY:
-        return _compile_lazy(name, *arguments)
-    if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
-        _require_pattern(arguments[1].value, name, source, node.arguments[1].offset, owner)
-    elif name in PATTERN_FUNCTIONS:
-        arguments = (arguments[0], _charged_pattern(arguments[1]), *arguments[2:])
-    if name == "matches" and not node.member and isinstance(node.arguments[0], typed_ast.Constant):
-        _require_pattern(arguments[0].value, name, source, node.arguments[0].offset, owner)
-    if name == "@in" and len(node.candidates) == 1 and arguments[1].constant and isinstance(arguments[1].value, tuple):
-        member = _compile_membership(*arguments)
-        if member is not None:
-            return member
-    if name == "format" and isinstance(node.arguments[0], typed_ast.Constant):
-        _require_format(node, arguments[0].value, source)
-    if name in CONVERSIONS and arguments[0].constant:
-        return _fold_conversion(node, arguments, source)
-    return _compile_overloads(node, arguments, dynamic_dispatch=dynamic_dispatch)
-
-
-def _compile_overloads(
-    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], *, dynamic_dispatch: bool
-) -> CompiledPart:
-    """Compile a call of one overload where the static types prove it right, else a call that chooses when it runs."""
-    single = node.candidates[0] if len(node.candidates) == 1 else None
-    if single is None:
-        return _compile_dynamic(node, arguments, _overloads_of_arity(node), None)
-    doubtful = dynamic_dispatch and not all(argument.known for argument in arguments)
-    if single.unguarded or not (doubtful or _needs_guard(single, node.arguments)):
-        return fold_call(node, arguments, single) or _compile_static(node, arguments, single)
-    overloads = _overloads_of_arity(node) if _shares_implementation(node) else (single,)
-    return _compile_dynamic(node, arguments, overloads, single)
-
-
-def _cost(arguments: tuple[CompiledPart, ...]) -> int:
-    return 1 + sum([argument.cost for argument in arguments])
-
-
-def _compile_static(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], single: Overload) -> CompiledPart:
-    extra = node.function.extra or single.extra
-    cost = _cost(arguments)
-    if extra is None and len(arguments) == _PAIR and arguments[1].known:
-        first, value = arguments[0].run, arguments[1].value
-        if single.charges:
-            return CompiledPart(run=framed_call_with_constant(with_frame(single), first, value), cost=cost)
-        return CompiledPart(run=call_with_constant(single.run, first, value), cost=cost)
-    runs, costs = tuple([argument.run for argument in arguments]), tuple([argument.cost for argument in arguments])
-    run = static_call(single, runs, extra, costs, stops_at_failure=_stops_at_failure(node, arguments))
-    return CompiledPart(run=run, cost=cost)
-
-
-def _compile_dynamic(
-    node: typed_ast.Invoke,
-    arguments: tuple[CompiledPart, ...],
-    overloads: tuple[Overload, ...],
-    single: Overload | None,
-) -> CompiledPart:
-    extra = node.function.extra or (None if single is None else single.extra)
-    of_type = OF_TYPES.get((node.function.name, len(arguments)))
-    if of_type is not None and arguments[1].constant:
-        overloads += (of_type,)
-    runs, costs = tuple([argument.run for argument in arguments]), tuple([argument.cost for argument in arguments])
-    run = dynamic_call(overloads, runs, extra, costs, stops_at_failure=_stops_at_failure(node, arguments))
-    return CompiledPart(run=run, cost=_cost(arguments))
-
-
 def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
     """Whether upstream skips the second of two arguments if the first fails."""
     name = node.function.name
     if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
         return True
     return len(node.candidates) > 1 and name.isidentifier() and name != "size"
-
-
-def _shares_implementation(node: typed_ast.Invoke) -> bool:
-    """Whether upstream has one implementation for all overloads, so that the choice of the type check does not matter.
-
-    The type check takes an open type for that of the first overload: for bool in [..].distinct().exists(x, dyn(1) < x).
-    """
-    return not node.function.name.isidentifier() or node.function.name == "size"
-
-
-def _overloads_of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
-    count = len(node.arguments)
-    same = (item for item in node.function.overloads if item.member is node.member and len(item.parameters) == count)
-    return tuple(same)
 
 
 def _needs_guard(single: Overload, arguments: Sequence[typed_ast.TypedNode]) -> bool:
@@ -406,8 +372,9 @@ def fold_call(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], singl
     except CelRuntimeError:
         return None
     extra = node.function.extra or single.extra
-    total = _cost(arguments) + (0 if extra is None else extra(EvaluationFrame(None, 0, ()), values, value))
-    return CompiledPart(run=lambda _: value, cost=total, known=True, value=value)
+    cost = 1 + sum([argument.cost for argument in arguments])
+    cost += 0 if extra is None else extra(EvaluationFrame(None, 0, ()), values, value)
+    return CompiledPart(run=lambda _: value, cost=cost, known=True, value=value)
 
 
 def _compile_lazy(name: str, target: CompiledPart, argument: CompiledPart) -> CompiledPart:
@@ -489,8 +456,7 @@ def _compile_membership(operand: CompiledPart, values: CompiledPart) -> Compiled
     return CompiledPart(run=run, cost=operand.cost)
 
 
-def _fold_conversion(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], source: str) -> CompiledPart:
-    value = arguments[0].value
+def _fold_conversion(node: typed_ast.Invoke, value: Any, source: str) -> CompiledPart:
     frame = EvaluationFrame(None, 0, ())
     try:
         return constant(find_overload(_overloads_of_arity(node), (value,))(frame, value))
