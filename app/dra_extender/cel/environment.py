@@ -11,20 +11,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.cel.library import (
-    authz,
-    core,
-    formats,
-    lists,
-    network,
-    optional,
-    quantity,
-    regex,
-    semver,
-    strings,
-    time,
-    url,
-)
+from dra_extender.cel.library import core, kubernetes, lists, strings, time
 from dra_extender.cel.types.declarations import Function, Library, merge_libraries
 from dra_extender.cel.types.types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of
 
@@ -51,19 +38,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 def _functions(*own: tuple[Function, ...]) -> Library:
     return merge_libraries(
-        core.FUNCTIONS,
-        optional.FUNCTIONS,
-        strings.FUNCTIONS,
-        lists.FUNCTIONS,
-        *own,
-        regex.FUNCTIONS,
-        quantity.FUNCTIONS,
-        semver.FUNCTIONS,
-        time.FUNCTIONS,
-        url.FUNCTIONS,
-        network.FUNCTIONS,
-        formats.FUNCTIONS,
-        authz.FUNCTIONS,
+        core.FUNCTIONS, strings.FUNCTIONS, lists.FUNCTIONS, *own, time.FUNCTIONS, kubernetes.FUNCTIONS
     )
 
 

@@ -10,9 +10,9 @@ from dra_extender.cel.compiler.comparisons import compile_equality
 from dra_extender.cel.cost import EvaluationFrame, Extra
 from dra_extender.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from dra_extender.cel.library.conversions import CONVERSIONS
-from dra_extender.cel.library.optional import LAZY
-from dra_extender.cel.library.regex import OF_TYPES
+from dra_extender.cel.library.core import LAZY
 from dra_extender.cel.library.string_format import check_format
+from dra_extender.cel.library.strings import OF_TYPES
 from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Overload, accepts

@@ -10,14 +10,12 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from dra_extender.cel.errors import CelRuntimeError
+
 _BITS: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 _LONGEST: Final = 100
 """The most characters of an address."""
 _WIDTHS: Final = {4: 32, 6: 128}
-
-
-class AddressError(ValueError):
-    """A text that is no address or network; the message is a sentence that quotes it."""
 
 
 class IpAddress(msgspec.Struct, frozen=True, gc=False):
@@ -78,18 +76,18 @@ def parse_ip(text: str) -> IpAddress:
     """Read an address.
 
     Raises:
-        AddressError: The text is no address, has a zone, or is an IPv4-mapped IPv6 address.
+        CelRuntimeError: The text is no address, has a zone, or is an IPv4-mapped IPv6 address.
     """
     if len(text) > _LONGEST:
-        raise AddressError(f"IP Address {text[:60]!r} parse error during conversion from string")
+        raise CelRuntimeError(f"IP Address {text[:60]!r} parse error during conversion from string")
     if "%" in text:
-        raise AddressError(f"IP address {text[:60]!r} with zone value is not allowed")
+        raise CelRuntimeError(f"IP address {text[:60]!r} with zone value is not allowed")
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
-        raise AddressError(f"IP Address {text[:60]!r} parse error during conversion from string") from None
+        raise CelRuntimeError(f"IP Address {text[:60]!r} parse error during conversion from string") from None
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        raise AddressError(f"IPv4-mapped IPv6 address {text[:60]!r} is not allowed")
+        raise CelRuntimeError(f"IPv4-mapped IPv6 address {text[:60]!r} is not allowed")
     return IpAddress(found.version, int(found))
 
 
@@ -97,12 +95,12 @@ def parse_cidr(text: str) -> Cidr:
     """Read a network, ADDRESS/BITS.
 
     Raises:
-        AddressError: The text is no network.
+        CelRuntimeError: The text is no network.
     """
     head, slash, bits = text.rpartition("/") if len(text) <= 2 * _LONGEST else (text, "", "")
     address = parse_ip(head)
     if not slash or _BITS.fullmatch(bits) is None or int(bits) > _WIDTHS[address.family]:
-        raise AddressError(f"network address parse error during conversion from string: {text[:60]!r}")
+        raise CelRuntimeError(f"network address parse error during conversion from string: {text[:60]!r}")
     return Cidr(address, int(bits))
 
 
@@ -274,7 +272,7 @@ def _bracketed(host: str) -> str:
     address = _host_decoded(name)
     try:
         family = parse_ip(address.removeprefix("::ffff:") if "." in address else address).family
-    except AddressError as error:
+    except CelRuntimeError as error:
         raise UrlError(f"invalid host: {error}") from None
     if family == 4 and ":" not in address:  # noqa: PLR2004 - IPv4
         raise UrlError("invalid IP-literal")
