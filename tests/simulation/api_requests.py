@@ -7,8 +7,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
+from dra_extender.manifests.known_fields import KINDS, wrong_fields
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from dra_extender.validation.known_fields import KINDS, wrong_fields
 
 from tests.simulation.http_server import HttpRequest
 

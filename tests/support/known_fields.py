@@ -6,11 +6,11 @@ import typing
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin
 
-from dra_extender.validation.known_fields import BOOLEAN, INTEGER, KINDS, LIST, MAP, STRING
+from dra_extender.manifests.known_fields import BOOLEAN, INTEGER, KINDS, LIST, MAP, STRING
 from kubernetes.aio.client import models
 from pydantic import BaseModel
 
-FILE: Final = Path(__file__).parents[2] / "app" / "dra_extender" / "validation" / "known_fields.json"
+FILE: Final = Path(__file__).parents[2] / "app" / "dra_extender" / "manifests" / "known_fields.json"
 
 
 _PLAIN: Final[dict[Any, str]] = {str: STRING, int: INTEGER, bool: BOOLEAN}

@@ -11,9 +11,13 @@ from dra_extender.cel.values.quantity import read_quantity
 from dra_extender.cel.values.semver import Semver, SemverError, parse_semver
 from dra_extender.cel.values.values import LISTS, DomainMap, Optional, TypeValue, type_name, unwrapped
 
+_SPELLED: Final = {
+    f"{kind}_value{plural}": f"{kind}{plural}" for kind in ("int", "bool", "string", "version") for plural in ("", "s")
+}
 
-class Attribute(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The value of one device attribute; upstream's type is a union, so normally exactly one field is set."""
+
+class Attribute(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, rename=_SPELLED):
+    """The value of one device attribute, in JSON as the API has it; a union, so normally exactly one field is set."""
 
     int_value: int | None = None
     bool_value: bool | None = None

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.event import EventObject, EventSeries
 from dra_extender.model.metadata import seconds_of
 
 FAILED_SCHEDULING: Final = "FailedScheduling"
@@ -15,50 +16,7 @@ FAILED_SCHEDULING: Final = "FailedScheduling"
 _LONGEST: Final = 2_048
 
 
-class _ObjectReference(Value, frozen=True):
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class _Series(Value, frozen=True):
-    count: int = 0
-    last_observed_time: str | None = None
-
-
-class _Source(Value, frozen=True):
-    component: str = ""
-
-
-class _WireEvent(Value, frozen=True):
-    involved_object: _ObjectReference = _ObjectReference()
-    reason: str = ""
-    message: str = ""
-    reporting_component: str = ""
-    source: _Source = _Source()
-    count: int = 0
-    series: _Series | None = None
-    event_time: str | None = None
-    first_timestamp: str | None = None
-    last_timestamp: str | None = None
-
-    def event(self) -> "ObjectEvent":
-        about, series = self.involved_object, self.series or _Series()
-        times = (series.last_observed_time, self.last_timestamp, self.event_time, self.first_timestamp)
-        return ObjectEvent(
-            kind=about.kind,
-            namespace=about.namespace,
-            name=about.name,
-            uid=about.uid,
-            reason=self.reason,
-            message=self.message[:_LONGEST].strip(),
-            reporter=self.reporting_component or self.source.component,
-            last=next((seconds for each in times if (seconds := seconds_of(each)) is not None), None),
-        )
-
-
-_DECODER: Final = msgspec.json.Decoder(_WireEvent)
+_DECODER: Final = msgspec.json.Decoder(EventObject)
 
 
 class ObjectEvent(Value, frozen=True, rename=None):
@@ -74,6 +32,21 @@ class ObjectEvent(Value, frozen=True, rename=None):
     last: float | None = None
 
 
+def _object_event(event: EventObject) -> ObjectEvent:
+    about, series = event.involved_object, event.series or EventSeries()
+    times = (series.last_observed_time, event.last_timestamp, event.event_time, event.first_timestamp)
+    return ObjectEvent(
+        kind=about.kind,
+        namespace=about.namespace,
+        name=about.name,
+        uid=about.uid,
+        reason=event.reason,
+        message=event.message[:_LONGEST].strip(),
+        reporter=event.reporting_component or event.source.component,
+        last=next((seconds for time in times if (seconds := seconds_of(time)) is not None), None),
+    )
+
+
 class ObjectEvents:
     """Events by the object that they are about."""
 
@@ -82,7 +55,7 @@ class ObjectEvents:
         self._by_object: defaultdict[tuple[str, str, str], list[ObjectEvent]] = defaultdict(list)
         for data in objects:
             with suppress(ModelError):
-                event = decode("Event", _DECODER, data).event()
+                event = _object_event(decode("Event", _DECODER, data))
                 self._by_object[event.kind, event.namespace, event.name].append(event)
 
     def about(self, kind: str, namespace: str, name: str, uid: str = "") -> Sequence[ObjectEvent]:

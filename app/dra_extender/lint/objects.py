@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error
+from dra_extender.manifests.check import SchemaProblem, schema_problems
 from dra_extender.manifests.documents import FieldPath, Position, YamlDocument
 from dra_extender.manifests.problems import path_text, shown
-from dra_extender.validation.object_schemas import SchemaProblem, schema_problems
 
 GROUP: Final = "resource.k8s.io/"
 SLICE: Final = "ResourceSlice"

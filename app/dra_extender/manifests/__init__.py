@@ -1,4 +1,4 @@
-"""YAML that people write: documents, their positions in the file, and the fields that they must have.
+"""Objects that people write: YAML with the position of every field, and what an API server of Kubernetes 1.37 refuses in it.
 
-The demo and `dra-extender lint` share this package.  Errors name the file, the line and the field.
+The demo, `what-if` and `dra-extender lint` share this package.  Errors name the file, the line and the field.
 """

@@ -5,7 +5,7 @@ Messages about settings, the device policy, kube-scheduler's configuration and m
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args, get_origin
 
@@ -73,6 +73,13 @@ class FieldProblem(NamedTuple):
         return f"{where}: {self.sentence}" if self.sentence else f"{where} does not exist"
 
 
+class Problem(NamedTuple):
+    """Something wrong below the value that is checked."""
+
+    path: FieldPath
+    sentence: str
+
+
 class WrittenFields(BaseModel):
     """Fields that people write.  `field_hints`: what to say about a field that does not exist here, by its name."""
 
@@ -124,9 +131,9 @@ def sentence_of(
         case "value_error":
             return str(context["error"])
         case "too_long":
-            wanted = f"at most {_items(context['max_length'])}"
+            wanted = f"at most {items_text(context['max_length'])}"
         case "too_short":
-            wanted = f"at least {_items(context['min_length'])}"
+            wanted = f"at least {items_text(context['min_length'])}"
         case kind if kind in _BOUNDS and kind not in expected:
             bound, comparison = _BOUNDS[kind]
             wanted = f"{comparison} {context[bound]}"
@@ -142,14 +149,19 @@ def unknown_field(model: type[BaseModel], path: FieldPath) -> str:
     owner, name = _model_at(model, path[:-1]), str(path[-1])
     if issubclass(owner, WrittenFields) and name in owner.field_hints:
         return f"unknown field; {owner.field_hints[name]}"
-    known = [field.alias or each for each, field in owner.model_fields.items()]
+    return unknown_field_sentence(name, [field.alias or each for each, field in owner.model_fields.items()])
+
+
+def unknown_field_sentence(name: str, known: Collection[str]) -> str:
+    """Say of a field that does not exist which one was meant, or which ones exist."""
     close = difflib.get_close_matches(name, known, n=1)
-    return (
-        f"unknown field; did you mean {close[0]!r}?" if close else f"unknown field; expected one of {', '.join(known)}"
-    )
+    if close:
+        return f"unknown field; did you mean {close[0]!r}?"
+    return f"unknown field; expected one of {', '.join(known)}"
 
 
-def _items(count: int) -> str:
+def items_text(count: int) -> str:
+    """Return e.g. `1 item`."""
     return f"{count} item" if count == 1 else f"{count} items"
 
 

@@ -1,10 +1,25 @@
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from dra_extender.model.api_json import Value
-from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId, regrouped
+from dra_extender.model.device import Conditions, CounterConsumption, Device, DeviceId, NodeOperation, PoolId, regrouped
+from dra_extender.model.fields import (
+    DnsLabel,
+    DriverName,
+    Format,
+    LabelValue,
+    Mark,
+    Name,
+    OneOf,
+    PoolName,
+    QualifiedName,
+    Quantity,
+    RequestName,
+    Time,
+    Word,
+)
 from dra_extender.model.node import Node
 from dra_extender.model.node_selector import NODE_NAME_FIELD, NodeSelector, NodeSelectorTerm
 
@@ -14,30 +29,31 @@ NO_PARAMETERS: Final = msgspec.Raw()
 class DeviceToleration(Value, frozen=True):
     """A toleration of a request; it is copied whole into each result of that request."""
 
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
+    key: Annotated[str, Format.TOLERATION_KEY] | None = None
+    operator: Annotated[str, OneOf("Exists", "Equal")] | None = None
+    value: LabelValue | None = None
+    effect: Annotated[str, OneOf("NoSchedule", "NoExecute", "None", "")] | None = None
     toleration_seconds: int | None = None
 
 
 class DeviceResult(Value, frozen=True, rename={"share_id": "shareID"}):
     """One allocated device of a claim (`status.allocation.devices.results[]`)."""
 
-    request: str
-    driver: str
-    pool: str
-    device: str
+    request: RequestName
+    driver: DriverName
+    pool: PoolName
+    device: DnsLabel
     admin_access: bool | None = msgspec.field(default=None, name="adminAccess")
     tolerations: tuple[DeviceToleration, ...] = ()
-    share_id: str | None = None
-    consumed_capacity: dict[str, str] | None = msgspec.field(default=None, name="consumedCapacity")
-    binding_conditions: tuple[str, ...] | None = msgspec.field(default=None, name="bindingConditions")
-    binding_failure_conditions: tuple[str, ...] | None = msgspec.field(default=None, name="bindingFailureConditions")
-    skip_node_operations: tuple[str, ...] = msgspec.field(default=(), name="skipNodeOperations")
-    compatibility_groups: dict[str, tuple[str, ...] | None] | None = msgspec.field(
-        default=None, name="compatibilityGroups"
-    )
+    share_id: Name | None = None
+    consumed_capacity: dict[QualifiedName, Quantity] | None = msgspec.field(default=None, name="consumedCapacity")
+    binding_conditions: Conditions | None = msgspec.field(default=None, name="bindingConditions")
+    binding_failure_conditions: Conditions | None = msgspec.field(default=None, name="bindingFailureConditions")
+    skip_node_operations: tuple[NodeOperation, ...] = msgspec.field(default=(), name="skipNodeOperations")
+    # KEP-5963.
+    compatibility_groups: (
+        Annotated[dict[Annotated[str, Format.COUNTER_SET], tuple[DnsLabel, ...] | None], Mark.DRAFT] | None
+    ) = msgspec.field(default=None, name="compatibilityGroups")
 
     @property
     def device_id(self) -> DeviceId:
@@ -48,22 +64,22 @@ class DeviceResult(Value, frozen=True, rename={"share_id": "shareID"}):
 class OpaqueConfiguration(Value, frozen=True):
     """Parameters for one driver, as the bytes that the API server sent: never decoded, equal if they are spelled the same."""
 
-    driver: str = ""
-    parameters: msgspec.Raw = NO_PARAMETERS
+    driver: Annotated[DriverName, Mark.REQUIRED] = ""
+    parameters: Annotated[msgspec.Raw, Mark.REQUIRED, Mark.LEFT_OUT] = NO_PARAMETERS
 
 
 class AllocationConfiguration(Value, frozen=True):
     """Configuration that travels with an allocation; no `requests` means all requests of the claim."""
 
-    source: str
-    requests: tuple[str, ...] = ()
+    source: Word
+    requests: tuple[RequestName, ...] = ()
     opaque: OpaqueConfiguration | None = None
 
 
 class DeviceAllocation(Value, frozen=True):
     """Devices and configuration of an allocation."""
 
-    results: tuple[DeviceResult, ...] = ()
+    results: Annotated[tuple[DeviceResult, ...], Mark.WHOLE] = ()
     config: tuple[AllocationConfiguration, ...] = ()
 
 
@@ -71,8 +87,8 @@ class AllocationResult(Value, frozen=True):
     """`status.allocation` of a claim.  `allocation_timestamp` is immutable once stored, so it belongs in the first write."""
 
     devices: DeviceAllocation = DeviceAllocation()
-    node_selector: NodeSelector | None = None
-    allocation_timestamp: str | None = None
+    node_selector: Annotated[NodeSelector, Mark.WHOLE] | None = None
+    allocation_timestamp: Time | None = None
 
     def usable_on(self, node: str, labels: dict[str, str]) -> bool:
         """Whether the node selector allows the node."""

@@ -10,10 +10,10 @@ the bytes that are stored.  So what it has stored may be too long in the spellin
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -54,7 +54,13 @@ class ModelError(ValueError):
 
 
 class Value(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of the values that mirror API JSON one to one (camelCase keys, absent fields left out when written)."""
+    """Base of the values that mirror API JSON one to one (camelCase keys, absent fields left out when written).
+
+    `unread` describes the fields that nothing decodes, by the name that JSON has.  `in_part`: the API has more fields than these.
+    """
+
+    unread: ClassVar[Mapping[str, Any]] = {}
+    in_part: ClassVar[bool] = False
 
 
 def decode(kind: str, decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:

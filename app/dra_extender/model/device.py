@@ -1,11 +1,24 @@
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
-
-import msgspec
+from typing import Annotated, Any, ClassVar, Final
 
 from dra_extender.cel.device import Attribute
 from dra_extender.cel.values.quantity import parse_quantity
 from dra_extender.model.api_json import Value
+from dra_extender.model.fields import (
+    Described,
+    DnsLabel,
+    Format,
+    Items,
+    LabelKey,
+    LabelValue,
+    Mark,
+    OneOf,
+    QualifiedName,
+    Quantity,
+    Resource,
+    Subdomain,
+    Time,
+)
 from dra_extender.model.node_selector import NodeSelector
 
 DeviceId = tuple[str, str, str]
@@ -22,6 +35,25 @@ POOL: Final = "pool"
 """All devices of the pool are neighbours."""
 NODE: Final = "node"
 """All devices that are local to the node are neighbours."""
+
+
+_Text = Annotated[str, Format.ATTRIBUTE_TEXT]
+_Version = Annotated[str, Format.ATTRIBUTE_VERSION]
+
+
+class AttributeBody(Value, frozen=True):
+    """The value of an attribute as the API server sends it; it is decoded into an `Attribute`."""
+
+    unread: ClassVar[Mapping[str, Any]] = {
+        "int": int,
+        "bool": bool,
+        "string": _Text,
+        "version": _Version,
+        "ints": Annotated[tuple[int, ...], Items(least=1)],
+        "bools": Annotated[tuple[bool, ...], Items(least=1)],
+        "strings": Annotated[tuple[_Text, ...], Items(least=1)],
+        "versions": Annotated[tuple[_Version, ...], Items(least=1)],
+    }
 
 
 class ValidRange(Value, frozen=True, rename=None):
@@ -105,9 +137,10 @@ def regrouped(
 class DeviceTaint(Value, frozen=True):
     """A taint of a device; `effect` NoSchedule or NoExecute keeps claims away, anything else does not."""
 
-    key: str = ""
-    value: str = ""
-    effect: str = ""
+    unread: ClassVar[Mapping[str, Any]] = {"timeAdded": Time}
+    key: Annotated[LabelKey, Mark.REQUIRED] = ""
+    value: LabelValue = ""
+    effect: Annotated[str, OneOf("None", "NoSchedule", "NoExecute"), Mark.REQUIRED] = ""
 
 
 class Device(Value, frozen=True, rename=None):
@@ -137,73 +170,103 @@ class Device(Value, frozen=True, rename=None):
     sources: tuple[tuple[str, str], ...] = ()
 
 
-class _Attribute(Value, frozen=True):
-    int_value: int | None = msgspec.field(default=None, name="int")
-    bool_value: bool | None = msgspec.field(default=None, name="bool")
-    string: str | None = None
-    version: str | None = None
-    ints: tuple[int, ...] | None = None
-    bools: tuple[bool, ...] | None = None
-    strings: tuple[str, ...] | None = None
-    versions: tuple[str, ...] | None = None
+class ValidRangeBody(Value, frozen=True):
+    """`validRange` as the API server sends it."""
+
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
 
 
-class _Range(Value, frozen=True):
-    min: str | None = None
-    max: str | None = None
-    step: str | None = None
+class RequestPolicyBody(Value, frozen=True):
+    """`requestPolicy` as the API server sends it."""
+
+    default: Quantity | None = None
+    valid_values: Annotated[tuple[Quantity, ...], Items(most=10)] | None = None
+    valid_range: ValidRangeBody | None = None
 
 
-class _Policy(Value, frozen=True):
-    default: str | None = None
-    valid_values: tuple[str, ...] | None = None
-    valid_range: _Range | None = None
+class CapacityBody(Value, frozen=True):
+    """A capacity as the API server sends it."""
 
-
-class _Capacity(Value, frozen=True):
-    value: str
-    request_policy: _Policy | None = None
+    value: Quantity
+    request_policy: RequestPolicyBody | None = None
 
 
 class CounterBody(Value, frozen=True):
-    """A counter as the API server sends it."""
+    """A counter as the API server sends it, or what a device draws on one."""
 
-    value: str
-
-
-class _Consumption(Value, frozen=True):
-    counter_set: str
-    counters: dict[str, CounterBody] = {}
-    compatibility_groups: tuple[str, ...] | None = None
+    value: Quantity
 
 
-class _Expression(Value, frozen=True):
-    expression: str
+Counters = Annotated[dict[DnsLabel, CounterBody], Items(1, 32), Mark.REQUIRED]
 
 
-class _Unread(Value, frozen=True):
-    """An object whose presence alone matters."""
+class ConsumptionBody(Value, frozen=True):
+    """An entry of `consumesCounters` as the API server sends it."""
+
+    counter_set: Annotated[str, Format.COUNTER_SET]
+    counters: Counters = {}
+    compatibility_groups: Annotated[tuple[DnsLabel, ...], Items(most=2, once="")] | None = None
+
+
+class Expression(Value, frozen=True):
+    """`compatibleOnlyWith` of a device."""
+
+    expression: Annotated[str, Format.EXPRESSION]
+
+
+class ResourceMapping(Value, frozen=True):
+    """How a device counts as a resource of its node."""
+
+    capacity_key: QualifiedName | None = None
+    capacity_multiplier: Quantity | None = None
+    device_multiplier: Quantity | None = None
+
+
+class ResourceOverhead(Value, frozen=True):
+    """What a device costs of a resource of its node."""
+
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+class NodeAllocatable(Value, frozen=True):
+    """How a device counts as one resource of its node; for decisions, its presence alone matters."""
+
+    unread: ClassVar[Mapping[str, Any]] = {
+        "mapping": Annotated[ResourceMapping, Mark.LEFT_OUT],
+        "overhead": Annotated[ResourceOverhead, Mark.LEFT_OUT],
+    }
+
+
+Conditions = Annotated[tuple[LabelKey, ...], Items(most=4, once="")]
+"""Types of conditions."""
+
+
+NodeOperation = Annotated[str, OneOf("NodePrepareResources", "NodeUnprepareResources", "*")]
 
 
 class DeviceBody(Value, frozen=True):
     """A device as the API server sends it."""
 
-    name: str
-    attributes: dict[str, _Attribute] | None = None
-    capacity: dict[str, _Capacity] | None = None
-    consumes_counters: tuple[_Consumption, ...] | None = None
-    taints: tuple[DeviceTaint, ...] | None = None
-    node_name: str | None = None
+    name: DnsLabel
+    attributes: dict[QualifiedName, Annotated[Attribute, Described(AttributeBody)]] | None = None
+    capacity: dict[QualifiedName, CapacityBody] | None = None
+    consumes_counters: Annotated[tuple[ConsumptionBody, ...], Items(most=2, once="counterSet")] | None = None
+    taints: Annotated[tuple[DeviceTaint, ...], Items(most=16)] | None = None
+    node_name: Subdomain | None = None
     node_selector: NodeSelector | None = None
-    all_nodes: bool | None = None
+    all_nodes: Annotated[bool, OneOf(True)] | None = None
     binds_to_node: bool | None = None
-    binding_conditions: tuple[str, ...] | None = None
-    binding_failure_conditions: tuple[str, ...] | None = None
+    binding_conditions: Conditions | None = None
+    binding_failure_conditions: Conditions | None = None
     allow_multiple_allocations: bool | None = None
-    node_allocatable_resources: dict[str, _Unread] | None = None
+    node_allocatable_resources: dict[Resource, NodeAllocatable] | None = None
     # In 1.36 the field had another name and another content.
-    node_allocatable_resource_mappings: dict[str, _Unread] | None = None
-    compatible_only_with: _Expression | None = None
+    node_allocatable_resource_mappings: Annotated[dict[Resource, NodeAllocatable], Mark.FORMER] | None = None
+    # See docs/policy.md.
+    compatible_only_with: Annotated[Expression, Mark.DRAFT] | None = None
 
 
 _MAX_SHARED: Final = 500_000
@@ -221,9 +284,7 @@ class DeviceReader:
     def read(self, wire: DeviceBody) -> Device:
         """The device; raises QuantityError where an amount cannot be read."""
         share = self.share
-        attributes = tuple(
-            share((share(name), self._attribute(value))) for name, value in (wire.attributes or {}).items()
-        )
+        attributes = tuple(share((share(name), share(value))) for name, value in (wire.attributes or {}).items())
         capacity = tuple(share((share(name), self._capacity(value))) for name, value in (wire.capacity or {}).items())
         return Device(
             name=share(wire.name),
@@ -244,21 +305,7 @@ class DeviceReader:
             else share(wire.compatible_only_with.expression),
         )
 
-    def _attribute(self, wire: _Attribute) -> Attribute:
-        return self.share(  # type: ignore[no-any-return]
-            Attribute(
-                int_value=wire.int_value,
-                bool_value=wire.bool_value,
-                string_value=wire.string,
-                version_value=wire.version,
-                int_values=wire.ints,
-                bool_values=wire.bools,
-                string_values=wire.strings,
-                version_values=wire.versions,
-            )
-        )
-
-    def _capacity(self, wire: _Capacity) -> DeviceCapacity:
+    def _capacity(self, wire: CapacityBody) -> DeviceCapacity:
         policy = None
         if wire.request_policy is not None:
             found = wire.request_policy
@@ -273,7 +320,7 @@ class DeviceReader:
         text = self.share(wire.value)
         return self.share(DeviceCapacity(value=parse_quantity(text), text=text, policy=policy))  # type: ignore[no-any-return]
 
-    def _consumption(self, wire: _Consumption) -> CounterConsumption:
+    def _consumption(self, wire: ConsumptionBody) -> CounterConsumption:
         return self.share(  # type: ignore[no-any-return]
             CounterConsumption(
                 counter_set=self.share(wire.counter_set),

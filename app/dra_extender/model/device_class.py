@@ -1,12 +1,13 @@
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from dra_extender.model.allocation import OpaqueConfiguration
 from dra_extender.model.api_json import Value, decode
+from dra_extender.model.fields import Format, Items, Mark
 from dra_extender.model.metadata import ObjectMeta
-from dra_extender.model.resource_claim import DeviceSelector
+from dra_extender.model.resource_claim import Selectors
 
 IMPLICIT_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 
@@ -14,22 +15,22 @@ IMPLICIT_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 class ClassConfiguration(Value, frozen=True):
     """Configuration that every device of the class gets."""
 
-    opaque: OpaqueConfiguration | None = None
+    opaque: Annotated[OpaqueConfiguration, Mark.REQUIRED] | None = None
 
 
 class DeviceClassSpec(Value, frozen=True):
     """`spec` of a device class."""
 
-    selectors: tuple[DeviceSelector, ...] = ()
-    config: tuple[ClassConfiguration, ...] = ()
-    extended_resource_name: str | None = None
+    selectors: Annotated[Selectors, Mark.WHOLE] = ()
+    config: Annotated[tuple[ClassConfiguration, ...], Items(most=32)] = ()
+    extended_resource_name: Annotated[str, Format.EXTENDED_RESOURCE] | None = None
 
 
 class DeviceClass(Value, frozen=True):
     """A DeviceClass as far as decisions read it."""
 
-    metadata: ObjectMeta = ObjectMeta()
-    spec: DeviceClassSpec = DeviceClassSpec()
+    metadata: Annotated[ObjectMeta, Mark.REQUIRED] = ObjectMeta()
+    spec: Annotated[DeviceClassSpec, Mark.REQUIRED] = DeviceClassSpec()
 
     @property
     def name(self) -> str:

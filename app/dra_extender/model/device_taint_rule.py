@@ -1,32 +1,35 @@
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.device import DeviceTaint
+from dra_extender.model.fields import Described, DnsLabel, DriverName, Mark, Name, PoolName
 from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.resource_claim import Selectors
 
 
 class DeviceTaintSelector(Value, frozen=True):
     """Which devices a rule taints: an absent field matches every value, a present one exactly itself."""
 
-    driver: str | None = None
-    pool: str | None = None
-    device: str | None = None
+    driver: DriverName | None = None
+    pool: PoolName | None = None
+    device: DnsLabel | None = None
     # Served until 1.34; a rule that is narrowed by them must not be read as if it were not.
-    device_class_name: str | None = None
-    selectors: tuple[Any, ...] | None = None
+    device_class_name: Annotated[Name, Mark.FORMER] | None = None
+    selectors: Annotated[tuple[Any, ...], Described(Selectors), Mark.FORMER] | None = None
 
     def concerns(self, driver: str, pool: str) -> bool:
         """Whether devices of this pool may be meant."""
         return self.driver in (None, driver) and self.pool in (None, pool)
 
 
-class DeviceTaintRuleSpec(Value, frozen=True):
+class DeviceTaintRuleSpec(Value, frozen=True, kw_only=True):
     """`spec` of a DeviceTaintRule."""
 
-    taint: DeviceTaint
     device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint
 
 
 class DeviceTaintRule(Value, frozen=True):
@@ -35,8 +38,9 @@ class DeviceTaintRule(Value, frozen=True):
     A rule without `deviceSelector` and one with an empty selector are different: the first matches no device, the second all.
     """
 
+    unread: ClassVar[Mapping[str, Any]] = {"status": Annotated[Any, Mark.UNCHECKED, Mark.LEFT_OUT]}
     metadata: ObjectMeta
-    spec: DeviceTaintRuleSpec
+    spec: Annotated[DeviceTaintRuleSpec, Mark.WHOLE]
 
     @property
     def name(self) -> str:

@@ -1,11 +1,25 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from dra_extender.model.api_json import Value
+from dra_extender.model.fields import (
+    Annotation,
+    DnsLabel,
+    Format,
+    LabelKey,
+    Labels,
+    LabelValue,
+    Mark,
+    Name,
+    Sentence,
+    Subdomain,
+    Time,
+    Word,
+)
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -13,11 +27,12 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 class OwnerReference(Value, frozen=True):
     """The part of an ownerReference that identifies the owner."""
 
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool = False
+    in_part: ClassVar[bool] = True
+    api_version: Annotated[Word, Mark.REQUIRED] = ""
+    kind: Annotated[Word, Mark.REQUIRED] = ""
+    name: Annotated[Name, Mark.REQUIRED] = ""
+    uid: Annotated[Name, Mark.REQUIRED] = ""
+    controller: Annotated[bool, Mark.UNCHECKED] = False
 
     @property
     def group(self) -> str:
@@ -25,20 +40,27 @@ class OwnerReference(Value, frozen=True):
         return self.api_version.rpartition("/")[0]
 
 
-class ObjectMeta(Value, frozen=True):
+class TemplateMeta(Value, frozen=True):
+    """The metadata that a template hands on."""
+
+    in_part: ClassVar[bool] = True
+    labels: Annotated[dict[LabelKey, LabelValue], Labels.LABELS] = {}
+    annotations: dict[Word, Annotation] = {}
+    finalizers: tuple[Word, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class ObjectMeta(TemplateMeta, frozen=True):
     """The metadata that decisions read."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    finalizers: tuple[str, ...] = ()
-    owner_references: tuple[OwnerReference, ...] = ()
+    unread: ClassVar[Mapping[str, Any]] = {"generateName": Annotated[str, Format.PLAIN, Mark.LEFT_OUT]}
+    name: Annotated[Subdomain, Mark.REQUIRED] = ""
+    namespace: DnsLabel = ""
+    uid: Name = ""
+    resource_version: Annotated[str, Format.RESOURCE_VERSION, Mark.UNCHECKED] = ""
+    generation: Annotated[int, Mark.UNCHECKED] = 0
+    creation_timestamp: Annotated[Time, Mark.UNCHECKED] | None = None
+    deletion_timestamp: Annotated[Time, Mark.UNCHECKED] | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -62,6 +84,16 @@ class ObjectMeta(Value, frozen=True):
             if owner.controller:
                 return owner
         return None
+
+
+class Condition(Value, frozen=True):
+    """A condition of an object, or that a driver reports for an allocated device; only status "True" means true."""
+
+    type: Word = ""
+    status: Word = ""
+    reason: Word = ""
+    message: Sentence = ""
+    last_transition_time: Time | None = None
 
 
 def seconds_of(time: str | None) -> float | None:

@@ -1,10 +1,12 @@
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.api_json import Value, decode, from_json
-from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.fields import Format, LabelKey, LabelValue, Mark, Name, Quantity, Resource, Word
+from dra_extender.model.metadata import Condition, ObjectMeta
 
 NODE_OPERATIONS_FEATURE: Final = "DRAOptionalNodeOperations"
 """What a node declares when its kubelet can skip node operations of devices."""
@@ -31,22 +33,51 @@ class Node(Value, frozen=True, rename=None):
         return NODE_OPERATIONS_FEATURE in self.declared_features
 
 
-class _NodeInfo(Value, frozen=True):
-    boot_id: str = msgspec.field(name="bootID", default="")
-    kubelet_version: str = ""
+class NodeInfo(Value, frozen=True):
+    """`status.nodeInfo` of a node."""
+
+    boot_id: Name = msgspec.field(name="bootID", default="")
+    kubelet_version: Annotated[str, Format.VERSION] = ""
 
 
-class _Status(Value, frozen=True):
-    allocatable: dict[str, str] | None = None
-    declared_features: tuple[str, ...] | None = None
-    node_info: _NodeInfo = _NodeInfo()
+class NodeTaint(Value, frozen=True):
+    """A taint of a node."""
+
+    key: LabelKey = ""
+    value: LabelValue = ""
+    effect: Word = ""
 
 
-class _Node(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    status: _Status = _Status()
+class NodeSpec(Value, frozen=True):
+    """`spec` of a node."""
+
+    in_part: ClassVar[bool] = True
+    unschedulable: bool = False
+    taints: Annotated[tuple[NodeTaint, ...], Mark.UNCHECKED] | None = None
+
+
+class NodeStatus(Value, frozen=True):
+    """`status` of a node."""
+
+    in_part: ClassVar[bool] = True
+    unread: ClassVar[Mapping[str, Any]] = {
+        "capacity": Annotated[dict[Resource, Quantity], Mark.LEFT_OUT],
+        "conditions": Annotated[tuple[Condition, ...], Mark.UNCHECKED],
+    }
+    allocatable: dict[Resource, Quantity] | None = None
+    declared_features: Annotated[tuple[Word, ...], Mark.UNCHECKED] | None = None
+    node_info: Annotated[NodeInfo, Mark.UNCHECKED] = NodeInfo()
+
+
+class NodeObject(Value, frozen=True):
+    """A Node as the API server sends it."""
+
+    unread: ClassVar[Mapping[str, Any]] = {"spec": NodeSpec}
+    metadata: Annotated[ObjectMeta, Mark.REQUIRED] = ObjectMeta()
+    status: NodeStatus = NodeStatus()
 
     def compact(self) -> Node:
+        """The node as far as decisions read it."""
         allocatable = self.status.allocatable or {}
         return Node(
             name=self.metadata.name,
@@ -69,7 +100,7 @@ def _positive(amount: str) -> bool:
         return False
 
 
-_DECODER = msgspec.json.Decoder(_Node)
+_DECODER = msgspec.json.Decoder(NodeObject)
 
 
 def read_node(data: bytes) -> Node:
@@ -83,4 +114,4 @@ def read_node(data: bytes) -> Node:
 
 def node_from(raw: Any) -> Node:
     """As `read_node`, from decoded JSON."""
-    return from_json("Node", _Node, raw).compact()
+    return from_json("Node", NodeObject, raw).compact()

@@ -1,9 +1,10 @@
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Annotated, Final
 
 from dra_extender.model.api_json import ModelError, Value
+from dra_extender.model.fields import Described, Items, LabelKey, LabelValue, Mark, Name, OneOf, Word
 
 NODE_NAME_FIELD: Final = "metadata.name"
 
@@ -17,22 +18,30 @@ _DIGITS: Final = 19
 class NodeSelectorRequirement(Value, frozen=True):
     """One `key operator values` of a node selector term."""
 
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] | None = None
+    key: Annotated[LabelKey, Mark.REQUIRED] = ""
+    operator: Annotated[str, OneOf("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"), Mark.REQUIRED] = ""
+    values: tuple[LabelValue, ...] | None = None
+
+
+class FieldRequirement(Value, frozen=True):
+    """A requirement on the name of a node."""
+
+    key: Annotated[Word, Mark.REQUIRED] = ""
+    operator: Annotated[str, OneOf("In", "NotIn"), Mark.REQUIRED] = ""
+    values: tuple[Name, ...] | None = None
 
 
 class NodeSelectorTerm(Value, frozen=True):
     """Requirements that must all hold; a term without any matches nothing."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
-    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: Annotated[tuple[NodeSelectorRequirement, ...], Described(tuple[FieldRequirement, ...])] = ()
 
 
 class NodeSelector(Value, frozen=True):
     """Alternative terms; a node is selected if one holds."""
 
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Items(least=1), Mark.REQUIRED] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether the node is selected, by the rules of component-helpers (empty terms are discarded, no term means no match).

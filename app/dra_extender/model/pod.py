@@ -1,7 +1,7 @@
 """Pods, as far as decisions read them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -9,7 +9,23 @@ from dra_extender.cel.values.quantity import NANO, QuantityError, parse_quantity
 from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.compressed import packed
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
-from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.fields import (
+    Amount,
+    Described,
+    DnsLabel,
+    Format,
+    Items,
+    Labels,
+    Mark,
+    Name,
+    RequestName,
+    Resource,
+    Subdomain,
+    Time,
+    Word,
+)
+from dra_extender.model.metadata import Condition, ObjectMeta
+from dra_extender.model.pod_placement import Affinity, SpreadConstraint, Toleration, Volume
 
 _NATIVE_MARK: Final = "kubernetes.io/"
 _QUOTA_PREFIX: Final = "requests."
@@ -17,20 +33,25 @@ NO_COUNT: Final = -1
 """An amount that is no whole number, so that no devices can be counted for it."""
 
 
-class PodResourceClaim(Value, frozen=True):
+class GroupResourceClaim(Value, frozen=True):
+    """An entry of `spec.resourceClaims` of a PodGroup."""
+
+    name: Annotated[DnsLabel, Mark.REQUIRED] = ""
+    resource_claim_name: Subdomain | None = None
+    resource_claim_template_name: Subdomain | None = None
+
+
+class PodResourceClaim(GroupResourceClaim, frozen=True):
     """An entry of `spec.resourceClaims`; `pod_group_resource_claim` exists in drafts of KEP-5729 only."""
 
-    name: str = ""
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
-    pod_group_resource_claim: str | None = None
+    pod_group_resource_claim: Annotated[DnsLabel, Mark.DRAFT] | None = None
 
 
 class PodClaimStatus(Value, frozen=True):
     """Which claim was generated for an entry; no name means that none is needed."""
 
-    name: str = ""
-    resource_claim_name: str | None = None
+    name: DnsLabel = ""
+    resource_claim_name: Subdomain | None = None
 
 
 class ResourceRequest(Value, frozen=True, rename=None, array_like=True):
@@ -105,44 +126,106 @@ class Pod(Value, frozen=True, rename=None):
         return self.phase in ("Succeeded", "Failed")
 
 
-class _Resources(Value, frozen=True):
-    requests: dict[str, str | int | float] | None = None
-    limits: dict[str, str | int | float] | None = None
+class ResourceClaimUse(Value, frozen=True):
+    """An entry of `resources.claims`."""
+
+    name: Name = ""
+    request: RequestName = ""
 
 
-class _Container(Value, frozen=True):
-    name: str = ""
-    restart_policy: str | None = None
-    resources: _Resources | None = None
+Amounts = dict[Resource, Amount]
 
 
-class _SchedulingGroup(Value, frozen=True):
-    pod_group_name: str | None = None
+class Resources(Value, frozen=True):
+    """`resources` of a container, or of a pod as a whole."""
+
+    in_part: ClassVar[bool] = True
+    unread: ClassVar[Mapping[str, Any]] = {"claims": Annotated[tuple[ResourceClaimUse, ...], Mark.UNCHECKED]}
+    requests: Amounts | None = None
+    limits: Amounts | None = None
 
 
-class _WorkloadRef(Value, frozen=True):
-    pod_group_name: str | None = None
-    pod_group: str | None = None
+class Port(Value, frozen=True):
+    """A port of a container; 0 and None stand for fields that are left out."""
+
+    container_port: int = 0
+    host_port: int | None = None
+    host_ip: Word | None = msgspec.field(name="hostIP", default=None)
+    protocol: Word | None = None
 
 
-class _Gate(Value, frozen=True):
-    name: str = ""
+class Container(Value, frozen=True):
+    """A container, as far as decisions read it."""
+
+    in_part: ClassVar[bool] = True
+    unread: ClassVar[Mapping[str, Any]] = {
+        "image": Annotated[str, Format.PLAIN, Mark.REQUIRED, Mark.LEFT_OUT],
+        "ports": Annotated[tuple[Port, ...], Mark.UNCHECKED],
+    }
+    name: Annotated[DnsLabel, Mark.REQUIRED] = ""
+    restart_policy: Annotated[Word, Mark.UNCHECKED] | None = None
+    resources: Resources | None = None
 
 
-class _Spec(Value, frozen=True):
-    node_name: str | None = None
-    scheduling_gates: tuple[_Gate, ...] | None = None
-    scheduler_name: str | None = None
-    priority: int | None = None
-    resource_claims: tuple[PodResourceClaim, ...] | None = None
-    containers: tuple[_Container, ...] | None = None
-    init_containers: tuple[_Container, ...] | None = None
-    scheduling_group: _SchedulingGroup | None = None
-    workload_ref: _WorkloadRef | None = None
+class SchedulingGroup(Value, frozen=True):
+    """The PodGroup of a pod."""
+
+    pod_group_name: Annotated[Subdomain, Mark.REQUIRED] | None = None
 
 
-class _ExtendedClaimStatus(Value, frozen=True):
-    resource_claim_name: str = ""
+class WorkloadReference(Value, frozen=True):
+    """The PodGroup of a pod in 1.35 and in drafts of KEP-5729."""
+
+    unread: ClassVar[Mapping[str, Any]] = {"name": Name, "podGroupReplicaKey": Name}
+    pod_group_name: Name | None = None
+    pod_group: Name | None = None
+
+
+class SchedulingGate(Value, frozen=True):
+    """A reason not to schedule a pod yet."""
+
+    name: Name = ""
+
+
+class PodSpec(Value, frozen=True):
+    """`spec` of a pod."""
+
+    in_part: ClassVar[bool] = True
+    unread: ClassVar[Mapping[str, Any]] = {
+        "nodeSelector": Annotated[dict[Word, Name], Labels.LABELS],
+        "priorityClassName": Annotated[Name, Mark.UNCHECKED],
+        "tolerations": Annotated[tuple[Toleration, ...], Mark.UNCHECKED, Mark.WHOLE],
+        "affinity": Annotated[Affinity, Mark.UNCHECKED],
+        "overhead": Annotated[Amounts, Mark.UNCHECKED],
+        "hostNetwork": Annotated[bool, Mark.UNCHECKED],
+        "topologySpreadConstraints": Annotated[tuple[SpreadConstraint, ...], Mark.UNCHECKED],
+        "volumes": Annotated[tuple[Volume, ...], Mark.UNCHECKED],
+        "resources": Annotated[Resources, Mark.UNCHECKED],
+    }
+    containers: Annotated[tuple[Container, ...], Items(least=1, once="name"), Mark.REQUIRED] | None = None
+    init_containers: Annotated[tuple[Container, ...], Items(once="name")] | None = None
+    scheduler_name: Name | None = None
+    node_name: Name | None = None
+    priority: Annotated[int, Mark.UNCHECKED] | None = None
+    resource_claims: Annotated[tuple[PodResourceClaim, ...], Items(once="name"), Mark.WHOLE] | None = None
+    scheduling_group: Annotated[SchedulingGroup, Mark.WHOLE] | None = None
+    scheduling_gates: Annotated[tuple[SchedulingGate, ...], Mark.UNCHECKED, Mark.WHOLE] | None = None
+    workload_ref: Annotated[WorkloadReference, Mark.UNCHECKED, Mark.WHOLE, Mark.DRAFT] | None = None
+
+
+class RequestMapping(Value, frozen=True):
+    """Which request of the claim serves an extended resource of a container."""
+
+    container_name: Name = ""
+    resource_name: Resource = ""
+    request_name: RequestName = ""
+
+
+class ExtendedClaimStatus(Value, frozen=True):
+    """The claim that was made for the extended resources of a pod."""
+
+    unread: ClassVar[Mapping[str, Any]] = {"requestMappings": tuple[RequestMapping, ...]}
+    resource_claim_name: Subdomain = ""
 
 
 class _Condition(Value, frozen=True):
@@ -159,20 +242,23 @@ _UNSCHEDULABLE: Final = "Unschedulable"
 _MOST_MESSAGE: Final = 4_096
 
 
-class _Status(Value, frozen=True):
-    phase: str | None = None
-    nominated_node_name: str | None = None
-    resource_claim_statuses: tuple[PodClaimStatus, ...] | None = None
-    extended_resource_claim_status: _ExtendedClaimStatus | None = None
-    conditions: tuple[_Condition, ...] | None = None
+class PodStatus(Value, frozen=True):
+    """`status` of a pod."""
+
+    unread: ClassVar[Mapping[str, Any]] = {"startTime": Time}
+    phase: Word | None = None
+    nominated_node_name: Name | None = None
+    resource_claim_statuses: Annotated[tuple[PodClaimStatus, ...], Mark.WHOLE] | None = None
+    extended_resource_claim_status: Annotated[ExtendedClaimStatus, Mark.WHOLE] | None = None
+    conditions: Annotated[tuple[_Condition, ...], Described(tuple[Condition, ...])] | None = None
 
 
-class _WirePod(Value, frozen=True):
-    """A pod in API JSON; `compact` makes the value that is kept."""
+class PodObject(Value, frozen=True):
+    """A pod as the API server sends it; `compact` makes the value that is kept."""
 
-    metadata: ObjectMeta = ObjectMeta()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    metadata: Annotated[ObjectMeta, Mark.REQUIRED] = ObjectMeta()
+    spec: Annotated[PodSpec, Mark.REQUIRED] = PodSpec()
+    status: Annotated[PodStatus, Mark.UNCHECKED] = PodStatus()
 
     def compact(self) -> Pod:
         """The pod as far as decisions read it."""
@@ -216,7 +302,7 @@ def _report(scheduled: _Condition) -> str:
     return scheduled.message[:_MOST_MESSAGE] if scheduled.reason == _UNSCHEDULABLE else ""
 
 
-def _extended(init: Sequence[_Container], main: Sequence[_Container]) -> tuple[ContainerRequests, ...]:
+def _extended(init: Sequence[Container], main: Sequence[Container]) -> tuple[ContainerRequests, ...]:
     """The containers that ask for extended resources; amounts of zero do not count."""
     found: list[ContainerRequests] = []
     for index, container in enumerate((*init, *main)):
@@ -276,7 +362,7 @@ class _Head(Value, frozen=True):
 
 
 _VERSION_DIGITS: Final = 20
-_DECODER: Final = msgspec.json.Decoder(_WirePod)
+_DECODER: Final = msgspec.json.Decoder(PodObject)
 _HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
 
 

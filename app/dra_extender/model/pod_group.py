@@ -1,10 +1,12 @@
-from typing import Final
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from dra_extender.model.api_json import Value, decode
-from dra_extender.model.metadata import ObjectMeta
-from dra_extender.model.pod import PodClaimStatus, PodResourceClaim
+from dra_extender.model.fields import Count, Described, Empty, Items, Mark, Name
+from dra_extender.model.metadata import Condition, ObjectMeta
+from dra_extender.model.pod import GroupResourceClaim, PodClaimStatus, PodResourceClaim
 from dra_extender.model.resource_claim import ConsumerReference
 
 GROUP: Final = "scheduling.k8s.io"
@@ -16,19 +18,42 @@ PROTECTION_FINALIZER: Final = f"{GROUP}/podgroup-protection"
 """Keeps a PodGroup until none of its pods is active: the API server (1.37) puts it on, kube-controller-manager takes it off."""
 
 
-class _Gang(Value, frozen=True):
-    min_count: int = 0
+class Gang(Value, frozen=True):
+    """The gang policy of a PodGroup."""
+
+    min_count: Annotated[Count, Mark.REQUIRED] = 0
 
 
-class _SchedulingPolicy(Value, frozen=True):
-    gang: _Gang | None = None
+class SchedulingPolicy(Value, frozen=True):
+    """How the pods of a PodGroup are scheduled."""
+
+    basic: Annotated[Empty, Mark.UNCHECKED] | None = None
+    gang: Gang | None = None
+
+
+GroupClaims = Annotated[
+    tuple[PodResourceClaim, ...], Described(tuple[GroupResourceClaim, ...]), Items(most=4, once="name")
+]
+
+
+class GroupWorkloadReference(Value, frozen=True):
+    """The Workload of a PodGroup; drafts of KEP-5729 have `name`."""
+
+    in_part: ClassVar[bool] = True
+    unread: ClassVar[Mapping[str, Any]] = {"name": Annotated[Name, Mark.DRAFT]}
 
 
 class PodGroupSpec(Value, frozen=True):
     """`spec` of a PodGroup, as far as claims and gangs are concerned."""
 
-    resource_claims: tuple[PodResourceClaim, ...] = ()
-    scheduling_policy: _SchedulingPolicy | None = None
+    in_part: ClassVar[bool] = True
+    unread: ClassVar[Mapping[str, Any]] = {
+        # Of 1.36.
+        "podGroupTemplateRef": Annotated[Any, Mark.UNCHECKED, Mark.LEFT_OUT, Mark.DRAFT],
+        "workloadRef": Annotated[GroupWorkloadReference, Mark.UNCHECKED, Mark.LEFT_OUT],
+    }
+    scheduling_policy: SchedulingPolicy | None = None
+    resource_claims: GroupClaims = ()
 
 
 class _Condition(Value, frozen=True):
@@ -38,16 +63,16 @@ class _Condition(Value, frozen=True):
 class PodGroupStatus(Value, frozen=True):
     """`status` of a PodGroup, as far as claims and gangs are concerned."""
 
-    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
-    conditions: tuple[_Condition, ...] | None = None
+    resource_claim_statuses: Annotated[tuple[PodClaimStatus, ...], Mark.WHOLE] = ()
+    conditions: Annotated[tuple[_Condition, ...], Described(tuple[Condition, ...])] | None = None
 
 
 class PodGroup(Value, frozen=True):
     """A PodGroup of scheduling.k8s.io; the same fields in v1alpha2, v1alpha3 and v1beta1."""
 
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PodGroupSpec = PodGroupSpec()
-    status: PodGroupStatus = PodGroupStatus()
+    metadata: Annotated[ObjectMeta, Mark.REQUIRED] = ObjectMeta()
+    spec: Annotated[PodGroupSpec, Mark.REQUIRED, Mark.WHOLE] = PodGroupSpec()
+    status: Annotated[PodGroupStatus, Mark.UNCHECKED] = PodGroupStatus()
 
     @property
     def min_count(self) -> int | None:

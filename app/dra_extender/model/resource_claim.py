@@ -1,11 +1,28 @@
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from dra_extender.model.allocation import AllocationResult, DeviceToleration, OpaqueConfiguration
 from dra_extender.model.api_json import ModelError, Value, decode
-from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.fields import (
+    Described,
+    DnsLabel,
+    DriverName,
+    Format,
+    FullyQualifiedName,
+    Items,
+    Mark,
+    Name,
+    Natural,
+    OneOf,
+    PoolName,
+    Quantity,
+    RequestName,
+    Subdomain,
+    Word,
+)
+from dra_extender.model.metadata import Condition, ObjectMeta
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -22,71 +39,94 @@ _MANY: Final = 32
 class CelSelector(Value, frozen=True):
     """A CEL expression over one device."""
 
-    expression: str = ""
+    expression: Annotated[str, Format.EXPRESSION, Mark.REQUIRED] = ""
 
 
 class DeviceSelector(Value, frozen=True):
     """One selector; only CEL exists, anything else reads as None and must be refused."""
 
-    cel: CelSelector | None = None
+    cel: Annotated[CelSelector, Mark.REQUIRED] | None = None
+
+
+Selectors = Annotated[tuple[DeviceSelector, ...], Items(most=32)]
 
 
 class CapacityRequests(Value, frozen=True):
     """Amounts of capacity a request wants (KEP-5075), as published text."""
 
-    requests: dict[str, str] = {}
+    requests: dict[Annotated[str, Format.CAPACITY], Quantity] = {}
 
 
 class DerivedAttribute(Value, frozen=True):
     """A named CEL expression whose value constraints may compare."""
 
-    name: str = ""
-    expression: str = ""
+    name: Annotated[FullyQualifiedName, Mark.REQUIRED] = ""
+    expression: Annotated[str, Format.UNCOMPILED_EXPRESSION, Mark.REQUIRED] = ""
 
 
-class DeviceRequestBody(Value, frozen=True):
-    """What `exactly` and each entry of `firstAvailable` have in common; the API server has filled in mode and count."""
-
-    name: str = ""
-    device_class_name: str = ""
-    selectors: tuple[DeviceSelector, ...] = ()
-    allocation_mode: str = ""
-    count: int = 0
-    admin_access: bool | None = None
+class _RequestBody(Value, frozen=True):
+    device_class_name: Annotated[Subdomain, Mark.REQUIRED] = ""
+    selectors: Selectors = ()
+    allocation_mode: Annotated[str, OneOf("ExactCount", "All")] = ""
+    count: Natural = 0
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequests | None = None
-    derived_attributes: tuple[DerivedAttribute, ...] = ()
+    derived_attributes: Annotated[tuple[DerivedAttribute, ...], Items(most=32, once="name")] = ()
+
+
+class ExactRequest(_RequestBody, frozen=True):
+    """`exactly` of a request."""
+
+    admin_access: bool | None = None
+
+
+class SubRequest(_RequestBody, frozen=True):
+    """An entry of `firstAvailable`."""
+
+    name: Annotated[DnsLabel, Mark.REQUIRED] = ""
+
+
+class DeviceRequestBody(_RequestBody, frozen=True):
+    """`exactly` of a request, or an entry of `firstAvailable`; the API server has filled in mode and count."""
+
+    name: str = ""
+    admin_access: bool | None = None
 
 
 class DeviceRequest(Value, frozen=True):
     """One named request: either `exactly`, or alternatives in `first_available` (which wins when both are set)."""
 
-    name: str = ""
-    exactly: DeviceRequestBody | None = None
-    first_available: tuple[DeviceRequestBody, ...] = ()
+    name: Annotated[DnsLabel, Mark.REQUIRED] = ""
+    exactly: Annotated[DeviceRequestBody, Described(ExactRequest)] | None = None
+    first_available: Annotated[
+        tuple[DeviceRequestBody, ...], Described(tuple[SubRequest, ...]), Items(1, 8, once="name")
+    ] = ()
+
+
+RequestNames = Annotated[tuple[RequestName, ...], Items(most=32, once="")]
 
 
 class DeviceConstraint(Value, frozen=True):
     """A condition over devices of the listed requests (all requests if none is listed)."""
 
-    requests: tuple[str, ...] = ()
-    match_attribute: str | None = None
-    distinct_attribute: str | None = None
+    requests: RequestNames = ()
+    match_attribute: FullyQualifiedName | None = None
+    distinct_attribute: FullyQualifiedName | None = None
 
 
 class ClaimConfiguration(Value, frozen=True):
     """Configuration of the listed requests (all if none is listed)."""
 
-    requests: tuple[str, ...] = ()
-    opaque: OpaqueConfiguration | None = None
+    requests: RequestNames = ()
+    opaque: Annotated[OpaqueConfiguration, Mark.REQUIRED] | None = None
 
 
 class DeviceClaim(Value, frozen=True):
     """`spec.devices` of a claim.  The API server spells no requests as null."""
 
-    requests: tuple[DeviceRequest, ...] | None = ()
-    constraints: tuple[DeviceConstraint, ...] = ()
-    config: tuple[ClaimConfiguration, ...] = ()
+    requests: Annotated[tuple[DeviceRequest, ...], Items(most=32, once="name"), Mark.WHOLE] | None = ()
+    constraints: Annotated[tuple[DeviceConstraint, ...], Items(most=32), Mark.WHOLE] = ()
+    config: Annotated[tuple[ClaimConfiguration, ...], Items(most=32)] = ()
 
 
 class ClaimSpec(Value, frozen=True):
@@ -107,10 +147,10 @@ class ClaimSpec(Value, frozen=True):
 class ConsumerReference(Value, frozen=True):
     """Who may use an allocated claim: a pod (core group) or a PodGroup."""
 
-    api_group: str = ""
-    resource: str = ""
-    name: str = ""
-    uid: str = ""
+    api_group: Word = ""
+    resource: Word = ""
+    name: Name = ""
+    uid: Name = ""
 
     @property
     def is_pod(self) -> bool:
@@ -118,23 +158,13 @@ class ConsumerReference(Value, frozen=True):
         return self.resource == "pods" and not self.api_group
 
 
-class Condition(Value, frozen=True):
-    """A condition a driver reports for an allocated device; only status "True" means true."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
 class AllocatedDeviceStatus(Value, frozen=True, rename={"share_id": "shareID"}):
     """What the driver says of one allocated device.  The API server spells no conditions as null."""
 
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-    share_id: str | None = None
+    driver: DriverName = ""
+    pool: PoolName = ""
+    device: DnsLabel = ""
+    share_id: Name | None = None
     conditions: tuple[Condition, ...] | None = ()
 
 
@@ -142,15 +172,15 @@ class ClaimStatus(Value, frozen=True):
     """`status` of a claim."""
 
     allocation: AllocationResult | None = None
-    reserved_for: tuple[ConsumerReference, ...] = ()
+    reserved_for: Annotated[tuple[ConsumerReference, ...], Mark.WHOLE] = ()
     devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
 class ClaimHead(Value, frozen=True):
     """A ResourceClaim without its spec: its identity, its allocation and its consumers."""
 
-    metadata: ObjectMeta = ObjectMeta()
-    status: ClaimStatus = ClaimStatus()
+    metadata: Annotated[ObjectMeta, Mark.REQUIRED] = ObjectMeta()
+    status: Annotated[ClaimStatus, Mark.UNCHECKED] = ClaimStatus()
 
     @property
     def extended_for(self) -> str:
@@ -168,7 +198,7 @@ class ClaimHead(Value, frozen=True):
 class ResourceClaim(ClaimHead, frozen=True):
     """A ResourceClaim as far as decisions read it."""
 
-    spec: ClaimSpec = ClaimSpec()
+    spec: Annotated[ClaimSpec, Mark.REQUIRED] = ClaimSpec()
 
 
 class _Asked(Value, frozen=True):

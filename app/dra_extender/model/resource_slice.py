@@ -1,10 +1,22 @@
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from dra_extender.cel.values.quantity import QuantityError
 from dra_extender.model.api_json import ModelError, Value, decode, from_json
-from dra_extender.model.device import CounterBody, Device, DeviceBody, DeviceReader, PoolId
+from dra_extender.model.device import Counters, Device, DeviceBody, DeviceReader, NodeOperation, PoolId
+from dra_extender.model.fields import (
+    Count,
+    DnsLabel,
+    DriverName,
+    FullyQualifiedName,
+    Items,
+    Mark,
+    Natural,
+    OneOf,
+    PoolName,
+    Subdomain,
+)
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node_selector import NodeSelector
 
@@ -44,39 +56,48 @@ class ResourceSlice(Value, frozen=True, rename=None, weakref=True, gc=True):
         return (self.driver, self.pool)
 
 
-class _Set(Value, frozen=True):
-    name: str
-    counters: dict[str, CounterBody] = {}
+class CounterSetBody(Value, frozen=True):
+    """An entry of `sharedCounters` as the API server sends it."""
+
+    name: DnsLabel
+    counters: Counters = {}
 
 
-class _Pool(Value, frozen=True):
-    name: str
-    generation: int = 0
-    resource_slice_count: int = 0
+class Pool(Value, frozen=True):
+    """`spec.pool` of a slice."""
+
+    name: PoolName
+    generation: Natural = 0
+    resource_slice_count: Annotated[Count, Mark.REQUIRED] = 0
 
 
-class _Spec(Value, frozen=True):
-    driver: str
-    pool: _Pool
-    node_name: str | None = None
+class SliceSpec(Value, frozen=True):
+    """`spec` of a slice as the API server sends it."""
+
+    driver: DriverName
+    pool: Pool
+    node_name: Subdomain | None = None
     node_selector: NodeSelector | None = None
-    all_nodes: bool | None = None
-    per_device_node_selection: bool | None = None
-    skip_node_operations: tuple[str, ...] | None = None
-    shared_counters: tuple[_Set, ...] | None = None
-    devices: tuple[DeviceBody, ...] | None = None
+    all_nodes: Annotated[bool, OneOf(True)] | None = None
+    per_device_node_selection: Annotated[bool, OneOf(True)] | None = None
+    skip_node_operations: Annotated[tuple[NodeOperation, ...], Items(once="")] | None = None
+    shared_counters: Annotated[tuple[CounterSetBody, ...], Items(most=8, once="name")] | None = None
+    partition_type_attribute: Annotated[FullyQualifiedName, Mark.LEFT_OUT] | None = None
+    devices: Annotated[tuple[DeviceBody, ...], Items(most=128, once="name")] | None = None
 
 
-class _Slice(Value, frozen=True):
+class SliceObject(Value, frozen=True):
+    """A ResourceSlice as the API server sends it."""
+
     metadata: ObjectMeta
-    spec: _Spec
+    spec: Annotated[SliceSpec, Mark.WHOLE]
 
 
 class SliceReader:
     """Reads ResourceSlice JSON into compact values and shares equal parts between all slices it has read."""
 
     def __init__(self) -> None:
-        self._decoder = msgspec.json.Decoder(_Slice)
+        self._decoder = msgspec.json.Decoder(SliceObject)
         self._devices = DeviceReader()
 
     def read(self, data: bytes) -> ResourceSlice:
@@ -89,9 +110,9 @@ class SliceReader:
 
     def convert(self, raw: Any) -> ResourceSlice:
         """As `read`, from decoded JSON."""
-        return self._slice(from_json("ResourceSlice", _Slice, raw))
+        return self._slice(from_json("ResourceSlice", SliceObject, raw))
 
-    def _slice(self, wire: _Slice) -> ResourceSlice:
+    def _slice(self, wire: SliceObject) -> ResourceSlice:
         spec, devices, share = wire.spec, self._devices, self._devices.share
         try:
             return ResourceSlice(

@@ -9,14 +9,15 @@ nothing.
 
 import hashlib
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, DeviceResult, node_of
 from dra_extender.model.api_json import ModelError, Value
-from dra_extender.model.device import CounterConsumption, DeviceId, groups_source, regrouped
+from dra_extender.model.device import NODE, POOL, CounterConsumption, DeviceId, groups_source, regrouped
+from dra_extender.model.fields import DnsLabel, Format, LabelKey, Name, OneOf, QualifiedName, Quantity, Time
 from dra_extender.model.resource_claim import ClaimHead
 
 SNAPSHOT_ANNOTATION: Final = "dra-extender.io/allocation-snapshot"
@@ -24,20 +25,20 @@ SNAPSHOT_VERSION: Final = 1
 
 
 class _Consumption(Value, frozen=True):
-    counter_set: str
-    counters: dict[str, str] = {}
-    compatibility_groups: tuple[str, ...] = ()
+    counter_set: Annotated[str, Format.COUNTER_SET]
+    counters: dict[DnsLabel, Quantity] = {}
+    compatibility_groups: tuple[DnsLabel, ...] = ()
 
 
 class _Device(Value, frozen=True):
     consumes_counters: tuple[_Consumption, ...] = ()
-    compatible_only_with: str | None = None
-    neighbours_on: str = ""
-    binding_conditions: tuple[str, ...] | None = None
-    binding_failure_conditions: tuple[str, ...] | None = None
-    share_id: str | None = None
-    consumed_capacity: dict[str, str] | None = None
-    sources: dict[str, str] = {}
+    compatible_only_with: Annotated[str, Format.EXPRESSION] | None = None
+    neighbours_on: Annotated[str, OneOf(POOL, NODE, "")] = ""
+    binding_conditions: tuple[LabelKey, ...] | None = None
+    binding_failure_conditions: tuple[LabelKey, ...] | None = None
+    share_id: Name | None = None
+    consumed_capacity: dict[QualifiedName, Quantity] | None = None
+    sources: dict[Annotated[str, Format.SUPPLIED_FIELD], Name] = {}
     binds_to_node: bool = False
 
 
@@ -53,14 +54,16 @@ class _Frozen(NamedTuple):
     consumption: tuple[CounterConsumption, ...]
 
 
-class _Snapshot(Value, frozen=True):
+class Snapshot(Value, frozen=True):
+    """What the annotation has, in JSON."""
+
     version: int
-    digest: str
-    allocation_timestamp: str | None = None
+    digest: Annotated[str, Format.DIGEST]
+    allocation_timestamp: Time | None = None
     devices: tuple[_Device, ...] = ()
 
 
-_DECODER: Final = msgspec.json.Decoder(_Snapshot)
+_DECODER: Final = msgspec.json.Decoder(Snapshot)
 
 
 def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> str:
@@ -71,7 +74,7 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
     Readers ignore members they do not know.
     """
     timestamp = allocation.allocation_timestamp
-    snapshot = _Snapshot(
+    snapshot = Snapshot(
         version=SNAPSHOT_VERSION,
         digest=allocation_digest(allocation.devices.results, timestamp),
         allocation_timestamp=timestamp,
@@ -224,7 +227,7 @@ def _frozen(claim: ClaimHead, allocation: AllocationResult) -> tuple[_Frozen, ..
         return None
 
 
-def _decoded(claim: ClaimHead, allocation: AllocationResult) -> _Snapshot | None:
+def _decoded(claim: ClaimHead, allocation: AllocationResult) -> Snapshot | None:
     """The annotation, if it belongs to this very allocation."""
     text = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
     if text is None:

@@ -6,12 +6,14 @@ Here the letters follow from the owner, so that a create that is repeated after 
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from dra_extender.model.api_json import ModelError, Value, as_stored, decode
-from dra_extender.model.resource_claim import ClaimHead
+from dra_extender.model.fields import Described, Mark
+from dra_extender.model.metadata import ObjectMeta, TemplateMeta
+from dra_extender.model.resource_claim import ClaimHead, ClaimSpec
 
 ENTRY_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 """Names the entry of the owner, pod or PodGroup, for which a claim was made."""
@@ -41,14 +43,15 @@ class _Given(Value, frozen=True):
 
 
 class _TemplateSpec(Value, frozen=True):
-    metadata: _Given | None = None
-    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    metadata: Annotated[_Given, Described(TemplateMeta), Mark.LEFT_OUT] | None = None
+    spec: Annotated[msgspec.Raw, Described(ClaimSpec), Mark.REQUIRED] = msgspec.Raw(b"{}")
 
 
 class ClaimTemplate(Value, frozen=True):
     """A ResourceClaimTemplate; the spec of its claims is handed on as it is."""
 
-    spec: _TemplateSpec = _TemplateSpec()
+    unread: ClassVar[Mapping[str, Any]] = {"metadata": Annotated[ObjectMeta, Mark.REQUIRED]}
+    spec: Annotated[_TemplateSpec, Mark.REQUIRED] = _TemplateSpec()
 
 
 _DECODER: Final = msgspec.json.Decoder(ClaimTemplate)

@@ -1,12 +1,12 @@
 """Claims follow the pods that use them, as kube-controller-manager makes them."""
 
 import pytest
+from dra_extender.manifests.names import is_label
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.controllers.claims import ClaimController
-from dra_extender.validation.names import is_label
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ import msgspec
 from dra_extender.inspection.kept_fields import kept
 from dra_extender.inspection.objects import WITH_EVENTS, ClusterObjects, MissingKind
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
-from dra_extender.inspection.redaction.schemas import SCHEMAS
+from dra_extender.inspection.redaction.rules import RULES
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.api_json import decode_object
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, allocation_digest
@@ -42,7 +42,7 @@ def redacted(objects: ClusterObjects, random: Random) -> Redacted:
     names = ClusterNames()
     for kind, items in decoded.items():
         for item in items:
-            SCHEMAS[kind](item, names)
+            RULES[kind](item, names)
     _missing(objects, names)
     names.resolve(random)
     by_kind = {
@@ -61,7 +61,7 @@ def _missing(objects: ClusterObjects, names: ClusterNames) -> tuple[MissingKind,
 
 
 def _item(kind: str, item: Mapping[str, Any], names: ClusterNames) -> Any:
-    found = SCHEMAS[kind](item, names)
+    found = RULES[kind](item, names)
     if kind == "resourceclaims":
         _put_digest_right(item, found)
     return found

@@ -10,6 +10,7 @@ import msgspec
 
 from dra_extender.inspection.what_if.working_copy import KIND_NAMES, NAMESPACED, Json, Key
 from dra_extender.manifests.api_defaults import fill_in
+from dra_extender.manifests.check import schema_problems
 from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlDocument, YamlError, read_documents
 from dra_extender.manifests.problems import path_text, shown
 from dra_extender.model.api_json import ModelError
@@ -21,7 +22,6 @@ from dra_extender.model.pod_group import read_pod_group
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.model.templated_claim import read_template
-from dra_extender.validation.object_schemas import schema_problems
 
 _READERS: Final[Mapping[str, Any]] = MappingProxyType(
     {

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from dra_extender.model.allocation import DeviceResult
 from dra_extender.model.device import DeviceId
-from dra_extender.model.metadata import seconds_of
-from dra_extender.model.resource_claim import AllocatedDeviceStatus, ClaimHead, Condition
+from dra_extender.model.metadata import Condition, seconds_of
+from dra_extender.model.resource_claim import AllocatedDeviceStatus, ClaimHead
 from dra_extender.model.snapshot import allocated_at, results_of
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from dra_extender.manifests.check import schema_problems
 from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, YamlError, read_documents
 from dra_extender.manifests.problems import path_text, shown
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, key_of
@@ -12,7 +13,6 @@ from dra_extender.simulator.demo.annotations import ANNOTATIONS, AnnotationProbl
 from dra_extender.simulator.demo.document import Action, Document, ManifestError, ManifestProblem, Manifests
 from dra_extender.simulator.demo.references import doubts
 from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
-from dra_extender.validation.object_schemas import schema_problems
 
 _IGNORED: Final = ("Namespace",)
 _POD_GROUP_VERSIONS: Final = tuple(

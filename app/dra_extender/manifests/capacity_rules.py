@@ -3,52 +3,41 @@
 Upstream: `validateRequestPolicy` in `pkg/apis/resource/validation`.  All amounts are in nano-units.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from dra_extender.cel.values.quantity import NANO
-from dra_extender.validation.field_types import Problem
+from dra_extender.cel.values.quantity import NANO, parse_quantity
+from dra_extender.manifests.problems import Problem
 
 _MILLI: Final = NANO // 1000
 _MOST: Final = (2**63 - 1) * NANO
 
 
-class Amount(NamedTuple):
+class Amount:
     """A quantity as it is written, and in nano-units."""
 
-    text: str
-    value: int
+    def __init__(self, written: str | float) -> None:
+        self.text = str(written)
+        self.value = parse_quantity(self.text)
 
 
-class AmountRange(NamedTuple):
-    """`validRange`."""
-
-    least: Amount | None
-    most: Amount | None
-    step: Amount | None
-
-
-class SharingPolicy(NamedTuple):
-    """`requestPolicy` of a capacity of `total`."""
-
-    total: Amount
-    default: Amount | None
-    valid_values: Sequence[Amount]
-    valid_range: AmountRange | None
-
-
-def policy_problems(policy: SharingPolicy) -> Iterator[Problem]:
-    """What is wrong with the policy, at paths below `requestPolicy`."""
-    values, span = policy.valid_values, policy.valid_range
+def policy_problems(capacity: str | float, policy: Mapping[str, Any]) -> Iterator[Problem]:
+    """Find what is wrong with the `requestPolicy` of a capacity, at paths below it."""
+    values, span = [Amount(each) for each in policy.get("validValues") or ()], policy.get("validRange")
+    default, total = _amount(policy, "default"), Amount(capacity)
     if values and span is not None:
         yield Problem((), "expected validValues or validRange, got both")
-    elif (values or span is not None) and policy.default is None:
+    elif (values or span is not None) and default is None:
         field = "validValues" if values else "validRange"
         yield Problem(("default",), f"expected a value beside {field}, the field is missing")
-    elif values and policy.default is not None:
-        yield from _value_problems(values, policy.default, policy.total)
-    elif span is not None and policy.default is not None:
-        yield from _range_problems(span, policy.default, policy.total)
+    elif values and default is not None:
+        yield from _value_problems(values, default, total)
+    elif span is not None and default is not None:
+        yield from _range_problems(span, default, total)
+
+
+def _amount(value: Mapping[str, Any], name: str) -> Amount | None:
+    return None if value.get(name) is None else Amount(value[name])
 
 
 def _value_problems(values: Sequence[Amount], default: Amount, total: Amount) -> Iterator[Problem]:
@@ -64,8 +53,8 @@ def _value_problems(values: Sequence[Amount], default: Amount, total: Amount) ->
         yield Problem(("default",), f"expected one of validValues, got {default.text}")
 
 
-def _range_problems(span: AmountRange, default: Amount, total: Amount) -> Iterator[Problem]:
-    least, most, step = span.least, span.most, span.step
+def _range_problems(span: Mapping[str, Any], default: Amount, total: Amount) -> Iterator[Problem]:
+    least, most, step = (_amount(span, name) for name in ("min", "max", "step"))
     if least is None:
         yield Problem(("validRange", "min"), "expected a value, the field is missing")
         return

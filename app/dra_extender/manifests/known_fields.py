@@ -4,16 +4,18 @@
 of each type the fields: the type of its value, `[]` before it for a list, `{}` for a mapping; nothing for a value of any shape.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from dra_extender.manifests.documents import FieldPath
-from dra_extender.manifests.problems import shown
+from dra_extender.manifests.problems import Problem, shown, unknown_field_sentence
+from dra_extender.model.api_json import Value
+from dra_extender.model.fields import ListOf, MapOf, Mark, Record, fields_of
+from dra_extender.model.objects import WRITTEN
 
 KINDS: Final[Mapping[str, str]] = {
     "Node": "V1Node",
@@ -45,40 +47,20 @@ _SHAPES: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     INTEGER: ("a whole number", (int,)),
     BOOLEAN: ("true or false", (bool,)),
 }
-_DRAFTED: Final[Mapping[str, tuple[str, ...]]] = {
-    # Drafts of KEP-5729 and releases before 1.37.
-    "V1PodSpec": ("workloadRef",),
-    "V1PodResourceClaim": ("podGroupResourceClaim",),
-    "V1beta1PodGroupSpec": ("podGroupTemplateRef",),
-    "V1beta1WorkloadReference": ("name",),
-    "V1beta1WorkloadSpec": ("podGroups",),
-    "V1beta1PodGroupTemplate": ("policy",),
-    # See docs/policy.md.
-    "V1Device": ("compatibleOnlyWith",),
-    # KEP-5963; no release has it.
-    "V1DeviceRequestAllocationResult": ("compatibilityGroups",),
-}
 Fields = Mapping[str, str]
 
 
-class WrongField(NamedTuple):
-    """A field that the API does not have, or that has another shape there, and what was expected."""
-
-    path: FieldPath
-    sentence: str
-
-
-def wrong_fields(kind: str, value: Any) -> Iterator[WrongField]:
+def wrong_fields(kind: str, value: Any) -> Iterator[Problem]:
     """The fields of a manifest that no API server knows, and values that it cannot read; null is as good as nothing."""
     yield from _below(KINDS[kind], value, ())
 
 
-def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[WrongField]:
+def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[Problem]:
     wanted, types = _SHAPES.get(type_name[:2] if type_name[:2] in (LIST, MAP) else type_name, _OBJECT)
     if value is None or not type_name:
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        yield WrongField(path, f"expected {wanted}, got {shown(value)}")
+        yield Problem(path, f"expected {wanted}, got {shown(value)}")
         return
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -91,26 +73,31 @@ def _below(type_name: str, value: Any, path: FieldPath) -> Iterator[WrongField]:
             yield from _below(type_name.removeprefix(MAP), item, (*path, name))
 
 
-def _of_fields(fields: Fields, value: Mapping[str, Any], path: FieldPath) -> Iterator[WrongField]:
+def _of_fields(fields: Fields, value: Mapping[str, Any], path: FieldPath) -> Iterator[Problem]:
     for name, item in value.items():
         if name in fields:
             yield from _below(fields[name], item, (*path, name))
         else:
-            yield WrongField((*path, name), _sentence(name, fields))
-
-
-def _sentence(name: str, fields: Fields) -> str:
-    close = difflib.get_close_matches(name, fields, n=1)
-    if close:
-        return f"unknown field; did you mean {close[0]!r}?"
-    return f"unknown field; expected one of {', '.join(fields)}"
+            yield Problem((*path, name), unknown_field_sentence(name, fields))
 
 
 @cache
 def _fields() -> Mapping[str, Fields]:
-    """The fields of each type, with those of drafts."""
-    data = (resources.files("dra_extender.validation") / "known_fields.json").read_bytes()
+    """The fields of each type, with those of drafts that the model describes."""
+    data = (resources.files("dra_extender.manifests") / "known_fields.json").read_bytes()
     found: dict[str, dict[str, str]] = msgspec.json.decode(data, type=dict[str, dict[str, str]])
-    for type_name, names in _DRAFTED.items():
-        found[type_name].update(dict.fromkeys(names, ""))
+    for kind, type_name in KINDS.items():
+        _add_drafts(found, WRITTEN[kind], type_name)
     return found
+
+
+def _add_drafts(types: dict[str, dict[str, str]], struct: type[Value], type_name: str) -> None:
+    known = types.get(type_name.removeprefix(LIST).removeprefix(MAP), {})
+    for field in fields_of(struct):
+        if Mark.DRAFT in field.marks:
+            known.setdefault(field.name, "")
+        shape = field.shape
+        while isinstance(shape, ListOf | MapOf):
+            shape = shape.item if isinstance(shape, ListOf) else shape.value
+        if isinstance(shape, Record) and field.name in known:
+            _add_drafts(types, shape.struct, known[field.name])

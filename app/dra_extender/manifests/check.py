@@ -1,0 +1,175 @@
+"""What an API server of Kubernetes 1.37 refuses in an object that people wrote: unknown fields, wrong values, broken rules.
+
+The structs of the model say which fields an object has and what may be in them, `rules` has the rules between fields, and
+`known_fields` the fields that the model does not describe.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, assert_never
+
+from dra_extender.manifests.documents import FieldPath
+from dra_extender.manifests.formats import check_parameters, check_text
+from dra_extender.manifests.known_fields import wrong_fields
+from dra_extender.manifests.problems import items_text, shown, unknown_field_sentence
+from dra_extender.manifests.rules import HINTS, RULES
+from dra_extender.model.api_json import Value
+from dra_extender.model.fields import (
+    Anything,
+    Bounds,
+    Field,
+    Flag,
+    Format,
+    ListOf,
+    MapOf,
+    Mark,
+    Number,
+    Record,
+    Shape,
+    Text,
+    fields_of,
+)
+from dra_extender.model.objects import WRITTEN
+
+_IDENTITY: Final = tuple(Field(name, Text(Format.PLAIN), frozenset()) for name in ("apiVersion", "kind"))
+
+
+class SchemaProblem(NamedTuple):
+    """What is wrong at a path; `is_expression` marks a CEL expression that does not compile."""
+
+    path: FieldPath
+    sentence: str
+    is_expression: bool = False
+
+
+Problems = Iterator[SchemaProblem]
+
+
+def schema_problems(kind: str, value: Mapping[str, Any]) -> Problems:
+    """Find what is wrong with a manifest.  Rules between fields are checked once each of the fields is right."""
+    found = set()
+    fields = (*_IDENTITY, *sorted(fields_of(WRITTEN[kind]), key=lambda field: field.name))
+    for problem in _check_fields(WRITTEN[kind], fields, value, ()):
+        found.add(problem.path)
+        yield problem
+    for path, sentence in wrong_fields(kind, value):
+        if path not in found:
+            yield SchemaProblem(path, sentence)
+
+
+def _check(shape: Shape, value: Any, path: FieldPath) -> Problems:
+    match shape:
+        case Record(struct):
+            yield from _check_record(struct, value, path)
+        case ListOf():
+            yield from _check_list(shape, value, path)
+        case MapOf():
+            yield from _check_map(shape, value, path)
+        case Text(text_format, one_of):
+            if not one_of:
+                wrong = check_text(text_format, value)
+                if wrong is not None:
+                    yield SchemaProblem(path, *wrong)
+            elif not isinstance(value, str) or value not in one_of:
+                yield SchemaProblem(path, f"expected {_either(one_of)}, got {shown(value)}")
+        case Number(bounds):
+            yield from _check_number(bounds, value, path)
+        case Flag(only_true):
+            if only_true and value is not True:
+                yield SchemaProblem(path, f"expected true, or the field left out, got {shown(value)}")
+            elif not isinstance(value, bool):
+                yield SchemaProblem(path, f"expected true or false, got {shown(value)}")
+        case Anything():
+            wrong = check_parameters(value)
+            if wrong is not None:
+                yield SchemaProblem(path, *wrong)
+        case _:
+            assert_never(shape)
+
+
+def _check_record(struct: type[Value], value: Any, path: FieldPath) -> Problems:
+    if not isinstance(value, dict):
+        yield SchemaProblem(path, f"expected a mapping of fields, got {shown(value)}")
+        return
+    found = list(_check_fields(struct, fields_of(struct), value, path))
+    yield from found
+    for rule in RULES.get(struct, ()) if not found else ():
+        broken = [SchemaProblem((*path, *problem.path), problem.sentence) for problem in rule(value)]
+        yield from broken
+        if broken:
+            return
+
+
+def _check_fields(struct: type[Value], fields: Sequence[Field], value: Mapping[str, Any], path: FieldPath) -> Problems:
+    accepted = [field for field in fields if Mark.FORMER not in field.marks]
+    for field in accepted:
+        below, given = (*path, field.name), value.get(field.name)
+        if field.name not in value:
+            if Mark.REQUIRED in field.marks:
+                yield SchemaProblem(below, "expected a value, the field is missing")
+        elif Mark.UNCHECKED not in field.marks and (given is not None or Mark.REQUIRED in field.marks):
+            yield from _check(field.shape, given, below)
+    if not struct.in_part:
+        names = [field.name for field in accepted]
+        for name in value:
+            if name not in names:
+                hint = HINTS.get(struct, {}).get(name)
+                sentence = f"unknown field; {hint}" if hint else unknown_field_sentence(name, names)
+                yield SchemaProblem((*path, name), sentence)
+
+
+def _check_list(shape: ListOf, value: Any, path: FieldPath) -> Problems:
+    least, most, once = shape.items
+    if not isinstance(value, list):
+        yield SchemaProblem(path, f"expected a list, got {shown(value)}")
+    elif most is not None and len(value) > most:
+        yield SchemaProblem(path, f"expected at most {items_text(most)}, got {shown(value)}")
+    elif len(value) < least:
+        yield SchemaProblem(path, f"expected at least {items_text(least)}, got {shown(value)}")
+    else:
+        found = [problem for index, item in enumerate(value) for problem in _check(shape.item, item, (*path, index))]
+        yield from found
+        if once is not None and not found:
+            yield from _check_once(once, value, path)
+
+
+def _check_once(field: str, items: Sequence[Any], path: FieldPath) -> Problems:
+    seen = set()
+    for index, item in enumerate(items):
+        name = item[field] if field else item
+        if name in seen:
+            where = (*path, index, field) if field else (*path, index)
+            yield SchemaProblem(where, f"expected each only once, got {shown(name)} again")
+            return
+        seen.add(name)
+
+
+def _check_map(shape: MapOf, value: Any, path: FieldPath) -> Problems:
+    if not isinstance(value, dict):
+        yield SchemaProblem(path, f"expected a mapping of fields, got {shown(value)}")
+        return
+    found = []
+    for name, item in value.items():
+        found += [*_check(shape.key, name, (*path, name)), *_check(shape.value, item, (*path, name))]
+    yield from found
+    least, most, _ = shape.items
+    if not found and len(value) < least:
+        yield SchemaProblem(path, f"expected at least {items_text(least)}, got {shown(value)}")
+    elif not found and most is not None and len(value) > most:
+        yield SchemaProblem(path, f"expected at most {items_text(most)}, got {shown(value)}")
+
+
+def _check_number(bounds: Bounds, value: Any, path: FieldPath) -> Problems:
+    if isinstance(value, bool) or not isinstance(value, int):
+        wanted = "a whole number"
+    elif value >= bounds.below:
+        wanted = f"a whole number below 2^{bounds.below.bit_length() - 1}"
+    elif value < bounds.least:
+        wanted = "a whole number above 0" if bounds.least else "a whole number of at least 0"
+    else:
+        return
+    yield SchemaProblem(path, f"expected {wanted}, got {shown(value)}")
+
+
+def _either(values: Sequence[Any]) -> str:
+    *others, last = map(repr, values)
+    return f"{', '.join(others)} or {last}"
