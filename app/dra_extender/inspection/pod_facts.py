@@ -5,38 +5,12 @@ from typing import Final
 import msgspec
 
 from dra_extender.model.api_json import Value, decode
-from dra_extender.model.metadata import ObjectMeta, OwnerReference, seconds_of
+from dra_extender.model.metadata import OwnerReference, seconds_of
+from dra_extender.model.pod import PodObject
 
 SCHEDULING_GATED: Final = "SchedulingGated"
 """The reason in the condition PodScheduled that the API server gives, and no scheduler."""
 _SCHEDULED: Final = "PodScheduled"
-
-
-class _Gate(Value, frozen=True):
-    name: str = ""
-
-
-class _Spec(Value, frozen=True):
-    scheduling_gates: tuple[_Gate, ...] | None = None
-
-
-class _Condition(Value, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class _Status(Value, frozen=True):
-    phase: str = ""
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _WirePod(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
 
 
 class PodFacts(Value, frozen=True, rename=None):
@@ -55,7 +29,7 @@ class PodFacts(Value, frozen=True, rename=None):
     owners: tuple[OwnerReference, ...] = ()
 
 
-_DECODER: Final = msgspec.json.Decoder(_WirePod)
+_DECODER: Final = msgspec.json.Decoder(PodObject)
 
 
 def read_pod_facts(data: bytes) -> PodFacts:
@@ -70,7 +44,7 @@ def read_pod_facts(data: bytes) -> PodFacts:
     )
     return PodFacts(
         key=pod.metadata.key,
-        phase=pod.status.phase,
+        phase=pod.status.phase or "",
         created=seconds_of(pod.metadata.creation_timestamp),
         gates=tuple(each.name for each in pod.spec.scheduling_gates or ()),
         reason="" if waiting is None else waiting.reason,

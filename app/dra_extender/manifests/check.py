@@ -15,7 +15,6 @@ from dra_extender.manifests.rules import HINTS, RULES
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import (
     Anything,
-    Bounds,
     Field,
     Flag,
     Format,
@@ -23,6 +22,7 @@ from dra_extender.model.fields import (
     MapOf,
     Mark,
     Number,
+    NumberRange,
     Record,
     Shape,
     Text,
@@ -158,7 +158,7 @@ def _check_map(shape: MapOf, value: Any, path: FieldPath) -> Problems:
         yield SchemaProblem(path, f"expected at most {items_text(most)}, got {shown(value)}")
 
 
-def _check_number(bounds: Bounds, value: Any, path: FieldPath) -> Problems:
+def _check_number(bounds: NumberRange, value: Any, path: FieldPath) -> Problems:
     if isinstance(value, bool) or not isinstance(value, int):
         wanted = "a whole number"
     elif value >= bounds.below:

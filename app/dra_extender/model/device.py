@@ -210,7 +210,7 @@ class ConsumptionBody(Value, frozen=True):
     compatibility_groups: Annotated[tuple[DnsLabel, ...], Items(most=2, once="")] | None = None
 
 
-class Expression(Value, frozen=True):
+class DeviceExpression(Value, frozen=True):
     """`compatibleOnlyWith` of a device."""
 
     expression: Annotated[str, Format.EXPRESSION]
@@ -266,7 +266,7 @@ class DeviceBody(Value, frozen=True):
     # In 1.36 the field had another name and another content.
     node_allocatable_resource_mappings: Annotated[dict[Resource, NodeAllocatable], Mark.FORMER] | None = None
     # See docs/policy.md.
-    compatible_only_with: Annotated[Expression, Mark.DRAFT] | None = None
+    compatible_only_with: Annotated[DeviceExpression, Mark.DRAFT] | None = None
 
 
 _MAX_SHARED: Final = 500_000

@@ -97,7 +97,7 @@ class Items(NamedTuple):
     once: str | None = None
 
 
-class Bounds(NamedTuple):
+class NumberRange(NamedTuple):
     """The whole numbers that an API server accepts."""
 
     least: int = -(2**63)
@@ -120,7 +120,7 @@ class Text(NamedTuple):
 class Number(NamedTuple):
     """A whole number."""
 
-    bounds: Bounds
+    bounds: NumberRange
 
 
 class Flag(NamedTuple):
@@ -241,7 +241,7 @@ def _shape(plain: Any, extras: tuple[Any, ...]) -> Shape:
     if plain is bool:
         return Flag(only_true=one_of == (True,))
     if plain is int:
-        return Number(next((each for each in extras if isinstance(each, Bounds)), Bounds()))
+        return Number(next((each for each in extras if isinstance(each, NumberRange)), NumberRange()))
     if text_format is not None or one_of:
         return Text(text_format or Format.WORD, one_of)
     if plain in (Any, msgspec.Raw):
@@ -271,7 +271,7 @@ Amount = Annotated[str | int | float, Format.QUANTITY]
 Annotation = Annotated[str, Format.ANNOTATION]
 Resource = Annotated[str, Format.RESOURCE]
 RequestName = Annotated[str, Format.REQUEST]
-Count = Annotated[int, Bounds(least=1)]
+Count = Annotated[int, NumberRange(least=1)]
 """A number above 0."""
-Natural = Annotated[int, Bounds(least=0)]
-Replicas = Annotated[int, Bounds(0, 2**31)]
+Natural = Annotated[int, NumberRange(least=0)]
+Replicas = Annotated[int, NumberRange(0, 2**31)]

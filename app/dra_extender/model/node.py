@@ -5,7 +5,19 @@ import msgspec
 
 from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.model.api_json import Value, decode, from_json
-from dra_extender.model.fields import Format, LabelKey, LabelValue, Mark, Name, Quantity, Resource, Word
+from dra_extender.model.device import DeviceTaint
+from dra_extender.model.fields import (
+    Amount,
+    Described,
+    Format,
+    LabelKey,
+    LabelValue,
+    Mark,
+    Name,
+    Quantity,
+    Resource,
+    Word,
+)
 from dra_extender.model.metadata import Condition, ObjectMeta
 
 NODE_OPERATIONS_FEATURE: Final = "DRAOptionalNodeOperations"
@@ -53,27 +65,38 @@ class NodeSpec(Value, frozen=True):
 
     in_part: ClassVar[bool] = True
     unschedulable: bool = False
-    taints: Annotated[tuple[NodeTaint, ...], Mark.UNCHECKED] | None = None
+    taints: Annotated[tuple[DeviceTaint, ...], Described(tuple[NodeTaint, ...]), Mark.UNCHECKED] | None = None
 
 
 class NodeStatus(Value, frozen=True):
     """`status` of a node."""
 
     in_part: ClassVar[bool] = True
-    unread: ClassVar[Mapping[str, Any]] = {
-        "capacity": Annotated[dict[Resource, Quantity], Mark.LEFT_OUT],
-        "conditions": Annotated[tuple[Condition, ...], Mark.UNCHECKED],
-    }
+    unread: ClassVar[Mapping[str, Any]] = {"capacity": Annotated[dict[Resource, Quantity], Mark.LEFT_OUT]}
     allocatable: dict[Resource, Quantity] | None = None
     declared_features: Annotated[tuple[Word, ...], Mark.UNCHECKED] | None = None
     node_info: Annotated[NodeInfo, Mark.UNCHECKED] = NodeInfo()
 
 
-class NodeObject(Value, frozen=True):
-    """A Node as the API server sends it."""
+class WholeNodeStatus(NodeStatus, frozen=True):
+    """`status` of a node, as far as kube-scheduler's own filters read it."""
 
-    unread: ClassVar[Mapping[str, Any]] = {"spec": NodeSpec}
+    allocatable: dict[Resource, Amount] | None = None  # type: ignore[assignment]  # people write numbers, too
+    conditions: Annotated[tuple[Condition, ...], Mark.UNCHECKED] | None = None
+
+
+class WholeNode(Value, frozen=True):
+    """A Node as the API server sends it, with what kube-scheduler's own filters read."""
+
     metadata: Annotated[ObjectMeta, Mark.REQUIRED] = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: WholeNodeStatus = WholeNodeStatus()
+
+
+class NodeObject(Value, frozen=True):
+    """A Node as the API server sends it; `WholeNode` describes it."""
+
+    metadata: ObjectMeta = ObjectMeta()
     status: NodeStatus = NodeStatus()
 
     def compact(self) -> Node:

@@ -7,7 +7,7 @@ from dra_extender.model.api_json import Value
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.device_taint_rule import DeviceTaintRule
 from dra_extender.model.event import EventObject
-from dra_extender.model.node import NodeObject
+from dra_extender.model.node import WholeNode
 from dra_extender.model.pod import PodObject
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.resource_claim import ResourceClaim
@@ -16,7 +16,7 @@ from dra_extender.model.templated_claim import ClaimTemplate
 from dra_extender.model.workloads import Job, ReplicasObject, Workload
 
 WATCHED: Final[Mapping[str, type[Value]]] = {
-    "nodes": NodeObject,
+    "nodes": WholeNode,
     "deviceclasses": DeviceClass,
     "devicetaintrules": DeviceTaintRule,
     "resourceslices": SliceObject,
@@ -30,7 +30,7 @@ WATCHED: Final[Mapping[str, type[Value]]] = {
 LABELLED: Final = frozenset({"nodes", "resourceclaims", "pods"})
 """The kinds whose labels decisions read."""
 WRITTEN: Final[Mapping[str, type[Value]]] = {
-    "Node": NodeObject,
+    "Node": WholeNode,
     "ResourceSlice": SliceObject,
     "DeviceClass": DeviceClass,
     "DeviceTaintRule": DeviceTaintRule,

@@ -158,13 +158,16 @@ class Container(Value, frozen=True):
     """A container, as far as decisions read it."""
 
     in_part: ClassVar[bool] = True
-    unread: ClassVar[Mapping[str, Any]] = {
-        "image": Annotated[str, Format.PLAIN, Mark.REQUIRED, Mark.LEFT_OUT],
-        "ports": Annotated[tuple[Port, ...], Mark.UNCHECKED],
-    }
+    unread: ClassVar[Mapping[str, Any]] = {"image": Annotated[str, Format.PLAIN, Mark.REQUIRED, Mark.LEFT_OUT]}
     name: Annotated[DnsLabel, Mark.REQUIRED] = ""
     restart_policy: Annotated[Word, Mark.UNCHECKED] | None = None
     resources: Resources | None = None
+
+
+class WholeContainer(Container, frozen=True):
+    """A container, as far as explanations read it."""
+
+    ports: Annotated[tuple[Port, ...], Mark.UNCHECKED] | None = None
 
 
 class SchedulingGroup(Value, frozen=True):
@@ -188,20 +191,10 @@ class SchedulingGate(Value, frozen=True):
 
 
 class PodSpec(Value, frozen=True):
-    """`spec` of a pod."""
+    """`spec` of a pod, as far as decisions read it."""
 
     in_part: ClassVar[bool] = True
-    unread: ClassVar[Mapping[str, Any]] = {
-        "nodeSelector": Annotated[dict[Word, Name], Labels.LABELS],
-        "priorityClassName": Annotated[Name, Mark.UNCHECKED],
-        "tolerations": Annotated[tuple[Toleration, ...], Mark.UNCHECKED, Mark.WHOLE],
-        "affinity": Annotated[Affinity, Mark.UNCHECKED],
-        "overhead": Annotated[Amounts, Mark.UNCHECKED],
-        "hostNetwork": Annotated[bool, Mark.UNCHECKED],
-        "topologySpreadConstraints": Annotated[tuple[SpreadConstraint, ...], Mark.UNCHECKED],
-        "volumes": Annotated[tuple[Volume, ...], Mark.UNCHECKED],
-        "resources": Annotated[Resources, Mark.UNCHECKED],
-    }
+    unread: ClassVar[Mapping[str, Any]] = {"priorityClassName": Annotated[Name, Mark.UNCHECKED]}
     containers: Annotated[tuple[Container, ...], Items(least=1, once="name"), Mark.REQUIRED] | None = None
     init_containers: Annotated[tuple[Container, ...], Items(once="name")] | None = None
     scheduler_name: Name | None = None
@@ -213,7 +206,22 @@ class PodSpec(Value, frozen=True):
     workload_ref: Annotated[WorkloadReference, Mark.UNCHECKED, Mark.WHOLE, Mark.DRAFT] | None = None
 
 
-class RequestMapping(Value, frozen=True):
+class WholePodSpec(PodSpec, frozen=True):
+    """`spec` of a pod, as far as explanations and kube-scheduler's own filters read it."""
+
+    containers: Annotated[tuple[WholeContainer, ...], Items(least=1, once="name"), Mark.REQUIRED] | None = None
+    init_containers: Annotated[tuple[WholeContainer, ...], Items(once="name")] | None = None
+    node_selector: Annotated[dict[Word, Name], Labels.LABELS] | None = None
+    tolerations: Annotated[tuple[Toleration, ...], Mark.UNCHECKED, Mark.WHOLE] | None = None
+    affinity: Annotated[Affinity, Mark.UNCHECKED] | None = None
+    overhead: Annotated[Amounts, Mark.UNCHECKED] | None = None
+    host_network: Annotated[bool, Mark.UNCHECKED] | None = None
+    topology_spread_constraints: Annotated[tuple[SpreadConstraint, ...], Mark.UNCHECKED] | None = None
+    volumes: Annotated[tuple[Volume, ...], Mark.UNCHECKED] | None = None
+    resources: Annotated[Resources, Mark.UNCHECKED] | None = None
+
+
+class MappedRequest(Value, frozen=True):
     """Which request of the claim serves an extended resource of a container."""
 
     container_name: Name = ""
@@ -224,7 +232,7 @@ class RequestMapping(Value, frozen=True):
 class ExtendedClaimStatus(Value, frozen=True):
     """The claim that was made for the extended resources of a pod."""
 
-    unread: ClassVar[Mapping[str, Any]] = {"requestMappings": tuple[RequestMapping, ...]}
+    unread: ClassVar[Mapping[str, Any]] = {"requestMappings": tuple[MappedRequest, ...]}
     resource_claim_name: Subdomain = ""
 
 
@@ -257,7 +265,7 @@ class PodObject(Value, frozen=True):
     """A pod as the API server sends it; `compact` makes the value that is kept."""
 
     metadata: Annotated[ObjectMeta, Mark.REQUIRED] = ObjectMeta()
-    spec: Annotated[PodSpec, Mark.REQUIRED] = PodSpec()
+    spec: Annotated[PodSpec, Described(WholePodSpec), Mark.REQUIRED] = PodSpec()
     status: Annotated[PodStatus, Mark.UNCHECKED] = PodStatus()
 
     def compact(self) -> Pod:
@@ -295,6 +303,14 @@ class PodObject(Value, frozen=True):
             gates=tuple(each.name for each in spec.scheduling_gates or ()) if not spec.node_name else (),
             unschedulable=_report(scheduled) if member_waits else "",
         )
+
+
+class WholePod(Value, frozen=True):
+    """A pod as the API server sends it, with what explanations and kube-scheduler's own filters read."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WholePodSpec = WholePodSpec()
+    status: PodStatus = PodStatus()
 
 
 def _report(scheduled: _Condition) -> str:

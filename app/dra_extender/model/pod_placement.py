@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import Empty, Format, Mark, Name, Word
 from dra_extender.model.node_selector import NodeSelector, NodeSelectorTerm
@@ -17,6 +18,10 @@ class Toleration(Value, frozen=True):
     value: Name = ""
     effect: Word = ""
     toleration_seconds: int | None = None
+
+    def of_device(self) -> DeviceToleration:
+        """Return the same for taints of devices: one rule decides about both."""
+        return DeviceToleration(key=self.key, operator=self.operator, value=self.value, effect=self.effect)
 
 
 class PreferredTerm(Value, frozen=True):

@@ -63,7 +63,7 @@ class CounterSetBody(Value, frozen=True):
     counters: Counters = {}
 
 
-class Pool(Value, frozen=True):
+class SlicePool(Value, frozen=True):
     """`spec.pool` of a slice."""
 
     name: PoolName
@@ -75,7 +75,7 @@ class SliceSpec(Value, frozen=True):
     """`spec` of a slice as the API server sends it."""
 
     driver: DriverName
-    pool: Pool
+    pool: SlicePool
     node_name: Subdomain | None = None
     node_selector: NodeSelector | None = None
     all_nodes: Annotated[bool, OneOf(True)] | None = None

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 from dra_extender.model.api_json import Value
 from dra_extender.model.fields import DnsLabel, Items, Mark, Replicas
 from dra_extender.model.metadata import ObjectMeta, TemplateMeta
-from dra_extender.model.pod import PodSpec
+from dra_extender.model.pod import WholePodSpec
 from dra_extender.model.pod_group import GroupClaims, SchedulingPolicy
 
 
@@ -14,7 +14,7 @@ class PodTemplate(Value, frozen=True, kw_only=True):
 
     in_part: ClassVar[bool] = True
     metadata: TemplateMeta | None = None
-    spec: PodSpec
+    spec: WholePodSpec
 
 
 class ReplicasSpec(Value, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from dra_extender.allocator.rules.eligibility import untolerated
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.model.api_json import ModelError, Value, decode, from_json
 from dra_extender.model.device import DeviceTaint
-from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.node import WholeNode
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.nodefit.pod_needs import PodNeeds
 from dra_extender.nodefit.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, HostPort, conflict, read_amounts
@@ -185,46 +185,7 @@ def _holds(selector: NodeSelector, node: FitNode) -> bool:
         return False
 
 
-class _Spec(Value, frozen=True):
-    unschedulable: bool = False
-    taints: tuple[DeviceTaint, ...] | None = None
-
-
-class _Condition(Value, frozen=True):
-    type: str = ""
-    status: str = ""
-
-
-class _Status(Value, frozen=True):
-    conditions: tuple[_Condition, ...] | None = None
-    allocatable: dict[str, str | int | float] | None = None
-
-
-class _WireNode(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-    def fit(self, unlisted: Mapping[str, int]) -> FitNode:
-        return FitNode(
-            name=self.metadata.name,
-            labels=self.metadata.labels,
-            taints=(*(self.spec.taints or ()), *self._condition_taints()),
-            unschedulable=self.spec.unschedulable,
-            deleting=self.metadata.deletion_timestamp is not None,
-            allocatable={**unlisted, **read_amounts(self.status.allocatable)},
-        )
-
-    def _condition_taints(self) -> Iterator[DeviceTaint]:
-        """The taints that the node is about to get for its conditions."""
-        known = {each.key for each in self.spec.taints or () if each.effect == CORDONED.effect}
-        for each in self.status.conditions or ():
-            key = CONDITION_TAINTS.get((each.type, each.status))
-            if key is not None and key not in known:
-                yield DeviceTaint(key=key, effect="NoSchedule")
-
-
-_DECODER: Final = msgspec.json.Decoder(_WireNode)
+_DECODER: Final = msgspec.json.Decoder(WholeNode)
 
 
 def read_fit_node(data: bytes, unlisted: Mapping[str, int] = MappingProxyType({})) -> FitNode:
@@ -233,9 +194,29 @@ def read_fit_node(data: bytes, unlisted: Mapping[str, int] = MappingProxyType({}
     Raises:
         ModelError: not a Node; the message names the field.
     """
-    return decode("Node", _DECODER, data).fit(unlisted)
+    return _fit_node(decode("Node", _DECODER, data), unlisted)
 
 
 def fit_node_from(raw: Any, unlisted: Mapping[str, int]) -> FitNode:
     """As `read_fit_node`, from decoded JSON; of a resource that the node does not list it has as much as `unlisted` says."""
-    return from_json("Node", _WireNode, raw).fit(unlisted)
+    return _fit_node(from_json("Node", WholeNode, raw), unlisted)
+
+
+def _fit_node(node: WholeNode, unlisted: Mapping[str, int]) -> FitNode:
+    return FitNode(
+        name=node.metadata.name,
+        labels=node.metadata.labels,
+        taints=(*(node.spec.taints or ()), *_condition_taints(node)),
+        unschedulable=node.spec.unschedulable,
+        deleting=node.metadata.deletion_timestamp is not None,
+        allocatable={**unlisted, **read_amounts(node.status.allocatable)},
+    )
+
+
+def _condition_taints(node: WholeNode) -> Iterator[DeviceTaint]:
+    """Yield the taints that the node is about to get for its conditions."""
+    known = {taint.key for taint in node.spec.taints or () if taint.effect == CORDONED.effect}
+    for condition in node.status.conditions or ():
+        key = CONDITION_TAINTS.get((condition.type, condition.status))
+        if key is not None and key not in known:
+            yield DeviceTaint(key=key, effect="NoSchedule")

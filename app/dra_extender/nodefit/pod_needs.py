@@ -5,73 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import Value, decode, from_json
-from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node_selector import NodeSelector
-from dra_extender.nodefit.pod_requests import Amounts, Container, HostPort, Resources, host_ports, pod_requests
+from dra_extender.model.pod import WholePod
+from dra_extender.model.pod_placement import Toleration
+from dra_extender.nodefit.pod_requests import HostPort, host_ports, pod_requests
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-
-
-class Toleration(Value, frozen=True):
-    """A toleration of a pod for taints of nodes."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-    def of_device(self) -> DeviceToleration:
-        """The same for taints of devices: one rule decides about both."""
-        return DeviceToleration(key=self.key, operator=self.operator, value=self.value, effect=self.effect)
-
-
-class _NodeAffinity(Value, frozen=True):
-    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
-
-
-class _Affinity(Value, frozen=True):
-    node_affinity: _NodeAffinity | None = None
-
-
-class _Spec(Value, frozen=True):
-    node_name: str | None = None
-    node_selector: dict[str, str] | None = None
-    affinity: _Affinity | None = None
-    tolerations: tuple[Toleration, ...] | None = None
-    overhead: Amounts | None = None
-    host_network: bool | None = None
-    resources: Resources | None = None
-    containers: tuple[Container, ...] | None = None
-    init_containers: tuple[Container, ...] | None = None
-
-
-class _Status(Value, frozen=True):
-    phase: str | None = None
-
-
-class _WirePod(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-    def needs(self) -> "PodNeeds":
-        spec, affinity = self.spec, self.spec.affinity
-        node_affinity = None if affinity is None else affinity.node_affinity
-        containers, init_containers = spec.containers or (), spec.init_containers or ()
-        running = (*containers, *(each for each in init_containers if each.restart_policy == "Always"))
-        ports = (port for each in running for port in each.ports or ())
-        return PodNeeds(
-            key="/".join(self.metadata.key),
-            node=spec.node_name or "",
-            ended=self.status.phase in _ENDED,
-            amounts=pod_requests(containers, init_containers, spec.resources, spec.overhead),
-            ports=tuple(host_ports(ports, host_network=bool(spec.host_network))),
-            tolerations=spec.tolerations or (),
-            node_selector=spec.node_selector or {},
-            affinity=None if node_affinity is None else node_affinity.required,
-        )
 
 
 class PodNeeds(Value, frozen=True, rename=None):
@@ -90,7 +30,7 @@ class PodNeeds(Value, frozen=True, rename=None):
     affinity: NodeSelector | None = None
 
 
-_DECODER: Final = msgspec.json.Decoder(_WirePod)
+_DECODER: Final = msgspec.json.Decoder(WholePod)
 
 
 def read_pod_needs(data: bytes) -> PodNeeds:
@@ -99,9 +39,27 @@ def read_pod_needs(data: bytes) -> PodNeeds:
     Raises:
         ModelError: not a Pod; the message names the field.
     """
-    return decode("Pod", _DECODER, data).needs()
+    return _pod_needs(decode("Pod", _DECODER, data))
 
 
 def pod_needs_from(raw: Any) -> PodNeeds:
     """As `read_pod_needs`, from decoded JSON."""
-    return from_json("Pod", _WirePod, raw).needs()
+    return _pod_needs(from_json("Pod", WholePod, raw))
+
+
+def _pod_needs(pod: WholePod) -> PodNeeds:
+    spec, affinity = pod.spec, pod.spec.affinity
+    node_affinity = None if affinity is None else affinity.node_affinity
+    containers, init_containers = spec.containers or (), spec.init_containers or ()
+    running = (*containers, *(each for each in init_containers if each.restart_policy == "Always"))
+    ports = (port for each in running for port in each.ports or ())
+    return PodNeeds(
+        key="/".join(pod.metadata.key),
+        node=spec.node_name or "",
+        ended=pod.status.phase in _ENDED,
+        amounts=pod_requests(containers, init_containers, spec.resources, spec.overhead),
+        ports=tuple(host_ports(ports, host_network=bool(spec.host_network))),
+        tolerations=spec.tolerations or (),
+        node_selector=spec.node_selector or {},
+        affinity=None if node_affinity is None else node_affinity.required,
+    )

@@ -9,11 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Final
 
-import msgspec
-
 from dra_extender.cel.values.quantity import NANO, QuantityError, parse_quantity
 from dra_extender.model.api_json import Value
-from dra_extender.model.pod import is_extended
+from dra_extender.model.pod import Amounts, Container, Port, Resources, is_extended
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -25,24 +23,6 @@ _VOLUMES: Final = "attachable-volumes-"
 _NATIVE_MARK: Final = "kubernetes.io/"
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API's own word for all addresses
 _TCP: Final = "TCP"
-
-Amounts = dict[str, str | int | float]
-
-
-class Resources(Value, frozen=True):
-    """`resources` of a container, or of a pod as a whole."""
-
-    requests: Amounts | None = None
-    limits: Amounts | None = None
-
-
-class Port(Value, frozen=True):
-    """A port of a container; 0 and None stand for fields that are left out."""
-
-    container_port: int = 0
-    host_port: int | None = None
-    host_ip: str | None = msgspec.field(name="hostIP", default=None)
-    protocol: str | None = None
 
 
 class HostPort(Value, frozen=True, rename=None):
@@ -57,14 +37,6 @@ class HostPort(Value, frozen=True, rename=None):
         if (self.port, self.protocol) != (other.port, other.protocol):
             return False
         return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
-
-
-class Container(Value, frozen=True):
-    """What of a container its requests and its ports of the host depend on."""
-
-    restart_policy: str | None = None
-    resources: Resources | None = None
-    ports: tuple[Port, ...] | None = None
 
 
 def pod_requests(

@@ -17,50 +17,16 @@ from dra_extender.inspection.why.reported_events import (
     reported_reasons,
     scheduler_message,
 )
-from dra_extender.model.api_json import ModelError, Value, decode, listed
-from dra_extender.model.pod import Pod
+from dra_extender.model.api_json import ModelError, decode, listed
+from dra_extender.model.pod import Pod, WholePod, WholePodSpec
+from dra_extender.model.pod_placement import Affinity
 from dra_extender.scheduling.claims.lookup import find_claims
 
 _STRICT: Final = "DoNotSchedule"
 _MOST_NAMED: Final = 3
 
 
-class _VolumeClaim(Value, frozen=True):
-    claim_name: str = ""
-
-
-class _Volume(Value, frozen=True):
-    name: str = ""
-    persistent_volume_claim: _VolumeClaim | None = None
-    ephemeral: dict[str, object] | None = None
-
-
-class _PodTerms(Value, frozen=True):
-    required: tuple[dict[str, object], ...] | None = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
-    )
-
-
-class _Affinity(Value, frozen=True):
-    pod_affinity: _PodTerms | None = None
-    pod_anti_affinity: _PodTerms | None = None
-
-
-class _Spread(Value, frozen=True):
-    when_unsatisfiable: str = ""
-
-
-class _Spec(Value, frozen=True):
-    volumes: tuple[_Volume, ...] | None = None
-    affinity: _Affinity | None = None
-    topology_spread_constraints: tuple[_Spread, ...] | None = None
-
-
-class _WirePod(Value, frozen=True):
-    spec: _Spec = _Spec()
-
-
-_DECODER: Final = msgspec.json.Decoder(_WirePod)
+_DECODER: Final = msgspec.json.Decoder(WholePod)
 
 
 class Unjudged:
@@ -94,12 +60,12 @@ class Unjudged:
                     yield f"kube-scheduler reports: {reason.text}"
 
 
-def _of_spec(spec: _Spec) -> Iterator[str]:
+def _of_spec(spec: WholePodSpec) -> Iterator[str]:
     claims = [each.persistent_volume_claim.claim_name for each in spec.volumes or () if each.persistent_volume_claim]
     claims += [f"of volume {each.name}" for each in spec.volumes or () if each.ephemeral is not None]
     if claims:
         yield f"PersistentVolumeClaim {listed(claims, _MOST_NAMED)}"
-    affinity = spec.affinity or _Affinity()
+    affinity = spec.affinity or Affinity()
     if any(terms is not None and terms.required for terms in (affinity.pod_affinity, affinity.pod_anti_affinity)):
         yield "affinity to other pods"
     if any(each.when_unsatisfiable == _STRICT for each in spec.topology_spread_constraints or ()):

@@ -15,9 +15,10 @@ from dra_extender.inspection.why.closeness import refused_by_closeness
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
+from dra_extender.model.pod_placement import Toleration
 from dra_extender.nodefit.node_facts import CONDITION_TAINTS, NodeFilter, NodeRefusal
 from dra_extender.nodefit.node_fit import NodeFit
-from dra_extender.nodefit.pod_needs import PodNeeds, Toleration
+from dra_extender.nodefit.pod_needs import PodNeeds
 
 _MOST_NAMED: Final = 3
 _MOST_STEPS: Final = 3
