@@ -61,7 +61,6 @@ CORE_TERMS: Final = frozenset(
         "pool",
         "prefetch",
         "program",
-        "pruner",
         "queueing hint",
         "quorum",
         "reclaim",

@@ -11,10 +11,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import aiohttp
+from dra_extender.allocator.rules.capacity import Sharing
 from dra_extender.allocator.rules.compatibility import CompatibilityTable
 from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.rules.shared_capacity import Sharing
 from dra_extender.kube.client import transport
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher

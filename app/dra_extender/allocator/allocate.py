@@ -5,15 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
-from dra_extender.allocator.demand.selectors import Deadline
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.shortfall import may_serve
 from dra_extender.allocator.placement import claim_placement
 from dra_extender.allocator.pools.pools import DeviceOrder, NodePools
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.preference import PreferringSearch, preference
-from dra_extender.allocator.search.pruner import NodePruner
 from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.search_state import NewSearchState, SearchState
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -36,7 +34,7 @@ def allocate(
     max_steps: int = DEFAULT_MAX_STEPS,
     rules: Rules = OWN,
 ) -> Placement | NoFit:
-    """The first solution for all claims of a pod on one node, or why there is none.
+    """Find the first solution for all claims of a pod on one node, or say why there is none.
 
     The order is upstream's, except that the devices of a pool that are ready come first (`Rules.ready_devices_first`).
 
@@ -46,7 +44,7 @@ def allocate(
     it they are `share-0`, `share-1`, ... of this placement.  `rules` other than the default give the answer of another release.
     """
     allocation = Allocation(demand, node, pools, usage, new_share_id=new_share_id, max_steps=max_steps, rules=rules)
-    return allocation.run(deadline)
+    return allocation.decide(deadline)
 
 
 class Allocation:
@@ -55,13 +53,13 @@ class Allocation:
     __slots__ = (
         "_all_mode_devices",
         "_demand",
-        "_found",
         "_max_steps",
         "_new_share_id",
         "_new_state",
         "_node_view",
         "_pools",
         "_search",
+        "_solved",
     )
 
     def __init__(
@@ -76,7 +74,7 @@ class Allocation:
         rules: Rules = OWN,
         new_state: NewSearchState = SearchState,
     ) -> None:
-        """The arguments may not change until `run` returns, pauses included."""
+        """The arguments may not change until `decide` returns, pauses included."""
         self._demand = demand
         self._pools = pools
         self._node_view = NodeView(node, pools, usage, None, rules)
@@ -84,25 +82,24 @@ class Allocation:
         self._new_state = new_state
         self._max_steps = max_steps
         self._all_mode_devices = AllModeDevices(demand, self._node_view)
-        self._search: Search | PreferringSearch | None = None
-        self._found: bool | None = None
+        self._search: PreferringSearch | None = None
+        self._solved: bool | None = None
 
-    def run(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
-        """The result of `allocate`; once.
+    def decide(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
+        """Return the result of `allocate`; once.
 
         Raises:
-            SearchPaused: the deadline raised it.  A further `run` goes on, and ends as it would have without the pause.
+            SearchPaused: the deadline raised it.  A further call goes on, and ends as it would have without the pause.
         """
         self._node_view.deadline = deadline
         try:
             if self._search is None:
                 self._search = self._begin()
-            if self._found is None:
-                self._found = self._search.run()
-            search = self._decisive(self._search)
-            if not self._found:
-                return _no_fit(search, self._pools, self._demand, deadline, self.steps)
-            return Placement(claims=self._placements(search), steps=self.steps)
+            if self._solved is None:
+                self._solved = self._search.solve()
+            if not self._solved:
+                return self._no_fit(self._search.search)
+            return Placement(claims=self._placements(self._search.search), steps=self.steps)
         except SearchEndedError as fatal:
             return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
 
@@ -114,75 +111,64 @@ class Allocation:
     @property
     def nogood_count(self) -> int:
         """How many nogoods the search keeps; they take most of the memory of a paused search."""
-        return 0 if self._search is None else len(self._decisive(self._search).nogoods)
+        nogoods = None if self._search is None else self._search.search.nogoods
+        return 0 if nogoods is None else len(nogoods)
 
-    def _begin(self) -> Search | PreferringSearch:
-        demand, node_view, all_mode = self._demand, self._node_view, self._all_mode_devices.run()
+    def _begin(self) -> PreferringSearch:
+        demand, node_view, all_mode = self._demand, self._node_view, self._all_mode_devices.find()
 
-        def new_search(max_steps: int, order: DeviceOrder | None = None) -> Search:
-            return Search(demand, self._new_state(demand, node_view), all_mode, NodePruner, max_steps, order)
+        def new_search(max_steps: int, order: DeviceOrder | None) -> Search:
+            return Search(demand, self._new_state(demand, node_view), all_mode, max_steps, order)
 
-        order = preference(demand, node_view)
-        return new_search(self._max_steps) if order is None else PreferringSearch(new_search, self._max_steps, order)
-
-    @staticmethod
-    def _decisive(search: Search | PreferringSearch) -> Search:
-        return search if isinstance(search, Search) else search.search
+        return PreferringSearch(new_search, self._max_steps, preference(demand, node_view))
 
     def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
         numbers = itertools.count()
         new_share_id = self._new_share_id or (lambda: f"share-{next(numbers)}")
-        return _placements(self._demand, search, self._node_view, new_share_id)
-
-
-def _placements(
-    demand: Demand, search: Search, node_view: NodeView, new_share_id: Callable[[], str]
-) -> tuple[ClaimPlacement, ...]:
-    features, rules = search.node_view.features, search.node_view.rules
-    binds = features.device_binding_and_status or not rules.unready_devices_while_off
-    return tuple(
-        claim_placement(
-            claim,
-            _chosen(claim, index, search),
-            [pick for pick in search.state.picks if pick.claim == index],
-            node_view,
-            new_share_id,
-            binds=binds,
+        features, rules = self._node_view.features, self._node_view.rules
+        return tuple(
+            claim_placement(
+                claim,
+                [
+                    request.options[search.chosen.get((index, position), 0)]
+                    for position, request in enumerate(claim.requests)
+                ],
+                [pick for pick in search.state.picks if pick.claim == index],
+                self._node_view,
+                new_share_id,
+                binds=features.device_binding_and_status or not rules.unready_devices_while_off,
+            )
+            for index, claim in enumerate(self._demand.claims)
         )
-        for index, claim in enumerate(demand.claims)
-    )
 
+    def _no_fit(self, search: Search) -> NoFit:
+        """Say why there is no solution.
 
-def _chosen(claim: ClaimDemand, index: int, search: Search) -> list[SearchableRequest]:
-    return [request.options[search.chosen.get((index, position), 0)] for position, request in enumerate(claim.requests)]
+        Invalid pools come first; incomplete ones before "no match", which they may explain.  Pools are named if they may have
+        devices for the request that gets none.
+        """
+        pools, deadline = self._pools, self._node_view.deadline
+        shortfall = search.shortfall.rejections or (Rejection(code=Code.COMBINATION),)
+        claim, request = shortfall[0].claim, shortfall[0].request
+        options = self._demand.alternatives(claim, request)
 
+        def unusable(code: Code, detail: str, withheld: Sequence[ResourceSlice]) -> Iterator[Rejection]:
+            if any(may_serve(code, withheld, wanted, deadline) for wanted in options):
+                yield Rejection(code=code, claim=claim, request=request, detail=detail)
 
-def _no_fit(search: Search, pools: NodePools, demand: Demand, deadline: Deadline | None, steps: int) -> NoFit:
-    """Invalid pools come first; incomplete ones before "no match", which they may explain.
-
-    Pools are named if they may have devices for the request that gets none.
-    """
-    found = search.shortfall.rejections or (Rejection(code=Code.COMBINATION),)
-    place = found[0].claim, found[0].request
-    options = demand.alternatives(*place)
-
-    def named(code: Code, detail: str, withheld: Sequence[ResourceSlice]) -> Iterator[Rejection]:
-        if any(may_serve(code, withheld, each, deadline) for each in options):
-            yield Rejection(code=code, claim=place[0], request=place[1], detail=detail)
-
-    unusable = [
-        each for pool in pools.unusable if pool.problem for each in named(pool.problem, pool.detail, pool.withheld)
-    ]
-    invalid = [each for each in unusable if each.code is Code.POOL_INVALID]
-    incomplete = [each for each in unusable if each.code is not Code.POOL_INVALID]
-    incomplete += [
-        each for ignored in pools.ignored for each in named(Code.GROUPS_OFF, ignored.detail, ignored.withheld)
-    ]
-    if found[0].code is Code.NO_DEVICES and pools.hidden and not (invalid or incomplete):
-        found = (msgspec.structs.replace(found[0], code=Code.NO_MATCH),)
-    if found[0].code in (Code.NO_MATCH, Code.NO_DEVICES):
-        rejections = (*invalid, *incomplete, *found)
-    else:
-        rejections = (*invalid, *found, *incomplete)
-    broken = any(pool.problem is Code.POOL_INVALID for pool in pools.unusable)
-    return NoFit(verdict="node" if broken else "no", rejections=rejections, steps=steps)
+        invalid: list[Rejection] = []
+        incomplete: list[Rejection] = []
+        for pool in pools.unusable:
+            if pool.problem is not None:
+                rejections = invalid if pool.problem is Code.POOL_INVALID else incomplete
+                rejections.extend(unusable(pool.problem, pool.detail, pool.withheld))
+        for ignored in pools.ignored:
+            incomplete.extend(unusable(Code.GROUPS_OFF, ignored.detail, ignored.withheld))
+        if shortfall[0].code is Code.NO_DEVICES and pools.hidden and not (invalid or incomplete):
+            shortfall = (msgspec.structs.replace(shortfall[0], code=Code.NO_MATCH),)
+        if shortfall[0].code in (Code.NO_MATCH, Code.NO_DEVICES):
+            found = (*invalid, *incomplete, *shortfall)
+        else:
+            found = (*invalid, *shortfall, *incomplete)
+        broken = any(pool.problem is Code.POOL_INVALID for pool in pools.unusable)
+        return NoFit(verdict="node" if broken else "no", rejections=found, steps=self.steps)

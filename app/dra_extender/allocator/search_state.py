@@ -8,13 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 from dra_extender.allocator.demand.constraints import REFUSED, ConstraintConflict, conflict_of
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
-from dra_extender.allocator.rules.capacity import CapacityMismatch
+from dra_extender.allocator.rules.capacity import Amounts, CapacityMismatch
 from dra_extender.allocator.rules.compatibility import CompatibilityTable, GroupedSets
-from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, NeighbourTable
 from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.rules.held_consumption import held_consumption
+from dra_extender.allocator.rules.neighbours import DeviceLocation, NeighbourTable
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.rules.shared_capacity import Amounts
 from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
@@ -97,7 +96,7 @@ class SearchState:
             self.neighbours = NeighbourTable(node_view, demand.compile_rule, lambda pool: self.tables(pool).held)
 
     def size(self, claim: int) -> int:
-        """Devices picked for a claim so far."""
+        """Return the number of devices picked for a claim so far."""
         return self.sizes.get(claim, 0)
 
     def try_pick(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
@@ -109,68 +108,83 @@ class SearchState:
         """
         if self.is_picked(claim, wanted, location):
             return Exclusion.PICKED
-        trail = self.trail
+        trail, sharing = self.trail, self.node_view.sharing
         mark = trail.mark()
+        # Mode All checks capacity last: a constraint that excludes the device is an error there, and comes first.
+        exact = wanted.count != ALL
         try:
-            exclusion = self._reserve(claim, wanted, location)
+            if exact and self._is_exhausted(wanted, location):
+                return Exclusion.CAPACITY
+            exclusion = self._draw(wanted, location) or self._constrain(claim, wanted, location)
+            if not exclusion and not exact and self._is_exhausted(wanted, location):
+                exclusion = Exclusion.CAPACITY
         except (SearchEndedError, SearchPaused):
             trail.undo_to(mark)
             raise
         if exclusion:
             trail.undo_to(mark)
             return exclusion
-        share = self._mark(claim, wanted, location)
+        if self._demand.admin_access and not wanted.admin:
+            trail.put(self._members, location, True)
+        share: Amounts | None = None
+        if sharing.is_shareable(location):
+            needs = sharing.needs(wanted, location)
+            share = () if isinstance(needs, CapacityMismatch) else needs
+            before = self._shares.get(location)
+            trail.put(self._shares, location, share if before is None else tuple(map(add, before, share)))
+        else:
+            trail.put(self._claims_by_device, location, self._claims_by_device.get(location, 0) | 1 << claim)
         trail.put(self.sizes, claim, self.sizes.get(claim, 0) + 1)
         trail.append(self.picks, Pick(claim, wanted, location, share))
         return Exclusion.NONE
 
     def exclusion(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
-        """What excludes the device now; changes nothing."""
+        """Return what excludes the device now; changes nothing."""
         mark = self.trail.mark()
-        found = self.try_pick(claim, wanted, location)
+        exclusion = self.try_pick(claim, wanted, location)
         self.trail.undo_to(mark)
-        return found
+        return exclusion
 
     def is_picked(self, claim: int, wanted: SearchableRequest, location: int) -> bool:
-        """Whether the whole device is picked already: by any claim, or for a request with admin access by the same claim."""
+        """Return whether the whole device is picked already: by any claim, or for a request with admin access by the same claim."""
         marked = self._claims_by_device.get(location)
         return marked is not None and (not wanted.admin or bool(marked & 1 << claim))
 
     def picked_devices(self) -> Iterable[tuple[int, int]]:
-        """(location, the claims that picked it as bits) of every device that is picked whole."""
+        """Return (location, the claims that picked it as bits) of every device that is picked whole."""
         return self._claims_by_device.items()
 
     def mark(self, location: int) -> int:
-        """The claims that picked the whole device, as bits."""
+        """Return the claims that picked the whole device, as bits."""
         return self._claims_by_device.get(location, 0)
 
     def shared(self, location: int) -> Amounts | None:
-        """The sum of the shares picked of the device; None without any."""
+        """Return the sum of the shares picked of the device; None without any."""
         return self._shares.get(location)
 
     def is_member(self, location: int) -> bool:
-        """Whether a picked device counts against others by the admin's policy: not if it was picked with admin access alone."""
+        """Return whether a picked device counts against others by the admin's policy, as one with admin access alone does not."""
         return not self._demand.admin_access or location in self._members
 
     def shared_devices(self) -> Iterable[tuple[int, Amounts]]:
-        """(location, the sum of the picked shares) of every device that is picked in shares."""
+        """Return (location, the sum of the picked shares) of every device that is picked in shares."""
         return self._shares.items()
 
     def tables(self, pool: Pool) -> PoolTables:
-        """Counters and groups of a pool, built on first need."""
-        found = self._tables.get(id(pool))
-        if found is None:
-            found = self._tables[id(pool)] = PoolTables(pool, self.node_view, admin_access=self._demand.admin_access)
-        return found
+        """Return the counters and groups of a pool, built on first need."""
+        tables = self._tables.get(id(pool))
+        if tables is None:
+            tables = self._tables[id(pool)] = PoolTables(pool, self.node_view, admin_access=self._demand.admin_access)
+        return tables
 
     def constraint_states(self, claim: int) -> tuple[Hashable, ...]:
-        """For each constraint of a claim the part of its state that decides about further devices; immutable."""
+        """Return for each constraint of a claim the part of its state that decides about further devices; immutable."""
         states = self._constraint_state
         constraints = self._demand.claims[claim].constraints
-        return tuple(each.deciding(states.get((claim, index))) for index, each in enumerate(constraints))
+        return tuple(constraint.deciding(states.get((claim, index))) for index, constraint in enumerate(constraints))
 
     def refusing_constraint(self, claim: int, wanted: SearchableRequest, location: int) -> ConstraintConflict | None:
-        """The first constraint that excludes a device now, with the values that conflict; None without one."""
+        """Return the first constraint that excludes a device now, with the values that conflict; None without one."""
         for index in wanted.constraints:
             constraint = self._demand.claims[claim].constraints[index]
             attribute = self.node_view.attribute(wanted, constraint.attribute, location)
@@ -178,31 +192,6 @@ class SearchState:
             if constraint.joined(state, attribute) is REFUSED:
                 return conflict_of(constraint, attribute, state)
         return None
-
-    def _mark(self, claim: int, wanted: SearchableRequest, location: int) -> Amounts | None:
-        """Mark the device as picked; returns the amounts of the share, or None if it is picked whole."""
-        if self._demand.admin_access and not wanted.admin:
-            self.trail.put(self._members, location, True)
-        sharing = self.node_view.sharing
-        if not sharing.is_shareable(location):
-            self.trail.put(self._claims_by_device, location, self._claims_by_device.get(location, 0) | 1 << claim)
-            return None
-        needed = sharing.needs(wanted, location)
-        share: Amounts = () if isinstance(needed, CapacityMismatch) else needed
-        before = self._shares.get(location)
-        total = share if before is None else tuple(map(add, before, share))
-        self.trail.put(self._shares, location, total)
-        return share
-
-    def _reserve(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
-        # Mode All checks capacity last: a constraint that excludes the device is an error there, and comes first.
-        exact = wanted.count != ALL
-        if exact and self._is_exhausted(wanted, location):
-            return Exclusion.CAPACITY
-        exclusion = self._draw(wanted, location) or self._constrain(claim, wanted, location)
-        if not exclusion and not exact and self._is_exhausted(wanted, location):
-            return Exclusion.CAPACITY
-        return exclusion
 
     def _is_exhausted(self, wanted: SearchableRequest, location: int) -> bool:
         return self.node_view.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
@@ -220,7 +209,10 @@ class SearchState:
         picked = location in self._shares
         if sharing.is_shareable(location) and (picked or sharing.is_shared(location)):
             if admin or sharing.is_shared(location) or self.is_member(location):
-                return self._further_share(location, admin=admin)
+                # A device with a share is a member of its counter sets already, so that only its capacity counts.
+                groups = None if self.node_view.rules.shares_keep_snapshot else self.tables(view.pool).groups
+                joined = groups is None or groups.join(consumption, self.trail, admin=admin)
+                return Exclusion.NONE if joined else Exclusion.GROUPS
             exclusion = self._join_groups(view.pool, consumption, admin=False)
         else:
             exclusion = self._join_sets(view.pool, consumption, admin=admin) if consumption else Exclusion.NONE
@@ -242,16 +234,6 @@ class SearchState:
             joined = tables.groups.join(consumption, self.trail, admin=admin)
         else:
             joined = tables.grouped is None or tables.grouped.closed(consumption, admin=admin) is None
-        return Exclusion.NONE if joined else Exclusion.GROUPS
-
-    def _further_share(self, location: int, *, admin: bool) -> Exclusion:
-        """A device with a share is a member of its counter sets already, so that only its capacity counts."""
-        node_view = self.node_view
-        if node_view.rules.shares_keep_snapshot:
-            return Exclusion.NONE
-        groups = self.tables(node_view.pools.views[location].pool).groups
-        consumption = node_view.pools.devices[location].consumes_counters
-        joined = groups is None or groups.join(consumption, self.trail, admin=admin)
         return Exclusion.NONE if joined else Exclusion.GROUPS
 
     def _constrain(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, Rule, frozen_rules, is_neighbour, scope_of
+from dra_extender.allocator.rules.neighbours import NeighbourScope, Rule, frozen_rules, is_neighbour, scope_of
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program_cache import ProgramCache

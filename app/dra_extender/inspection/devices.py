@@ -258,7 +258,7 @@ def _device(
 ) -> DeviceUse:
     device_id = (*published.pool_id, device.name)
     found = holders.of(device_id)
-    frozen = frozen_view(held, device) or FrozenView.of(device)
+    frozen = frozen_view(held, device) or FrozenView.from_published(device)
     differences = snapshot_differences(device, found)
     return DeviceUse(
         name=device.name,

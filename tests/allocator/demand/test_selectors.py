@@ -100,13 +100,13 @@ def test_verdicts_go_with_the_slice() -> None:
 
 def test_lists_are_bounded_and_the_least_recently_used_goes_first() -> None:
     verdicts, programs = SelectorVerdicts(max_bytes=16_000), ProgramCache()
-    first, second = verdicts.of(["true"], programs), verdicts.of(["false"], programs)
-    assert verdicts.of(["true"], programs) is first
+    first, second = verdicts.selector_list(["true"], programs), verdicts.selector_list(["false"], programs)
+    assert verdicts.selector_list(["true"], programs) is first
     for number in range(30):
-        verdicts.of([f"{number} == 1"], programs)
-        assert verdicts.of(["true"], programs) is first
+        verdicts.selector_list([f"{number} == 1"], programs)
+        assert verdicts.selector_list(["true"], programs) is first
         assert verdicts.held <= 16_000
-    assert verdicts.of(["false"], programs) is not second
+    assert verdicts.selector_list(["false"], programs) is not second
 
 
 def test_failing_selector_is_fatal_and_stays_so() -> None:
@@ -168,24 +168,24 @@ def test_verdicts_are_bounded_in_bytes_and_one_namespace_leaves_the_others_their
     limit = 300_000
     verdicts, programs = SelectorVerdicts(max_bytes=limit), ProgramCache()
     slices = [slice_of(typed("d", "x"), pool=f"pool{number}") for number in range(20)]
-    victim = verdicts.of([IS_X], programs, None, "victim")
+    victim = verdicts.selector_list([IS_X], programs, None, "victim")
     rows = [victim.row(each) for each in slices]
     for number in range(100):
-        attacker = verdicts.of([f"{IS_X} || {number} == 1"], programs, None, "attacker")
+        attacker = verdicts.selector_list([f"{IS_X} || {number} == 1"], programs, None, "attacker")
         for each in slices:
             attacker.row(each).matches(each, 0, None)
             assert verdicts.held <= limit
-    assert verdicts.of([IS_X], programs, None, "victim") is victim
+    assert verdicts.selector_list([IS_X], programs, None, "victim") is victim
     assert [victim.row(each) for each in slices] == rows
 
 
 def test_a_list_that_made_room_is_counted_again_when_it_is_used() -> None:
     verdicts, programs = SelectorVerdicts(max_bytes=20_000), ProgramCache()
-    old, published = verdicts.of([IS_X], programs), slice_of(typed("d", "x"))
+    old, published = verdicts.selector_list([IS_X], programs), slice_of(typed("d", "x"))
     old.row(published)
     for number in range(30):
-        verdicts.of([f"{number} == 1"], programs)
+        verdicts.selector_list([f"{number} == 1"], programs)
     assert old.size == SelectorList([IS_X], programs).size
     before = verdicts.held
     old.row(published)
-    assert verdicts.of([IS_X], programs) is old or verdicts.held <= before
+    assert verdicts.selector_list([IS_X], programs) is old or verdicts.held <= before

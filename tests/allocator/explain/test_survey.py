@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dra_extender.allocator.explain.survey import RequestSurvey, survey
+from dra_extender.allocator.explain.accounts import RequestSurvey, survey
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.allocation import DeviceHolding

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.rules.verdict import DEVICE, NODE, contradictions, published_pool, verdict
+from dra_extender.allocator.rules.verdict import DEVICE, NODE, published_pool, verdict
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import UPSTREAM
@@ -39,6 +39,7 @@ from tests.support.allocator.building import (
 from tests.support.allocator.building import (
     NODE as FIRST,
 )
+from tests.support.allocator.contradictions import contradictions
 from tests.support.examples import examples
 
 SECOND = Node(name="node-2", labels={"region": "west"})
@@ -246,7 +247,7 @@ def test_whatever_is_allocated_in_turn_no_device_that_binds_is_on_two_nodes(
         usage += holdings
         if not admin:
             nodes.setdefault(holdings[0].device, set()).add(node.name)
-    assert not list(contradictions(pool, Held(*usage).pool(POOL)))
+    assert not (contradictions(pool, Held(*usage).pool(POOL)))
     assert all(len(names) == 1 for name, names in nodes.items() if binding[int(name[1:])])
 
 

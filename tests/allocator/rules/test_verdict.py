@@ -8,7 +8,6 @@ from dra_extender.allocator.rules.verdict import (
     COUNTERS,
     DEVICE,
     GROUPS,
-    contradictions,
     published_pool,
     verdict,
 )
@@ -19,6 +18,7 @@ from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.support.allocator.building import DRIVER, Held, consuming, counters_of, frozen, held, share, slice_of
+from tests.support.allocator.contradictions import contradictions
 
 POOL = (DRIVER, "pool")
 
@@ -121,4 +121,4 @@ def test_contradictions_name_everything_that_should_not_be_beside_each_other() -
     )
     found = [(each.kind, each.name) for each in contradictions(published_pool(POOL, SLICES), usage.pool(POOL))]
     assert sorted(found) == [(CAPACITY, "s"), (COUNTERS, "set"), (DEVICE, "d"), (GROUPS, "set")]
-    assert not list(contradictions(published_pool(POOL, SLICES), Held(held("d"), held("q")).pool(POOL)))
+    assert not (contradictions(published_pool(POOL, SLICES), Held(held("d"), held("q")).pool(POOL)))

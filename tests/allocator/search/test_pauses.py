@@ -30,9 +30,9 @@ from tests.support.examples import examples
 
 POLL = "dra_extender.allocator.search.search._POLL"
 THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
-ALONE = "dra_extender.allocator.search.pruner._MAX_STEPS_PER_CLAIM"
+ALONE = "dra_extender.allocator.search.search._MAX_STEPS_PER_CLAIM"
 POLL_DEVICES = "dra_extender.allocator.rules.node_view._POLL_DEVICES"
-NOGOODS = "dra_extender.allocator.search.frames._MAX_NOGOODS"
+NOGOODS = "dra_extender.allocator.search.nogoods._MAX_NOGOODS"
 POLL_MASK = "dra_extender.allocator.rules.eligibility._POLL_MASK"
 
 
@@ -64,7 +64,7 @@ def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
     """Go on until there is an answer."""
     while True:
         try:
-            return asked.run(budget)
+            return asked.decide(budget)
         except SearchPaused:
             continue
 
@@ -111,7 +111,7 @@ def test_a_search_that_reaches_its_limit_keeps_few_states() -> None:
     wanted = [claim_of(*(exactly(name=f"r{i}", expression=f"{i} == {i}") for i in range(12)), constraints=distinct)]
     asked = Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(), max_steps=20_000)
     with patch(NOGOODS, 1_200):
-        assert reasons(asked.run(Budget())).counted
+        assert reasons(asked.decide(Budget())).counted
     assert asked.nogood_count == 1_200
 
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.counters import CounterTable
-from dra_extender.allocator.search.bounds import exceeds_bounds, locations
+from dra_extender.allocator.search.bounds import Bounds, locations
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
@@ -163,11 +163,14 @@ def test_failing_selector_behind_an_infeasible_request_stays_fatal() -> None:
     ],
 )
 def test_requests_confined_to_too_few_devices_are_infeasible(needs: list[tuple[int, int]], infeasible: bool) -> None:
-    class Free:
-        def upper_bound(self, mask: int) -> int:
+    class Free(Bounds):
+        def __init__(self) -> None:
+            """Know no node."""
+
+        def upper_bound(self, mask: int, *, admin: bool = False) -> int:
             return mask.bit_count()
 
-    assert exceeds_bounds(needs, Free()) is infeasible  # type: ignore[arg-type]
+    assert Free().are_exceeded_by(needs) is infeasible
 
 
 @given(st.integers(0, 2**70))

@@ -132,7 +132,7 @@ def test_pauses_change_nothing() -> None:
 
     while True:
         try:
-            found = search.run(pausing)
+            found = search.decide(pausing)
             break
         except SearchPaused:
             continue

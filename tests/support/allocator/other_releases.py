@@ -56,7 +56,7 @@ def allocate_as_release(
     **options: Any,
 ) -> Placement | NoFit:
     """As `allocate`; `options` has the rules of the release."""
-    return Allocation(demand, node, pools, usage, new_state=release_search_state, **options).run(deadline)
+    return Allocation(demand, node, pools, usage, new_state=release_search_state, **options).decide(deadline)
 
 
 def release_search_state(demand: Demand, node_view: NodeView) -> SearchState:

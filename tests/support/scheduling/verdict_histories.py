@@ -12,7 +12,7 @@ from dra_extender.allocator.demand.demand import Demand, NamedClaim
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.pools.pools import NodePools, gather
-from dra_extender.allocator.rules.verdict import contradictions, published_pool
+from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
@@ -26,6 +26,7 @@ from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_conflict
 
+from tests.support.allocator.contradictions import contradictions
 from tests.support.scheduling.verdict_oracle import PHYSICAL, Given, Groups, Oracle, Thing, View
 
 Json = dict[str, Any]
@@ -287,7 +288,7 @@ class History:
     def _compare_contradictions(self) -> None:
         pool_id = (DRIVER, POOL)
         pool = published_pool(pool_id, self.ledger.slices.of_pool(pool_id))
-        found = list(contradictions(pool, self.ledger.claims.usage.pool(pool_id)))
+        found = contradictions(pool, self.ledger.claims.usage.pool(pool_id))
         self._compare("contradictions", bool(found), self.oracle.contradicts())
 
     def _compare(self, what: str, found: bool, expected: bool) -> None:

@@ -22,8 +22,8 @@ class PreparedAttribute:
     expression: str
     program: Program | CelCompileError
 
-    def of(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> Attribute:
-        """The value for a device of a slice.
+    def evaluate(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> Attribute:
+        """Return the value for a device of a slice.
 
         Raises:
             SearchEndedError: the expression does not compile, fails on this device, returns something that is no attribute, or

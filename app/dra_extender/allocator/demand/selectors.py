@@ -257,10 +257,10 @@ class SelectorVerdicts:
         """The bytes that are taken, by estimate."""
         return self._lists.held
 
-    def of(
+    def selector_list(
         self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
     ) -> SelectorList:
-        """The one selector list for these expressions; compiling them is charged to `budget` and kept for `owner`.
+        """Return the one selector list for these expressions; compiling them is charged to `budget` and kept for `owner`.
 
         Raises:
             CelBudgetError: The budget was spent before everything was compiled; another call gets further.

@@ -101,7 +101,7 @@ def _count_options(claims: Sequence[NamedClaim]) -> int:
 def _compile_rule(
     known: SelectorVerdicts, programs: ProgramCache, expression: str, deadline: Deadline | None = None
 ) -> SelectorList:
-    return known.of((expression,), programs, deadline if isinstance(deadline, Budget) else None)
+    return known.selector_list((expression,), programs, deadline if isinstance(deadline, Budget) else None)
 
 
 class _Preparation:
@@ -210,7 +210,7 @@ class _Preparation:
         try:
             for expression in of_class:
                 compiled(programs, expression, budget)
-            selectors = self._verdicts.of([*of_class, *own], programs, budget, owner)
+            selectors = self._verdicts.selector_list([*of_class, *own], programs, budget, owner)
             derived = {
                 each.name: PreparedAttribute(
                     self._label,

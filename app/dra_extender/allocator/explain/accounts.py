@@ -1,27 +1,34 @@
-"""What keeps each device of a node from a request, one device at a time, before anything is picked for the pod."""
+"""Accounts of the devices of a node for one request: each device by itself beside what is held, before anything is picked.
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+`device_accounts` gives every device, `survey` the number of devices by reason.  Conflicts between the picks of one pod are in the
+rejections of `allocate` only.
+"""
 
-from dra_extender.allocator.demand.demand import Demand
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
-from dra_extender.allocator.explain.device_reasons import EXCLUSION_CODES, DeviceReasons, DeviceSlot
+from dra_extender.allocator.explain.messages import EXCLUSION_CODES, DeviceMessages, DeviceSlot
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
-from dra_extender.allocator.pools.pools import NodePools, SliceView
+from dra_extender.allocator.pools.pools import NodePools
+from dra_extender.allocator.rules.capacity import CapacityShortage
 from dra_extender.allocator.rules.compatibility import GroupState
 from dra_extender.allocator.rules.counters import Shortage
 from dra_extender.allocator.rules.eligibility import VERDICT_CODES, DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.rules.shared_capacity import CapacityShortage
 from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import Usage
+from dra_extender.model.api_json import Value
 from dra_extender.model.device import CounterConsumption, DeviceId, PoolId
 from dra_extender.model.node import Node
 
 Among = Mapping[PoolId, Collection[DeviceId]]
 """The devices that are asked about, by pool."""
+
+_MAX_EXPLAINED: Final = 8
 
 
 class GroupConflict(NamedTuple):
@@ -53,6 +60,34 @@ class DeviceAccount(NamedTuple):
     conflict: GroupConflict | None = None
 
 
+class RejectedDevices(Value, frozen=True):
+    """Devices of a node that a request cannot have, all for the same reason.
+
+    `example` is the first of them, `detail` the message about it (amounts, groups on both sides, values that were compared).
+    """
+
+    code: Code
+    devices: int
+    example: str
+    detail: str
+
+
+class RequestSurvey(Value, frozen=True):
+    """What a request (or one alternative of it, `name/alternative`) finds on a node.
+
+    `wanted` is the number of devices, -1 for all that match.  `seen` is the sum of `free` and all refused devices; `skipped` counts
+    the devices beyond the limit of the survey.
+    """
+
+    claim: str
+    request: str
+    wanted: int
+    seen: int
+    free: int
+    refused: tuple[RejectedDevices, ...]
+    skipped: int = 0
+
+
 def device_accounts(
     demand: Demand,
     node: Node,
@@ -64,7 +99,7 @@ def device_accounts(
     explains_selectors: bool = True,
     among: Among | None = None,
 ) -> Iterator[DeviceAccount]:
-    """Every device of the node for one request, (claim, request or `request/alternative`), in the order of the search.
+    """Yield every device of the node for one request, (claim, request or `request/alternative`), in the order of the search.
 
     `among`: these devices alone, as far as they are in there when their turn comes.
 
@@ -73,33 +108,128 @@ def device_accounts(
     """
     view = NodeView(node, pools, usage, deadline)
     state = SearchState(demand, view)
+    for check in _checks(demand, view, state, only):
+        unmet = UnmetSelectors(check.slot.wanted.selectors, deadline) if explains_selectors else None
+        location = 0
+        while location < len(pools.devices):
+            published, pool_id = pools.views[location].published, pools.views[location].pool.pool_id
+            if among is None or among.get(pool_id):
+                for place, device in enumerate(published.devices, location):
+                    device_id = (*pool_id, device.name)
+                    if among is None or device_id in among.get(pool_id, ()):
+                        yield check.account(place, device_id, unmet)
+            location += len(published.devices)
+
+
+def survey(
+    demand: Demand,
+    node: Node,
+    pools: NodePools,
+    usage: Usage,
+    *,
+    deadline: Deadline | None = None,
+    only: tuple[str, str] | None = None,
+    most: int | None = None,
+) -> tuple[RequestSurvey, ...]:
+    """Return for each request of the pod how many devices of the node it can have and why not the others; raises nothing.
+
+    Within each request the reason of most devices comes first.  A `Budget` as deadline is charged for all evaluations and
+    explanations.  `only` is one (claim, request) as in the account; `most` is the limit of devices for each request.
+    """
+    view = NodeView(node, pools, usage, deadline)
+    return tuple(check.survey(most) for check in _checks(demand, view, SearchState(demand, view), only))
+
+
+def _checks(
+    demand: Demand, view: NodeView, state: SearchState, only: tuple[str, str] | None
+) -> "Iterator[_RequestCheck]":
     for index, claim in enumerate(demand.claims):
         for position, request in enumerate(claim.requests):
             for wanted in request.options:
-                if (claim.label, wanted.name) == only:
-                    slot = DeviceSlot(index, position, 0, wanted)
-                    yield from _Accounts(view, state, slot, claim.label, among, explains_selectors=explains_selectors)
+                if only is None or only == (claim.label, wanted.name):
+                    yield _RequestCheck(view, state, DeviceSlot(index, position, 0, wanted), claim.label)
 
 
-class RequestCheck:
+class _RequestCheck:
     """Finds out for one request what speaks against each device of a node, taken by itself."""
 
     def __init__(self, view: NodeView, state: SearchState, slot: DeviceSlot, label: str) -> None:
+        self.slot = slot
+        self._label = label
         self._view = view
         self._state = state
-        self._slot = slot
         self._eligibility = Eligibility(slot.wanted, label, view)
-        self._reasons = DeviceReasons(view, state)
+        self._messages = DeviceMessages(view, state)
 
-    def code(self, location: int) -> tuple[Code | None, DeviceVerdict]:
-        """The code that speaks against the device, None if it is free, and the verdict behind it.
+    def account(self, location: int, device_id: DeviceId, unmet: UnmetSelectors | None) -> DeviceAccount:
+        view = self._view.pools.views[location]
+        try:
+            code, verdict = self._judge(location)
+        except SearchEndedError as fatal:
+            return DeviceAccount(device_id, fatal.rejection.code, fatal.rejection.detail)
+        if code is None or (code is Code.NO_MATCH and unmet is None):
+            return DeviceAccount(device_id, code)
+        if code is Code.NO_MATCH and unmet is not None:
+            position = location - view.base
+            text = unmet.message(view.published, position)
+            return DeviceAccount(device_id, code, text, unmet.distance(view.published, position))
+        wanted, drawn = self.slot.wanted, view.published.devices[location - view.base].consumes_counters
+        return DeviceAccount(
+            device_id,
+            code,
+            self._message(code, location, verdict),
+            shortage=self._state.tables(view.pool).counters.shortage(drawn) if code is Code.COUNTERS else None,
+            capacity=self._view.sharing.exhausted(wanted, location) if code is Code.CAPACITY else None,
+            conflict=self._conflict(location) if code is Code.GROUPS else None,
+        )
+
+    def survey(self, most: int | None) -> RequestSurvey:
+        pools, wanted = self._view.pools, self.slot.wanted
+        seen = len(pools.devices) if most is None else min(len(pools.devices), most)
+        unmet = _UnmetByContent(self._view, wanted)
+        # By code, and by message where that says more than the code: (devices, the first of them, the message about it).
+        refused: dict[tuple[Code, str | None], tuple[int, str, str]] = {}
+        visible = 0
+        for location, device in enumerate(pools.devices[:seen]):
+            try:
+                code, verdict = self._judge(location)
+                if code is None:
+                    continue
+                detail = unmet.message(location) if code is Code.NO_MATCH else self._message(code, location, verdict)
+            except SearchEndedError as fatal:
+                code, detail = fatal.rejection.code, fatal.rejection.detail
+            visible += 1
+            by_message = code in (Code.NO_MATCH, Code.POOL_INCOMPLETE, Code.POOL_INVALID)
+            key = (code, detail if by_message else None)
+            count, example, text = refused.get(key, (0, device.name, detail))
+            refused[key] = (count + 1, example, text)
+        hidden = [(pool.problem, pool.detail, pool.hidden) for pool in pools.unusable if pool.problem is not None]
+        hidden += [(Code.GROUPS_OFF, ignored.detail, ignored.hidden) for ignored in pools.ignored]
+        for code, detail, devices in hidden:
+            count, example, text = refused.get((code, detail), (0, "", detail))
+            refused[code, detail] = (count + devices, example, text)
+        return RequestSurvey(
+            claim=self._label,
+            request=wanted.name,
+            wanted=wanted.count,
+            seen=seen + pools.hidden,
+            free=seen - visible,
+            refused=tuple(
+                RejectedDevices(code=code, devices=count, example=example, detail=text)
+                for (code, _), (count, example, text) in sorted(refused.items(), key=lambda entry: -entry[1][0])
+            ),
+            skipped=len(pools.devices) - seen,
+        )
+
+    def _judge(self, location: int) -> tuple[Code | None, DeviceVerdict]:
+        """Return the code that speaks against the device, None if it is free, and the verdict behind it.
 
         A device that is taken, and that no selector means, counts as one that no selector means.
 
         Raises:
             SearchEndedError: nobody can tell, because a selector fails on the device.
         """
-        verdict = DeviceVerdict(self._eligibility.of(location))
+        verdict = DeviceVerdict(self._eligibility.verdict(location))
         if verdict in (DeviceVerdict.TAKEN, DeviceVerdict.GROUPS_OFF) and not self._eligibility.selects(location):
             verdict = DeviceVerdict.NO_MATCH
         if verdict is DeviceVerdict.NO_MATCH:
@@ -107,86 +237,35 @@ class RequestCheck:
         if verdict is DeviceVerdict.OTHER_NODE:
             return Code.OTHER_NODE, verdict
         if verdict is DeviceVerdict.ELIGIBLE:
-            return EXCLUSION_CODES[self._state.exclusion(self._slot.claim, self._slot.wanted, location)], verdict
+            return EXCLUSION_CODES[self._state.exclusion(self.slot.claim, self.slot.wanted, location)], verdict
         return VERDICT_CODES.get(verdict), verdict
 
-    def detail(self, code: Code, location: int, verdict: DeviceVerdict) -> str:
-        """A sentence about a device that the selectors mean; empty where the code says it all."""
-        return "" if code is Code.OTHER_NODE else self._reasons.of(code, self._slot, location, verdict)
-
-
-class _Accounts:
-    def __init__(
-        self,
-        view: NodeView,
-        state: SearchState,
-        slot: DeviceSlot,
-        label: str,
-        among: Among | None,
-        *,
-        explains_selectors: bool,
-    ) -> None:
-        self._view = view
-        self._state = state
-        self._slot = slot
-        self._among = among
-        self._check = RequestCheck(view, state, slot, label)
-        self._unmet = UnmetSelectors(slot.wanted.selectors, view.deadline) if explains_selectors else None
-
-    def __iter__(self) -> Iterator[DeviceAccount]:
-        pools, location = self._view.pools, 0
-        while location < len(pools.devices):
-            view = pools.views[location]
-            if self._among is None or self._among.get(view.pool.pool_id):
-                yield from self._of_slice(view)
-            location = view.base + len(view.published.devices)
-
-    def _of_slice(self, view: SliceView) -> Iterator[DeviceAccount]:
-        pool_id, among = view.pool.pool_id, self._among
-        for location, device in enumerate(view.published.devices, view.base):
-            device_id = (*pool_id, device.name)
-            if among is None or device_id in among.get(pool_id, ()):
-                yield self._of(location, device_id)
-
-    def _of(self, location: int, device_id: DeviceId) -> DeviceAccount:
-        view = self._view.pools.views[location]
-        try:
-            code, verdict = self._check.code(location)
-        except SearchEndedError as fatal:
-            return DeviceAccount(device_id, fatal.rejection.code, fatal.rejection.detail)
-        if code is None:
-            return DeviceAccount(device_id, None)
-        if code is Code.NO_MATCH:
-            if self._unmet is None:
-                return DeviceAccount(device_id, code)
-            position = location - view.base
-            text, distance = (
-                self._unmet.of(view.published, position),
-                self._unmet.distance(view.published, position),
-            )
-            return DeviceAccount(device_id, code, text, distance)
-        return DeviceAccount(
-            device_id,
-            code,
-            self._check.detail(code, location, verdict),
-            shortage=self._shortage(location) if code is Code.COUNTERS else None,
-            capacity=self._capacity(location) if code is Code.CAPACITY else None,
-            conflict=self._conflict(location) if code is Code.GROUPS else None,
-        )
-
-    def _shortage(self, location: int) -> Shortage | None:
-        pools = self._view.pools
-        tables = self._state.tables(pools.views[location].pool)
-        return tables.counters.shortage(pools.devices[location].consumes_counters)
-
-    def _capacity(self, location: int) -> CapacityShortage | None:
-        return self._view.sharing.exhausted(self._slot.wanted, location)
+    def _message(self, code: Code, location: int, verdict: DeviceVerdict) -> str:
+        return "" if code is Code.OTHER_NODE else self._messages.message(code, self.slot, location, verdict)
 
     def _conflict(self, location: int) -> GroupConflict | None:
         pools = self._view.pools
         tables, drawn = self._state.tables(pools.views[location].pool), pools.devices[location].consumes_counters
-        found = None if tables.groups is None else tables.groups.conflict(drawn, admin=self._slot.wanted.admin)
-        if found is None:
+        conflict = None if tables.groups is None else tables.groups.conflict(drawn, admin=self.slot.wanted.admin)
+        if conflict is None:
             return None
-        left = tuple(each for each in tables.counters.left(drawn) if each.counter_set == found[0].counter_set)
-        return GroupConflict(*found, left, tables.counters.shortage(drawn) is None)
+        left = tuple(each for each in tables.counters.left(drawn) if each.counter_set == conflict[0].counter_set)
+        return GroupConflict(*conflict, left, tables.counters.shortage(drawn) is None)
+
+
+class _UnmetByContent:
+    """Explanations of false selectors: one for all devices of equal content, and only for the first few contents."""
+
+    def __init__(self, view: NodeView, wanted: SearchableRequest) -> None:
+        self._view = view
+        self._unmet = UnmetSelectors(wanted.selectors, view.deadline)
+        self._known: dict[Hashable, str] = {}
+
+    def message(self, location: int) -> str:
+        view, device = self._view.pools.views[location], self._view.pools.devices[location]
+        key = (view.published.driver, device.attributes, device.capacity, device.allow_multiple_allocations)
+        if key not in self._known:
+            if len(self._known) == _MAX_EXPLAINED:
+                return ""
+            self._known[key] = self._unmet.message(view.published, location - view.base)
+        return self._known[key]

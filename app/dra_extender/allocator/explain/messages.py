@@ -1,113 +1,204 @@
-"""Sentences about single devices, in the terms of the API."""
+"""Sentences about single devices, in the terms of the API: why one cannot be picked beside what is held and picked."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.constraints import ConstraintConflict, ValueSet, value_set
-from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.rules.compatibility import GroupState
-from dra_extender.allocator.rules.counters import Shortage
-from dra_extender.allocator.rules.eligibility import untolerated
-from dra_extender.allocator.rules.shared_capacity import CapacityShortage
+from dra_extender.allocator.demand.constraints import ValueSet, value_set
+from dra_extender.allocator.demand.demand import SearchableRequest
+from dra_extender.allocator.rules.capacity import CapacityMismatch, amount_text
+from dra_extender.allocator.rules.eligibility import DeviceVerdict, untolerated
+from dra_extender.allocator.rules.neighbours import DeviceLocation, conflict_message
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.state.features import why_off
+from dra_extender.allocator.state.rejection import Code
 from dra_extender.cel.values.quantity import format_quantity
-from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.api_json import listed
 from dra_extender.model.device import CounterConsumption, Device, DeviceTaint
 
+EXCLUSION_CODES: Final = {
+    Exclusion.NONE: None,
+    Exclusion.PICKED: Code.COMBINATION,
+    Exclusion.GROUPS: Code.GROUPS,
+    Exclusion.COUNTERS: Code.COUNTERS,
+    Exclusion.CONSTRAINT: Code.CONSTRAINT,
+    Exclusion.CAPACITY: Code.CAPACITY,
+    Exclusion.NEIGHBOURS: Code.NEIGHBOURS,
+}
+_NEEDED_FEATURES: Final = {
+    DeviceVerdict.BINDING_CONDITIONS_OFF: "device_binding_and_status",
+    DeviceVerdict.GROUPS_OFF: "compatibility_groups",
+    DeviceVerdict.PARTITIONABLE_OFF: "partitionable_devices",
+}
 _SHOWN: Final = 3
 
 
-def groups_message(
-    device: Device,
-    conflict: tuple[CounterConsumption, GroupState],
-    members: Iterable[tuple[str, Sequence[str]]],
-) -> str:
-    """E.g. `gpu-0-vgpu-0 declares [vgpu] on counter set gpu-0-counters; gpu-0-mig-1g-0 (allocated) has [mig]`."""
-    entry, state = conflict
-    clauses = [f"{name} has {groups_text(groups)}" for name, groups in members]
-    if state is not None and not state:
-        clauses.append("they contradict each other, so that nothing may join them")
-    elif len(clauses) > 1 and state is not None:
-        clauses.append(f"together they leave {groups_text(sorted(state))}")
-    declared = groups_text(entry.compatibility_groups)
-    return f"{device.name} declares {declared} on counter set {entry.counter_set}; {_joined(clauses)}"
+class DeviceSlot(NamedTuple):
+    """A slot to be filled: the device number `picked` of a request."""
+
+    claim: int
+    request: int
+    picked: int
+    wanted: SearchableRequest
 
 
-def closed_set_message(device: Device, counter_set: str) -> str:
-    """With compatibility groups off."""
-    return (
-        f"{device.name} draws on counter set {counter_set}, where compatibility groups are declared, "
-        "and CompatibilityGroups is off"
-    )
+class DeviceMessages:
+    """Sentences about devices in the present state of a search."""
 
+    __slots__ = ("_node_view", "_state")
 
-def counter_message(device: Device, shortage: Shortage) -> str:
-    """E.g. `gpu-0-mig-1g-2 needs 20 of multiprocessors in counter set gpu-0-counters, 10 remain`."""
-    remaining, where = format_quantity(shortage.remaining), f"{shortage.counter} in counter set {shortage.counter_set}"
-    if shortage.asked == 0:
-        return f"{device.name} draws on a pool whose counter {where} is overdrawn ({remaining} remain)"
-    return f"{device.name} needs {format_quantity(shortage.asked)} of {where}, {remaining} remain"
+    def __init__(self, node_view: NodeView, state: SearchState) -> None:
+        self._node_view = node_view
+        self._state = state
 
+    def message(self, code: Code, slot: DeviceSlot, location: int, verdict: DeviceVerdict) -> str:
+        """Return a sentence about the device at a location; empty if code and name suffice."""
+        device = self._node_view.pools.devices[location]
+        match code:
+            case Code.GROUPS:
+                return self._groups(slot.wanted, location)
+            case Code.NEIGHBOURS:
+                return self._neighbours(location)
+            case Code.COUNTERS:
+                return self._counters(location)
+            case Code.CONSTRAINT:
+                return self.constraint(slot.claim, slot.wanted, location)
+            case Code.CAPACITY:
+                return self._capacity(slot.wanted, location)
+            case Code.TAINTED:
+                tolerations = slot.wanted.tolerations
+                taints = [taint for taint in device.taints if untolerated((taint,), tolerations) is not None]
+                return (
+                    f"{device.name} has taint {listed([taint_text(taint) for taint in taints])}"
+                    if taints
+                    else device.name
+                )
+            case Code.BOUND_ELSEWHERE | Code.NODE_ALLOCATABLE:
+                nodes = sorted(self._node_view.nodes_elsewhere(location))
+                if not nodes:
+                    return node_allocatable_message(device)
+                where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {listed(nodes, _SHOWN)}"
+                return f"{device.name} is bound to {where} as long as a claim has a share of it there"
+        feature = _NEEDED_FEATURES.get(verdict)
+        return f"{device.name} needs {why_off(feature)}" if feature else ""
 
-def capacity_message(device: Device, exhausted: CapacityShortage) -> str:
-    """E.g. `gpu-0 has 2Gi of memory left, 4Gi are needed`."""
-    like = dict(device.capacity)[exhausted.name].text
-    remaining, asked = amount_text(exhausted.remaining, like), amount_text(exhausted.asked, like)
-    return f"{device.name} has {remaining} of {exhausted.name} left, {asked} would be needed"
+    def constraint(self, claim: int, wanted: SearchableRequest, location: int) -> str:
+        """Return for example `gpu-1 does not satisfy matchAttribute example.com/numa: it has 1, the others have 0`."""
+        conflict = self._state.refusing_constraint(claim, wanted, location)
+        if conflict is None:
+            return ""
+        text = f"{self._node_view.pools.devices[location].name} does not satisfy {conflict.constraint.text()}"
+        if conflict.attribute is None:
+            return f"{text}, which it does not have"
+        values, others = value_set(conflict.attribute), frozenset[tuple[str, object]]().union(*conflict.others)
+        if not values:
+            return f"{text}, which has no value"
+        if not conflict.constraint.distinct:
+            return f"{text}: it has {_values(values)}, the others have {_values(others)}"
+        return f"{text}: another one has {_values(values.intersection(others))} too"
 
+    def _groups(self, wanted: SearchableRequest, location: int) -> str:
+        """Return for example `vgpu-0 declares [vgpu] on counter set gpu-0; mig-0 (allocated) has [mig]`."""
+        pools, admin = self._node_view.pools, wanted.admin
+        device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
+        if tables.groups is None:
+            closed = None if tables.grouped is None else tables.grouped.closed(device.consumes_counters, admin=admin)
+            return (
+                ""
+                if closed is None
+                else (
+                    f"{device.name} draws on counter set {closed}, where compatibility groups are declared, "
+                    "and CompatibilityGroups is off"
+                )
+            )
+        conflict = tables.groups.conflict(device.consumes_counters, admin=admin)
+        if conflict is None:
+            return ""
+        entry, state = conflict
+        clauses = [f"{name} has {groups_text(groups)}" for name, groups in self._members(location, entry, admin=admin)]
+        if state is not None and not state:
+            clauses.append("they contradict each other, so that nothing may join them")
+        elif len(clauses) > 1 and state is not None:
+            clauses.append(f"together they leave {groups_text(sorted(state))}")
+        if len(clauses) > _SHOWN + 1:
+            clauses = [*clauses[:_SHOWN], f"{len(clauses) - _SHOWN - 1} more", clauses[-1]]
+        declared = groups_text(entry.compatibility_groups)
+        return f"{device.name} declares {declared} on counter set {entry.counter_set}; {'; '.join(clauses)}"
 
-def bound_message(device: Device, nodes: Iterable[str]) -> str:
-    """E.g. `fabric-0 is bound to node node-1 as long as a claim has a share of it there`."""
-    names = sorted(nodes)
-    where = f"node {names[0]}" if len(names) == 1 else f"nodes {listed(names, _SHOWN)}"
-    return f"{device.name} is bound to {where} as long as a claim has a share of it there"
+    def _members(
+        self, location: int, refused: CounterConsumption, *, admin: bool
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield (device, groups) of the members of the counter set that count for the request: held devices first, then picks."""
+        pools, counter_set = self._node_view.pools, refused.counter_set
+        pool = pools.views[location].pool
+        for name, entry in self._state.tables(pool).held:
+            if entry.counter_set == counter_set and not (admin and entry.grouped_by_policy):
+                yield f"{name} (allocated)", entry.compatibility_groups
+        for pick in self._state.picks:
+            if pools.views[pick.location].pool is pool:
+                device = pools.devices[pick.location]
+                for entry in device.consumes_counters:
+                    by_policy = entry.grouped_by_policy and (admin or pick.wanted.admin)
+                    if entry.counter_set == counter_set and not by_policy:
+                        yield f"{device.name} (for the same pod)", entry.compatibility_groups
 
+    def _neighbours(self, location: int) -> str:
+        view, neighbours = self._node_view.pools.views[location], self._state.neighbours
+        if neighbours is None:
+            return ""
+        conflict = neighbours.conflict(view.pool, DeviceLocation(view.published, location - view.base))
+        return "" if conflict is None else conflict_message(self._node_view.pools.devices[location], conflict)
 
-def constraint_message(device: Device, found: ConstraintConflict) -> str:
-    """E.g. `gpu-1 does not satisfy matchAttribute example.com/numa: it has 1, the others have 0`."""
-    text = f"{device.name} does not satisfy {found.constraint.text()}"
-    if found.attribute is None:
-        return f"{text}, which it does not have"
-    values = value_set(found.attribute)
-    if not values:
-        return f"{text}, which has no value"
-    if not found.constraint.distinct:
-        return f"{text}: it has {_values(values)}, the others have {_values(frozenset().union(*found.others))}"
-    return f"{text}: another one has {_values(values.intersection(frozenset().union(*found.others)))} too"
+    def _counters(self, location: int) -> str:
+        """Return for example `gpu-0-mig-1g-2 needs 20 of multiprocessors in counter set gpu-0-counters, 10 remain`."""
+        pools = self._node_view.pools
+        device, tables = pools.devices[location], self._state.tables(pools.views[location].pool)
+        shortage = tables.counters.shortage(device.consumes_counters)
+        if shortage is None:
+            return ""
+        remaining, where = (
+            format_quantity(shortage.remaining),
+            f"{shortage.counter} in counter set {shortage.counter_set}",
+        )
+        if shortage.asked == 0:
+            return f"{device.name} draws on a pool whose counter {where} is overdrawn ({remaining} remain)"
+        return f"{device.name} needs {format_quantity(shortage.asked)} of {where}, {remaining} remain"
+
+    def _capacity(self, wanted: SearchableRequest, location: int) -> str:
+        """Return for example `gpu-0 has 2Gi of memory left, 4Gi would be needed`."""
+        sharing, device = self._node_view.sharing, self._node_view.pools.devices[location]
+        needs = sharing.needs(wanted, location)
+        if isinstance(needs, CapacityMismatch):
+            return f"{device.name} {needs.reason}"
+        shortage = sharing.exhausted(wanted, location, self._state.shared(location) or ())
+        if shortage is None:
+            return ""
+        like = dict(device.capacity)[shortage.name].text
+        remaining, asked = amount_text(shortage.remaining, like), amount_text(shortage.asked, like)
+        return f"{device.name} has {remaining} of {shortage.name} left, {asked} would be needed"
 
 
 def _values(values: ValueSet) -> str:
-    return listed([_value(kind, value) for kind, value in sorted(values)])
-
-
-def _value(kind: str, value: object) -> str:
-    return f'"{value}"' if kind == "str" else str(value).lower() if kind == "boo" else str(value)
-
-
-def taint_message(device: Device, tolerations: Sequence[DeviceToleration]) -> str:
-    """E.g. `gpu-3 has taint example.com/broken=yes:NoSchedule`, with all taints that keep it away."""
-    taints = [taint_text(each) for each in device.taints if untolerated((each,), tolerations) is not None]
-    return f"{device.name} has taint {listed(taints)}" if taints else device.name
+    return listed(
+        [
+            f'"{value}"' if kind == "str" else str(value).lower() if kind == "boo" else str(value)
+            for kind, value in sorted(values)
+        ]
+    )
 
 
 def taint_text(taint: DeviceTaint) -> str:
-    """E.g. `example.com/broken=yes:NoSchedule`."""
+    """Return for example `example.com/broken=yes:NoSchedule`."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
 
 
 def node_allocatable_message(device: Device) -> str:
-    """E.g. `cpu-0 counts against cpu, memory of its node (nodeAllocatableResources)`."""
+    """Return for example `cpu-0 counts against cpu, memory of its node (nodeAllocatableResources)`."""
     return f"{device.name} counts against {listed(device.node_allocatable)} of its node (nodeAllocatableResources)"
 
 
 def groups_text(groups: Iterable[str]) -> str:
-    """A group list as `[a, b]`, or `no groups`."""
+    """Return a group list as `[a, b]`, or `no groups`."""
     text = ", ".join(groups)
     return f"[{text}]" if text else "no groups"
-
-
-def _joined(clauses: Sequence[str]) -> str:
-    if len(clauses) > _SHOWN + 1:
-        return "; ".join([*clauses[:_SHOWN], f"{len(clauses) - _SHOWN - 1} more", clauses[-1]])
-    return "; ".join(clauses)

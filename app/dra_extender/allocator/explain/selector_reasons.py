@@ -60,7 +60,7 @@ class UnmetSelectors:
             attributes = tuple(each for each in attributes if is_read(reads, published.driver, each[0]))
         return (published.driver, attributes, device.capacity, device.allow_multiple_allocations)
 
-    def of(self, published: ResourceSlice, position: int) -> str:
+    def message(self, published: ResourceSlice, position: int) -> str:
         """E.g. `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`; empty if no selector is false there.
 
         The first selector that is false decides, a class's before a request's.
@@ -72,7 +72,7 @@ class UnmetSelectors:
             try:
                 if program.matches(activation, **within(self._deadline)):
                     continue
-                text = self._message(program, activation)
+                text = self._explain(program, activation)
             except (CelBudgetError, CelDeadlineError):
                 text = ""
             except (CelRuntimeError, CelCompileError):
@@ -89,7 +89,7 @@ class UnmetSelectors:
         except CelBudgetError:
             return inf
 
-    def _message(self, program: Program, activation: DeviceActivation) -> str:
+    def _explain(self, program: Program, activation: DeviceActivation) -> str:
         """What is false and why; empty if the budget does not suffice to tell."""
         budget = self._budget
         if budget is not None and budget.left < program.units:

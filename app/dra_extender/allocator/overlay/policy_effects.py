@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyRule
-from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, is_neighbour, scope_of
+from dra_extender.allocator.rules.neighbours import NeighbourScope, is_neighbour, scope_of
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program_cache import ProgramCache

@@ -1,18 +1,24 @@
-"""Consumable capacity (KEP-5075): the amounts that a request takes of a device, and whether the device's policy allows them.
+"""Consumable capacity (KEP-5075): what a request takes of a device, whether the device's policy allows it, and what remains.
 
 Amounts are nano-units.  The arithmetic is upstream's: policies with a step count in whole units, or in thousandths where the
 feature FractionalCapacityRange is on and every bound of the range is a whole number of thousandths.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from dra_extender.allocator.demand.demand import SearchableRequest
+from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.cel.values.quantity import BINARY_EXPONENTS, NANO, format_quantity, parse_quantity
+from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
 
 Capacities = tuple[tuple[str, DeviceCapacity], ...]
 """(name, capacity), as a device lists them."""
+
+Amounts = tuple[int, ...]
+"""One amount for each capacity of a device, in the device's order."""
 
 _MILLI: Final = NANO // 1000
 _MAX: Final = 2**63 - 1
@@ -44,10 +50,8 @@ def published_amounts(amounts: Mapping[str, int], capacities: Capacities, driver
     return renamed
 
 
-def needs(
-    requests: Mapping[str, int], capacities: Capacities, *, fractional: bool
-) -> tuple[int, ...] | CapacityMismatch:
-    """What these requests take of each capacity of an unused device, in the order of `capacities`.
+def needs(requests: Mapping[str, int], capacities: Capacities, *, fractional: bool) -> Amounts | CapacityMismatch:
+    """Return what these requests take of each capacity of an unused device, in the order of `capacities`.
 
     A capacity that is not requested counts with the policy's default, or else whole.
 
@@ -71,7 +75,7 @@ def needs(
 
 
 def amount_text(amount: int, like: str) -> str:
-    """An amount as a quantity, spelled like `like` where that is exact: the same text, else binary or decimal as it is."""
+    """Return an amount as a quantity, spelled like `like` where that is exact: the same text, else binary or decimal as it is."""
     if amount == parse_quantity(like):
         return like
     units, rest = divmod(amount, NANO)
@@ -99,7 +103,7 @@ def _amount(name: str, capacity: DeviceCapacity, requested: int | None, *, fract
 
 
 def _rounded(name: str, requested: int, bounds: ValidRange, least: int, *, fractional: bool) -> int:
-    """The request moved up to the least amount, or to the next step above it."""
+    """Return the request moved up to the least amount, or to the next step above it."""
     if requested < least:
         return least
     if bounds.step is None:
@@ -134,13 +138,114 @@ def _allowed(amount: int, policy: RequestPolicy | None, *, fractional: bool) -> 
 
 
 def _unit(bounds: ValidRange, *, fractional: bool) -> int:
-    """In what the steps of a range count: thousandths or whole units."""
-    given = [each for each in (bounds.min, bounds.max, bounds.step) if each is not None]
-    if fractional and all(each % _MILLI == 0 and abs(each) <= _MAX * _MILLI for each in given):
+    """Return in what the steps of a range count: thousandths or whole units."""
+    amounts = [amount for amount in (bounds.min, bounds.max, bounds.step) if amount is not None]
+    if fractional and all(amount % _MILLI == 0 and abs(amount) <= _MAX * _MILLI for amount in amounts):
         return _MILLI
     return NANO
 
 
 def _count(amount: int, unit: int) -> int:
-    """An amount in units, rounded away from zero."""
+    """Return an amount in units, rounded away from zero."""
     return -(-amount // unit) if amount >= 0 else amount // unit
+
+
+class CapacityShortage(NamedTuple):
+    """A capacity that does not suffice: what remains and what is asked."""
+
+    name: str
+    remaining: int
+    asked: int
+
+
+class SharedConsumption(NamedTuple):
+    """Whether allocated claims have shares of a device, and the sums of their amounts; no amounts without shares."""
+
+    shares: bool
+    amounts: Amounts
+
+
+_NOTHING: Final = SharedConsumption(shares=False, amounts=())
+
+
+class Sharing:
+    """The shares on one node before a search picks anything; with the feature off there are none and every device fits."""
+
+    __slots__ = ("_consumed", "_fractional", "_holdings", "_needs", "_pools", "_qualifies", "enabled")
+
+    def __init__(
+        self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]], *, qualifies: bool = True
+    ) -> None:
+        """`holdings` returns what allocated claims have of the device at a location.
+
+        `qualifies`: a capacity with and without the driver's name before it is the same (see `Rules.qualified_capacities`).
+        """
+        self._pools = pools
+        self._holdings = holdings
+        self.enabled = pools.features.consumable_capacity
+        self._fractional = pools.features.fractional_capacity_range
+        self._qualifies = qualifies
+        self._needs: dict[tuple[int, int, str], Amounts | CapacityMismatch] = {}
+        self._consumed: dict[int, SharedConsumption] = {}
+
+    def is_shareable(self, location: int) -> bool:
+        """Return whether several requests may share the device."""
+        return self.enabled and self._pools.devices[location].allow_multiple_allocations
+
+    def needs(self, wanted: SearchableRequest, location: int) -> Amounts | CapacityMismatch:
+        """Return what a request takes of an unused device, or why it never fits.
+
+        Raises:
+            CapacityError: an amount cannot be computed.
+        """
+        capacity = self._pools.devices[location].capacity
+        if not self.enabled or not (capacity or wanted.capacity):
+            return ()
+        driver = self._pools.views[location].published.driver
+        # Devices share equal lists of capacities; both objects outlive the search.
+        key = (id(wanted), id(capacity), driver)
+        known = self._needs.get(key)
+        if known is None:
+            requested = published_amounts(wanted.capacity, capacity, driver) if self._qualifies else wanted.capacity
+            known = self._needs[key] = needs(requested, capacity, fractional=self._fractional)
+        return known
+
+    def is_shared(self, location: int) -> bool:
+        """Return whether allocated claims have shares of the device."""
+        return self.enabled and self.consumed(location).shares
+
+    def consumed(self, location: int) -> SharedConsumption:
+        """Return what allocated claims consume of the device."""
+        consumed = self._consumed.get(location)
+        if consumed is not None:
+            return consumed
+        holdings = self._holdings(location)
+        if not holdings:
+            return _NOTHING
+        shares = [holding for holding in holdings if holding.share_id is not None and not holding.admin]
+        totals = dict.fromkeys((name for name, _ in self._pools.devices[location].capacity), 0)
+        for share in shares:
+            for name, amount in share.consumed_capacity:
+                if name in totals:
+                    totals[name] += amount
+        consumed = SharedConsumption(shares=True, amounts=tuple(totals.values())) if shares else _NOTHING
+        self._consumed[location] = consumed
+        return consumed
+
+    def exhausted(self, wanted: SearchableRequest, location: int, picked: Amounts = ()) -> CapacityShortage | None:
+        """Return the first capacity that does not suffice beside what allocated claims consume and this search has `picked`."""
+        asked = self.needs(wanted, location)
+        if isinstance(asked, CapacityMismatch) or not asked:
+            return None
+        consumed = self.consumed(location)
+        if not consumed.shares and not picked:
+            return None
+        for index, (name, capacity) in enumerate(self._pools.devices[location].capacity):
+            remaining = capacity.value
+            if consumed.shares:
+                remaining -= consumed.amounts[index]
+            if picked:
+                remaining -= picked[index]
+            if asked[index] > remaining:
+                return CapacityShortage(name, remaining, asked[index])
+        return None

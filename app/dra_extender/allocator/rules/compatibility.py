@@ -24,13 +24,13 @@ GroupState = frozenset[str] | None
 
 
 def are_compatible(members: Iterable[Sequence[str]]) -> bool:
-    """Whether devices with these groups may share a counter set: all have no groups, or all have one group in common."""
-    found = [frozenset(groups) for groups in members]
-    return not any(found) or bool(frozenset.intersection(*found))
+    """Return whether devices with these groups may share a counter set: all have no groups, or all have one group in common."""
+    group_sets = [frozenset(groups) for groups in members]
+    return not any(group_sets) or bool(frozenset.intersection(*group_sets))
 
 
 def admits(states: Mapping[str, GroupState], entry: CounterConsumption) -> bool:
-    """Whether a device with this consumption may join the members of its counter set."""
+    """Return whether a device with this consumption may join the members of its counter set."""
     if entry.counter_set not in states:
         return True
     state = states[entry.counter_set]
@@ -40,7 +40,7 @@ def admits(states: Mapping[str, GroupState], entry: CounterConsumption) -> bool:
 
 
 def folded(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
-    """The state of the counter set once the device is a member; the order of members does not matter."""
+    """Return the state of the counter set once the device is a member; the order of members does not matter."""
     declared = entry.compatibility_groups
     if entry.counter_set not in states:
         return frozenset(declared) if declared else None
@@ -51,7 +51,7 @@ def folded(states: Mapping[str, GroupState], entry: CounterConsumption) -> Group
 
 
 def folded_in_order(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
-    """As `folded` in Kubernetes 1.37: where some members have groups and others none, the first member decides for the set."""
+    """Return the state by the rule of Kubernetes 1.37: where some members have groups and others none, the first one decides."""
     state = states.get(entry.counter_set)
     if entry.counter_set in states and (state is None or not entry.compatibility_groups):
         return state
@@ -102,7 +102,7 @@ class CompatibilityTable:
     def conflict(
         self, consumption: Sequence[CounterConsumption], *, admin: bool = False
     ) -> tuple[CounterConsumption, GroupState] | None:
-        """The first entry that its counter set does not admit, with the state of the set."""
+        """Return the first entry that its counter set does not admit, with the state of the set."""
         for joined, entries in self._joined(consumption, admin=admin):
             states = dict(joined)
             for entry in entries:
@@ -133,7 +133,7 @@ class GroupedSets:
         self._closed_by_drivers = frozenset(entry.counter_set for entry in not_by_policy(grouped))
 
     def closed(self, consumption: Iterable[CounterConsumption], *, admin: bool = False) -> str | None:
-        """The first counter set of this device that is closed, or that the device itself declares groups for."""
+        """Return the first counter set of this device that is closed, or that the device itself declares groups for."""
         closed = self._closed_by_drivers if admin else self._closed
         for entry in not_by_policy(consumption) if admin else consumption:
             if entry.compatibility_groups or entry.counter_set in closed:

@@ -58,7 +58,7 @@ class CounterTable:
         return not self._overdrawn or all(remaining[key] >= 0 for key in self._overdrawn)
 
     def _draws(self, consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
-        """What a device draws from each counter, with the sum where it lists one twice."""
+        """Return what a device draws from each counter, with the sum where it lists one twice."""
         if len(consumption) == 1:
             name = consumption[0].counter_set
             return [((name, counter), amount) for counter, amount in consumption[0].counters]
@@ -70,23 +70,23 @@ class CounterTable:
         return list(asked.items())
 
     def upper_bound(self, entries: Sequence[CounterConsumption]) -> int:
-        """How many of these consumptions of one counter set fit at most, by each counter alone; never too low."""
+        """Return how many of these consumptions of one counter set fit at most, by each counter alone; never too low."""
         counters = {counter for entry in entries for counter, _ in entry.counters}
-        found = len(entries)
+        bound = len(entries)
         for counter in counters:
             amounts = sorted(dict(entry.counters).get(counter, 0) for entry in entries)
             left = self._remaining[entries[0].counter_set, counter]
             fitting = [count for count, total in enumerate(accumulate(amounts), start=1) if total <= left]
-            found = min(found, max(fitting, default=0))
-        return found
+            bound = min(bound, max(fitting, default=0))
+        return bound
 
     def left(self, consumption: Sequence[CounterConsumption]) -> Iterator[Shortage]:
-        """What remains of each counter that a device would draw on, whether or not it suffices."""
+        """Yield what remains of each counter that a device would draw on, whether or not it suffices."""
         for key, amount in self._draws(consumption):
             yield Shortage(counter_set=key[0], counter=key[1], remaining=self._remaining[key], asked=amount)
 
     def shortage(self, consumption: Sequence[CounterConsumption]) -> Shortage | None:
-        """The first counter that a device would overdraw, or that is overdrawn already."""
+        """Return the first counter that a device would overdraw, or that is overdrawn already."""
         asked = dict(self._draws(consumption))
         for key in (*asked, *self._overdrawn):
             amount = asked.get(key, 0)

@@ -85,8 +85,8 @@ class Eligibility:
             node_view.verdicts_by_key[wanted.equivalence_key] = self._verdicts
         self._rows: dict[int, VerdictRow] = {}
 
-    def of(self, location: int) -> int:
-        """The verdict (a `DeviceVerdict` value) about the device at a location.
+    def verdict(self, location: int) -> int:
+        """Return the verdict (a `DeviceVerdict` value) about the device at a location.
 
         For mode ExactCount a device that is taken is TAKEN before its selectors are evaluated; mode All evaluates them first.
 
@@ -96,84 +96,61 @@ class Eligibility:
         """
         verdict = self._verdicts[location]
         if not verdict:
-            verdict = self._verdicts[location] = self._find(location)
+            verdict = self._verdicts[location] = self._judge(location)
         return verdict
 
-    def all(self) -> bytes:
-        """The verdicts about all devices, by location; raises as `of` does, and goes on where it was interrupted."""
+    def verdicts(self) -> bytes:
+        """Return the verdicts about all devices, by location; raises as `verdict` does, and goes on where it was interrupted."""
         verdicts = self._verdicts
         location = verdicts.find(0)
         while location >= 0:
-            verdicts[location] = self._find(location)
+            verdicts[location] = self._judge(location)
             location = verdicts.find(0, location)
         return bytes(verdicts)
 
     def selects(self, location: int) -> bool:
-        """Whether the request selects this device, taken or not; for explanations.
+        """Return whether the request selects this device, taken or not; for explanations.
 
         Raises:
             SearchEndedError: a selector does not compile or fails on the device, or the deadline passed meanwhile.
         """
         view = self._node_view.pools.views[location]
-        return self._wanted.selectors.is_empty or self._selected(view, location - view.base)
+        return self._wanted.selectors.is_empty or self._selects(view, location - view.base)
 
-    def verdict_or_unknown(self, location: int) -> DeviceVerdict:
-        """As `of`, for explanations: UNKNOWN where a selector fails."""
-        try:
-            return DeviceVerdict(self.of(location))
-        except SearchEndedError:
-            return DeviceVerdict.UNKNOWN
-
-    def _find(self, location: int) -> int:
+    def _judge(self, location: int) -> int:
         node_view, wanted = self._node_view, self._wanted
         if location & _POLL_MASK == _POLL_MASK:
             node_view.poll_deadline(_POLL_MASK + 1)
         pools = node_view.pools
         device, view = pools.devices[location], pools.views[location]
-        if node_view.hides_grouped_devices and any(each.compatibility_groups for each in device.consumes_counters):
+        if node_view.hides_grouped_devices and any(entry.compatibility_groups for entry in device.consumes_counters):
             return DeviceVerdict.GROUPS_OFF
         taken = not wanted.admin and node_view.is_taken(location)
         if taken and self._exact:
             return DeviceVerdict.TAKEN
         if device.binding_conditions and node_view.hides_binding_conditions:
             return DeviceVerdict.BINDING_CONDITIONS_OFF
-        if not wanted.selectors.is_empty and not self._selected(view, location - view.base):
+        if not wanted.selectors.is_empty and not self._selects(view, location - view.base):
             return DeviceVerdict.NO_MATCH
-        if view.reachable is not None and not self._reachable(device, view.reachable[location - view.base]):
-            return DeviceVerdict.OTHER_NODE
+        if view.reachable is not None:
+            reach = view.reachable[location - view.base]
+            if reach == MALFORMED:
+                raise self._failure(Code.POOL_INVALID, f"device {device.name}: malformed node selector", device)
+            if reach != REACHABLE:
+                return DeviceVerdict.OTHER_NODE
         if self._sharing.enabled and (device.capacity or wanted.capacity):
-            capacity_verdict = self._capacity_verdict(location)
-            if capacity_verdict:
-                return capacity_verdict
-        if taken:
-            return DeviceVerdict.TAKEN
-        return self._usable(location)
+            misfit = self._judge_capacity(device, location)
+            if misfit:
+                return misfit
+        return DeviceVerdict.TAKEN if taken else self._judge_use(device, location)
 
-    def _selected(self, view: SliceView, position: int) -> bool:
-        row = self._rows.get(view.base)
-        if row is None:
-            row = self._rows[view.base] = self._wanted.selectors.row(view.published)
-        try:
-            return row.matches(view.published, position, self._node_view.deadline)
-        except SelectorError as problem:
-            device = view.published.devices[position].name
-            where = {"claim": self._label, "request": self._wanted.name, "device": device}
-            raise SearchEndedError(Rejection(code=problem.code, detail=str(problem), **where)) from problem
-        except SelectionTimeoutError as problem:
-            rejection = Rejection(code=Code.SEARCH_LIMIT, detail="time was up while a selector was running")
-            raise SearchEndedError(rejection) from problem
-
-    def _capacity_verdict(self, location: int) -> DeviceVerdict | None:
-        """MISFIT or EXHAUSTED; None if the capacity fits.  Mode All may select exhausted devices, and fails on them later."""
+    def _judge_capacity(self, device: Device, location: int) -> DeviceVerdict | None:
+        """Return MISFIT or EXHAUSTED, None if the capacity fits.  Mode All may select exhausted devices and fail on them later."""
         try:
             if isinstance(self._sharing.needs(self._wanted, location), CapacityMismatch):
                 return DeviceVerdict.MISFIT
         except CapacityError as problem:
-            device = self._node_view.pools.devices[location].name
-            where = {"claim": self._label, "request": self._wanted.name, "device": device}
-            raise SearchEndedError(
-                Rejection(code=Code.AMOUNT_INVALID, detail=f"device {device}: {problem}", **where)
-            ) from problem
+            raise self._failure(Code.AMOUNT_INVALID, f"device {device.name}: {problem}", device) from problem
         if (
             (self._exact or not self._node_view.rules.all_needs_used_up_devices)
             and self._node_view.holdings(location)
@@ -182,34 +159,46 @@ class Eligibility:
             return DeviceVerdict.EXHAUSTED
         return None
 
-    def _reachable(self, device: Device, reach: int) -> bool:
-        if reach == MALFORMED:
-            where = {"claim": self._label, "request": self._wanted.name, "device": device.name}
-            raise SearchEndedError(
-                Rejection(code=Code.POOL_INVALID, detail=f"device {device.name}: malformed node selector", **where)
-            )
-        return reach == REACHABLE
-
-    def _usable(self, location: int) -> int:
-        node_view = self._node_view
-        device = node_view.pools.devices[location]
+    def _judge_use(self, device: Device, location: int) -> DeviceVerdict:
+        """Judge a device that is selected and free: a new condition of devices for being used belongs here."""
+        node_view, features = self._node_view, self._node_view.features
         if device.allow_multiple_allocations and not self._wanted.admin and node_view.nodes_elsewhere(location):
             return DeviceVerdict.BOUND_ELSEWHERE
         if node_view.pools.views[location].published.skip_node_operations and not node_view.skips_node_operations:
             return DeviceVerdict.NODE_OPERATIONS
         if device.node_allocatable and not node_view.rules.unaccounted_devices:
             return DeviceVerdict.NODE_ALLOCATABLE
-        partitionable = node_view.features.partitionable_devices
-        if not partitionable and not all(each.synthetic for each in device.consumes_counters):
+        if not features.partitionable_devices and not all(entry.synthetic for entry in device.consumes_counters):
             return DeviceVerdict.PARTITIONABLE_OFF
-        tainted = device.taints and node_view.features.device_taints
-        if tainted and untolerated(device.taints, self._wanted.tolerations) is not None:
+        if (
+            device.taints
+            and features.device_taints
+            and untolerated(device.taints, self._wanted.tolerations) is not None
+        ):
             return DeviceVerdict.TAINTED
         return DeviceVerdict.ELIGIBLE
 
+    def _selects(self, view: SliceView, position: int) -> bool:
+        row = self._rows.get(view.base)
+        if row is None:
+            row = self._rows[view.base] = self._wanted.selectors.row(view.published)
+        try:
+            return row.matches(view.published, position, self._node_view.deadline)
+        except SelectorError as problem:
+            raise self._failure(problem.code, str(problem), view.published.devices[position]) from problem
+        except SelectionTimeoutError as problem:
+            rejection = Rejection(code=Code.SEARCH_LIMIT, detail="time was up while a selector was running")
+            raise SearchEndedError(rejection) from problem
+
+    def _failure(self, code: Code, detail: str, device: Device) -> SearchEndedError:
+        request = self._wanted.name
+        return SearchEndedError(
+            Rejection(code=code, claim=self._label, request=request, device=device.name, detail=detail)
+        )
+
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether a toleration covers a taint: equal or no effect, equal or no key, and the operator agrees (KEP-5055)."""
+    """Return whether a toleration covers a taint: equal or no effect, equal or no key, and the operator agrees (KEP-5055)."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -223,8 +212,8 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 
 
 def untolerated(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> DeviceTaint | None:
-    """The first taint that keeps the device away; effects other than NoSchedule and NoExecute, such as None, never do."""
+    """Return the first taint that keeps the device away; effects other than NoSchedule and NoExecute, such as None, never do."""
     for taint in taints:
-        if taint.effect in _REPELLING and not any(tolerates(each, taint) for each in tolerations):
+        if taint.effect in _REPELLING and not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
     return None

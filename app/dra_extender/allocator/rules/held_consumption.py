@@ -4,7 +4,8 @@ A held device counts with the consumption that was frozen when it was allocated:
 it counts with the slice as published now, as upstream counts every device.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -25,8 +26,8 @@ class FrozenView(NamedTuple):
     sources: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, device: Device) -> "FrozenView":
-        """The device as it is published."""
+    def from_published(cls, device: Device) -> "FrozenView":
+        """Return the device as it is published."""
         return cls(device.consumes_counters, device.compatible_only_with, device.neighbours_on, device.sources)
 
 
@@ -36,9 +37,7 @@ def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView |
     A further share of the device copies it.  Snapshots that differ are merged as in `held_consumption`; of several expressions
     the first in alphabetical order counts.
     """
-    snapshots = [
-        each for each in holdings if (each.consumption is not None or each.groups is not None) and not each.admin
-    ]
+    snapshots = [holding for holding in holdings if holding.is_frozen and not holding.admin]
     if not snapshots:
         return None
     if len(snapshots) == 1:
@@ -46,10 +45,12 @@ def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView |
         return FrozenView(only.drawn(live), only.compatible_only_with, only.neighbours_on, only.sources)
     consumption = _frozen(snapshots, live) or ()
     rules = sorted(
-        (each.compatible_only_with, each.neighbours_on) for each in snapshots if each.compatible_only_with is not None
+        (snapshot.compatible_only_with, snapshot.neighbours_on)
+        for snapshot in snapshots
+        if snapshot.compatible_only_with is not None
     )
     expression, on = rules[0] if rules else (None, "")
-    sources = dict.fromkeys(source for each in snapshots for source in each.sources)
+    sources = dict.fromkeys(source for snapshot in snapshots for source in snapshot.sources)
     return FrozenView(consumption, expression, on, tuple(sources))
 
 
@@ -58,11 +59,11 @@ def with_current_snapshot(holding: DeviceHolding, pool: Pool, usage: PoolUsage) 
 
     A hold counts as a share in a search, but its own pod may never be bound, and the slice may have changed since.
     """
-    live = next((each for slice_ in pool.published for each in slice_.devices if each.name == holding.device), None)
+    live = next((device for part in pool.published for device in part.devices if device.name == holding.device), None)
     if holding.share_id is None or live is None:
         return holding
-    found = frozen_view(usage.get(holding.device, ()), live) or FrozenView.of(live)
-    return msgspec.structs.replace(holding, **found._asdict())
+    snapshot = frozen_view(usage.get(holding.device, ()), live) or FrozenView.from_published(live)
+    return msgspec.structs.replace(holding, **snapshot._asdict())
 
 
 def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> Iterator[tuple[str, CounterConsumption]]:
@@ -72,35 +73,31 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
     list counts and of each counter the highest amount.  A name that the slices of several nodes give to different devices counts
     for each of them, as in upstream's allocator, unless a snapshot has what was allocated.
     """
-    holders = {device: found for device, holdings in usage.items() if (found := [h for h in holdings if not h.admin])}
+    holders = {
+        device: shares
+        for device, holdings in usage.items()
+        if (shares := [holding for holding in holdings if not holding.admin])
+    }
     if not holders:
         return
     vanished = set(holders)
-    for device, held in _held_devices(published, holders):
+    searched = dict(holders)
+    for device in chain.from_iterable(part.devices for part in published):
+        held = searched.get(device.name)
+        if held is None:
+            continue
         vanished.discard(device.name)
         frozen = _frozen(held, device)
         for entry in device.consumes_counters if frozen is None else _with_physical_device(frozen, device):
             yield device.name, entry
+        # Of the devices with one name only the first counts, if a snapshot has what was allocated.
+        if any(holding.consumption is not None for holding in held):
+            del searched[device.name]
+            if not searched:
+                break
     for name in sorted(vanished):
         for entry in _frozen(holders[name], None) or ():
             yield name, entry
-
-
-def _held_devices(
-    published: Iterable[ResourceSlice], holders: Mapping[str, Sequence[DeviceHolding]]
-) -> Iterator[tuple[Device, Sequence[DeviceHolding]]]:
-    """The published devices that are held; of those with one name only the first, if a snapshot has what was allocated."""
-    searched = dict(holders)
-    for part in published:
-        for device in part.devices:
-            held = searched.get(device.name)
-            if held is None:
-                continue
-            yield device, held
-            if any(each.consumption is not None for each in held):
-                del searched[device.name]
-                if not searched:
-                    return
 
 
 def _with_physical_device(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[CounterConsumption]:

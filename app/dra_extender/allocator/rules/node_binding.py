@@ -44,18 +44,20 @@ def shares_apart(
 
     `holdings` are all of the device, `slices` those of its pool.
     """
-    nodes = {each.node for each in holdings if each.node is not None}
+    nodes = {holding.node for holding in holdings if holding.node is not None}
     if len(nodes) <= 1:
         return None
     places = [(part, device) for part in slices for device in part.devices if device.name == name]
     if places and not any(can_move(*place) for place in places):
         return None
     bound = _nodes_of(holdings, device_binds=any(binds(*place) for place in places))
-    if not any(bound - {each.node} for each in added if each.node is not None):
+    if not any(bound - {holding.node} for holding in added if holding.node is not None):
         return None
     return SharesApart(tuple(sorted(bound)), tuple(sorted(nodes)))
 
 
 def _nodes_of(holdings: Iterable[DeviceHolding], *, device_binds: bool) -> frozenset[str]:
     """Return the nodes of the shares that bind the device: of all if it binds now, otherwise of those that were bound before."""
-    return frozenset(each.node for each in holdings if each.node is not None and (device_binds or each.binds_to_node))
+    return frozenset(
+        holding.node for holding in holdings if holding.node is not None and (device_binds or holding.binds_to_node)
+    )

@@ -8,8 +8,8 @@ from dra_extender.allocator.demand.constraints import lookup
 from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.pools.pools import NodePools, Pool
+from dra_extender.allocator.rules.capacity import Sharing
 from dra_extender.allocator.rules.node_binding import bound_nodes
-from dra_extender.allocator.rules.shared_capacity import Sharing
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import SearchEndedError
@@ -82,18 +82,20 @@ class NodeView:
         If such a rule concerns the whole node, `has_node_rules` is then True, and these are all pools of the node.
         """
         if self._pools_with_rules is None:
-            self._pools_with_rules = self._find_pools_with_rules() if self.features.compatibility_groups else ()
+            self._pools_with_rules = ()
+            pools, has_held_rules = self.pools.pools, self._usage.has_compatibility_rules
+            if self.features.compatibility_groups:
+                self._pools_with_rules = tuple(
+                    [pool for pool in pools if pool.has_compatibility_rules or has_held_rules(pool.pool_id)]
+                )
+            self.has_node_rules = any(
+                pool.has_node_rules
+                or any(holding.neighbours_on == NODE for held in self.usage(pool).values() for holding in held)
+                for pool in self._pools_with_rules
+            )
+            if self.has_node_rules:
+                self._pools_with_rules = pools
         return self._pools_with_rules
-
-    def _find_pools_with_rules(self) -> tuple[Pool, ...]:
-        pools, rules = self.pools.pools, self._usage.has_compatibility_rules
-        found = tuple([pool for pool in pools if pool.has_compatibility_rules or rules(pool.pool_id)])
-        if not found:
-            return ()
-        self.has_node_rules = any(pool.has_node_rules for pool in found) or any(
-            each.neighbours_on == NODE for pool in found for held in self.usage(pool).values() for each in held
-        )
-        return pools if self.has_node_rules else found
 
     def poll_deadline(self, devices: int) -> None:
         """Count devices before they are read, and check the deadline every few thousand devices.
@@ -110,7 +112,7 @@ class NodeView:
                 raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=detail))
 
     def is_taken(self, location: int) -> bool:
-        """Whether an allocated claim has the whole device; admin access takes nothing."""
+        """Return whether an allocated claim has the whole device; admin access takes nothing."""
         shared = False
         for holding in self.holdings(location):
             if not holding.admin:
@@ -131,24 +133,24 @@ class NodeView:
         return self.bound_nodes(location) - {self.pools.node}
 
     def holdings(self, location: int) -> tuple[DeviceHolding, ...]:
-        """What allocated claims hold of the device."""
+        """Return what allocated claims hold of the device."""
         pool = self.pools.views[location].pool
         if pool is not self._pool:
             self._pool, self._pool_usage = pool, self.usage(pool)
         return self._pool_usage.get(self.pools.devices[location].name, ())
 
     def usage(self, pool: Pool) -> PoolUsage:
-        """The usage of a pool, constant during the search."""
-        found = self._used.get(id(pool))
-        if found is None:
-            found = self._usage.pool(pool.pool_id)
+        """Return the usage of a pool, constant during the search."""
+        usage = self._used.get(id(pool))
+        if usage is None:
+            usage = self._usage.pool(pool.pool_id)
             if not self.rules.frozen_holdings:
-                found = {device: tuple(map(_without_snapshot, holdings)) for device, holdings in found.items()}
-            self._used[id(pool)] = found
-        return found
+                usage = {device: tuple(map(_without_snapshot, holdings)) for device, holdings in usage.items()}
+            self._used[id(pool)] = usage
+        return usage
 
     def attribute(self, wanted: SearchableRequest, name: str, location: int) -> Attribute | None:
-        """The attribute that constraints compare for a device: derived by the request, else published by the device.
+        """Return the attribute that constraints compare for a device: derived by the request, else published by the device.
 
         Raises:
             SearchEndedError: the expression does not compile, fails on this device, or the deadline passed meanwhile.
@@ -158,12 +160,11 @@ class NodeView:
         if derived is None:
             return lookup(name, view.published.driver, self.pools.devices[location])
         key = (location, derived.expression)
-        found = self._derived.get(key)
-        if found is None:
-            found = self._derived[key] = derived.of(view.published, location - view.base, self.deadline)
-        return found
+        attribute = self._derived.get(key)
+        if attribute is None:
+            attribute = self._derived[key] = derived.evaluate(view.published, location - view.base, self.deadline)
+        return attribute
 
 
 def _without_snapshot(holding: DeviceHolding) -> DeviceHolding:
-    """The holding as if no snapshot had been kept."""
     return msgspec.structs.replace(holding, consumption=None, groups=None, compatible_only_with=None, neighbours_on="")

@@ -11,8 +11,8 @@ were allocated (`held_consumption`).  The verdict about an addition depends on w
     further share    no new member: only the capacity counts, neither groups nor counters (KEP-4815)
     admin access     nothing
 
-So an addition is refused only for what it breaks itself.  `contradictions` finds what the usage breaks without it; such a counter
-set admits no new member.  The search applies the same rule incrementally (`compatibility`, `counters`, `shared_capacity`).
+So an addition is refused only for what it breaks itself.  `contradiction_steps` finds what the usage breaks without it; such a
+counter set admits no new member.  The search applies the same rule incrementally (`compatibility`, `counters`, `capacity`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,57 +50,55 @@ class Violation(NamedTuple):
 
 
 def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
-    """The pool as the newest of these slices publish it, for all nodes; of two counter sets with one name the last counts."""
-    found = tuple(slices)
-    newest = max((each.generation for each in found), default=0)
-    current = tuple(each for each in found if each.generation == newest)
-    totals = {each.name: dict(each.counters) for published in current for each in published.counter_sets}
+    """Return the pool as its newest slices publish it, for all nodes; of two counter sets with one name the last counts."""
+    published = tuple(slices)
+    newest = max((part.generation for part in published), default=0)
+    current = tuple(part for part in published if part.generation == newest)
+    totals = {counter_set.name: dict(counter_set.counters) for part in current for counter_set in part.counter_sets}
     return Pool(pool_id=pool_id, published=current, totals=totals)
 
 
 def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rules: Rules = OWN) -> Violation | None:
-    """The first thing that the addition breaks beside the usage, both of this pool; None if it may be allocated.
+    """Return the first thing that the addition breaks beside the usage, both of this pool; None if it may be allocated.
 
     The addition counts as a whole.  Counters that the pool does not declare are without limit.
     """
+    added: dict[str, list[DeviceHolding]] = {}
+    for holding in addition:
+        if not holding.admin:
+            added.setdefault(holding.device, []).append(holding)
     joining: dict[str, tuple[DeviceHolding, ...]] = {}
     further: list[DeviceHolding] = []
-    for device, holdings in _by_device(addition).items():
-        others = _without_admin_access(usage.get(device, ()))
+    for name, holdings in added.items():
+        others = _without_admin_access(usage.get(name, ()))
         if others:
             further += holdings
         else:
-            joining[device] = holdings
-        found = _device_violation(_named(pool, device), device, (*others, *holdings), holdings)
-        found = found or _node_violation(pool, device, (*others, *holdings), holdings, rules)
-        if found is not None:
-            return found
-    entries = list(held_consumption(pool.published, joining))
-    rejoining = [] if rules.shares_keep_snapshot else [entry for each in further for entry in each.consumption or ()]
-    return _set_violation(pool, usage, entries, rejoining)
-
-
-def _set_violation(
-    pool: Pool, usage: PoolUsage, joining: _Drawn, rejoining: Sequence[CounterConsumption]
-) -> Violation | None:
-    """The first counter set that `joining` breaks; of `rejoining`, which draws nothing more, only the groups count."""
-    asked = [*(entry for _, entry in joining), *rejoining]
+            joining[name] = tuple(holdings)
+        named = (device for part in pool.published for device in part.devices if device.name == name)
+        violation = _device_violation(named, name, (*others, *holdings), holdings)
+        violation = violation or _node_violation(pool, name, (*others, *holdings), holdings, rules)
+        if violation is not None:
+            return violation
+    drawn = list(held_consumption(pool.published, joining))
+    asked = [entry for _, entry in drawn]
+    if not rules.shares_keep_snapshot:
+        # What a further share draws is drawn already: of its snapshot only the groups count.
+        asked += [entry for holding in further for entry in holding.consumption or ()]
     if not asked:
         return None
     sets = {entry.counter_set for entry in asked}
-    members = [each for each in held_consumption(pool.published, usage) if each[1].counter_set in sets]
+    members = [member for member in held_consumption(pool.published, usage) if member[1].counter_set in sets]
     return _group_violation([*members, *(("", entry) for entry in asked)]) or _overdrawn(
-        pool, [*members, *joining], _amounts(joining)
+        pool, [*members, *drawn], _amounts(drawn)
     )
 
 
-def contradictions(pool: Pool, usage: PoolUsage) -> Iterator[Violation]:
-    """Every rule that the usage of this pool breaks, in whatever order its holdings were allocated."""
-    return (each for each in contradiction_steps(pool, usage) if each is not None)
-
-
 def contradiction_steps(pool: Pool, usage: PoolUsage) -> Iterator[Violation | None]:
-    """As `contradictions`, with None after each device and counter set; the usage may change meanwhile, and counts as it was."""
+    """Yield every rule that the usage of this pool breaks, in whatever order its holdings were allocated.
+
+    Yields None after each part of the work; the usage may change meanwhile, and counts as it was.
+    """
     held = dict(usage)
     named: dict[str, list[Device]] = {}
     for published in pool.published:
@@ -108,13 +106,15 @@ def contradiction_steps(pool: Pool, usage: PoolUsage) -> Iterator[Violation | No
             if device.name in held:
                 named.setdefault(device.name, []).append(device)
         yield None
-    for name, found in held.items():
-        holdings = _without_admin_access(found)
+    for name, all_holdings in held.items():
+        holdings = _without_admin_access(all_holdings)
         yield _device_violation(named.get(name, ()), name, holdings, holdings)
         yield _node_violation(pool, name, holdings, holdings)
     members: dict[str, list[tuple[str, CounterConsumption]]] = {}
-    for names in _parts(tuple(held)):
-        for name, entry in held_consumption(pool.published, {name: held[name] for name in names}):
+    names = tuple(held)
+    for start in range(0, len(names), _PART):
+        part = {name: held[name] for name in names[start : start + _PART]}
+        for name, entry in held_consumption(pool.published, part):
             members.setdefault(entry.counter_set, []).append((name, entry))
             yield None
         yield None
@@ -123,48 +123,34 @@ def contradiction_steps(pool: Pool, usage: PoolUsage) -> Iterator[Violation | No
         yield _group_violation(drawn)
 
 
-def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (names[start : start + _PART] for start in range(0, len(names), _PART))
-
-
-def _by_device(holdings: Iterable[DeviceHolding]) -> dict[str, tuple[DeviceHolding, ...]]:
-    found: dict[str, list[DeviceHolding]] = {}
-    for each in holdings:
-        if not each.admin:
-            found.setdefault(each.device, []).append(each)
-    return {device: tuple(held) for device, held in found.items()}
-
-
 def _without_admin_access(holdings: Iterable[DeviceHolding]) -> tuple[DeviceHolding, ...]:
-    return tuple(each for each in holdings if not each.admin)
-
-
-def _named(pool: Pool, name: str) -> Iterator[Device]:
-    """The devices of this name; the slices of several nodes may give it to different ones."""
-    return (each for published in pool.published for each in published.devices if each.name == name)
+    return tuple(holding for holding in holdings if not holding.admin)
 
 
 def _device_violation(
     named: Iterable[Device], device: str, holdings: Sequence[DeviceHolding], added: Sequence[DeviceHolding]
 ) -> Violation | None:
-    """A violation if one holding is the whole device beside others, or if a capacity that `added` takes is exceeded.
+    """Return a violation if one holding is the whole device beside others, or if a capacity that `added` takes is exceeded.
 
     `named` are the published devices of this name; each of them must be exceeded.
     """
-    if len(holdings) > 1 and any(each.share_id is None for each in holdings):
+    if len(holdings) > 1 and any(holding.share_id is None for holding in holdings):
         return Violation(DEVICE, device)
-    asked = {name for each in added for name, amount in each.consumed_capacity if amount > 0}
+    asked = {name for holding in added for name, amount in holding.consumed_capacity if amount > 0}
     if not asked:
         return None
     totals: dict[str, int] = {}
-    for each in holdings:
-        for name, amount in each.consumed_capacity:
+    for holding in holdings:
+        for name, amount in holding.consumed_capacity:
             totals[name] = totals.get(name, 0) + amount
-    taken = {name: totals[name] for name in asked}
-    details = [
-        next((f"{name}: {amount_text(taken[name], text)} of {text} taken" for name, text in _exceeded(each, taken)), "")
-        for each in named
-    ]
+    details = []
+    for published in named:
+        exceeded = (
+            f"{name}: {amount_text(totals[name], capacity.text)} of {capacity.text} taken"
+            for name, capacity in published.capacity
+            if name in asked and totals[name] > capacity.value
+        )
+        details.append(next(exceeded, ""))
     return Violation(CAPACITY, device, details[0]) if details and all(details) else None
 
 
@@ -177,11 +163,6 @@ def _node_violation(
     return Violation(NODE, name, f"bound to {', '.join(apart.bound)}, with shares on {', '.join(apart.nodes)}")
 
 
-def _exceeded(device: Device, taken: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """(capacity, its published text) of every capacity that is exceeded."""
-    return ((name, known.text) for name, known in device.capacity if name in taken and taken[name] > known.value)
-
-
 def _amounts(drawn: _Drawn) -> Mapping[tuple[str, str], int]:
     sums: dict[tuple[str, str], int] = {}
     for _, entry in drawn:
@@ -192,7 +173,7 @@ def _amounts(drawn: _Drawn) -> Mapping[tuple[str, str], int]:
 
 
 def _overdrawn(pool: Pool, members: _Drawn, asked: Mapping[tuple[str, str], int]) -> Violation | None:
-    """The first counter with an asked amount that the members overdraw."""
+    """Return the first counter with an asked amount that the members overdraw."""
     sums = _amounts(members)
     for key, amount in asked.items():
         total = pool.totals.get(key[0], {}).get(key[1])
@@ -204,12 +185,12 @@ def _overdrawn(pool: Pool, members: _Drawn, asked: Mapping[tuple[str, str], int]
 
 
 def _group_violation(members: _Drawn) -> Violation | None:
-    """The first counter set whose members have no group in common, unless none has any."""
+    """Return the first counter set whose members have no group in common, unless none has any."""
     by_set: dict[str, list[tuple[str, CounterConsumption]]] = {}
-    for each in members:
-        by_set.setdefault(each[1].counter_set, []).append(each)
-    for counter_set, found in by_set.items():
-        if not are_compatible(entry.compatibility_groups for _, entry in found):
-            listed = sorted(f"{device} [{', '.join(sorted(entry.compatibility_groups))}]" for device, entry in found)
+    for member in members:
+        by_set.setdefault(member[1].counter_set, []).append(member)
+    for counter_set, drawn in by_set.items():
+        if not are_compatible(entry.compatibility_groups for _, entry in drawn):
+            listed = sorted(f"{device} [{', '.join(sorted(entry.compatibility_groups))}]" for device, entry in drawn)
             return Violation(GROUPS, counter_set, "; ".join(listed))
     return None

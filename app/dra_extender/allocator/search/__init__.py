@@ -1,4 +1,4 @@
 """The depth-first search for the first solution, and what cuts it short.
 
-`search` walks `frames` over one `search_state`; after many dead ends `pruner` finds what it may skip, by `pruning` and `bounds`.
+After many dead ends `search` asks `feasibility` once, and then skips what `nogoods` and `pruning_index` know to fail.
 """

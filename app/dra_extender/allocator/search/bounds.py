@@ -18,7 +18,7 @@ DeviceNeed = tuple[int, Mask]
 
 
 def locations(mask: Mask) -> Iterable[int]:
-    """The locations in a mask, lowest first."""
+    """Return the locations in a mask, lowest first."""
     text = bin(mask)[:1:-1]
     return (index for index, bit in enumerate(text) if bit == "1")
 
@@ -29,34 +29,42 @@ class Bounds:
     def __init__(self, node_view: NodeView) -> None:
         self._node_view = node_view
         self._tables: dict[int, PoolTables] = {}
-        self._known: dict[tuple[Mask, bool], int] = {}
+        self._bounds: dict[tuple[Mask, bool], int] = {}
+
+    def are_exceeded_by(self, needs: Sequence[DeviceNeed]) -> bool:
+        """Return whether some of these requests, all of whose devices are in one set, need more devices than the set can give.
+
+        No device may serve two of the requests.
+        """
+        return any(
+            sum(count for count, mask in needs if mask | outer == outer) > self.upper_bound(outer)
+            for outer in {mask for _, mask in needs}
+        )
 
     def upper_bound(self, mask: Mask, *, admin: bool = False) -> int:
-        """How many of these devices can be allocated together at most, by shared counters and compatibility groups.
+        """Return how many of these devices can be allocated together at most, by shared counters and compatibility groups.
 
         With admin access only counters are looked at.
         """
-        known = self._known.get((mask, admin))
-        if known is None:
-            self._node_view.poll_deadline(len(self._node_view.pools.devices))
-            known = self._known[mask, admin] = self._upper_bound(mask, admin=admin)
-        return known
+        bound = self._bounds.get((mask, admin))
+        if bound is None:
+            pools, sharing = self._node_view.pools, self._node_view.sharing
+            self._node_view.poll_deadline(len(pools.devices))
+            bound = 0
+            by_set: dict[tuple[int, str], tuple[Pool, list[CounterConsumption]]] = {}
+            for location in locations(mask):
+                consumption = pools.devices[location].consumes_counters
+                if not consumption or (sharing.is_shareable(location) and sharing.is_shared(location)):
+                    bound += 1
+                    continue
+                # A device counts in the first of its sets only: the bound may get higher, never lower.
+                pool, first = pools.views[location].pool, consumption[0]
+                by_set.setdefault((id(pool), first.counter_set), (pool, []))[1].append(first)
+            bound += sum(self._bound_of_set(pool, entries, admin=admin) for pool, entries in by_set.values())
+            self._bounds[mask, admin] = bound
+        return bound
 
-    def _upper_bound(self, mask: Mask, *, admin: bool) -> int:
-        pools, sharing = self._node_view.pools, self._node_view.sharing
-        free = 0
-        by_set: dict[tuple[int, str], tuple[Pool, list[CounterConsumption]]] = {}
-        for location in locations(mask):
-            consumption = pools.devices[location].consumes_counters
-            if not consumption or (sharing.is_shareable(location) and sharing.is_shared(location)):
-                free += 1
-                continue
-            # A device counts in the first of its sets only: the bound may get higher, never lower.
-            pool, first = pools.views[location].pool, consumption[0]
-            by_set.setdefault((id(pool), first.counter_set), (pool, []))[1].append(first)
-        return free + sum(self._of_set(pool, entries, admin=admin) for pool, entries in by_set.values())
-
-    def _of_set(self, pool: Pool, entries: Sequence[CounterConsumption], *, admin: bool) -> int:
+    def _bound_of_set(self, pool: Pool, entries: Sequence[CounterConsumption], *, admin: bool) -> int:
         tables = self._tables.get(id(pool))
         if tables is None:
             tables = self._tables[id(pool)] = PoolTables(pool, self._node_view)
@@ -69,15 +77,4 @@ class Bounds:
             [entry for entry in admitted if group in entry.compatibility_groups]
             for group in {group for entry in admitted for group in entry.compatibility_groups}
         ]
-        return max(tables.counters.upper_bound(each) for each in compatible)
-
-
-def exceeds_bounds(needs: Sequence[DeviceNeed], bounds: Bounds) -> bool:
-    """Whether some of these requests, all of whose devices are in one set, need more devices than can be allocated from it.
-
-    No device may serve two of the requests.
-    """
-    return any(
-        sum(needed for needed, mask in needs if mask | outer == outer) > bounds.upper_bound(outer)
-        for outer in {mask for _, mask in needs}
-    )
+        return max(tables.counters.upper_bound(entries) for entries in compatible)

@@ -21,66 +21,56 @@ _MAX_STEPS: Final = 2_000
 
 
 class PreferringSearch:
-    """Searches in the preferred order first; `run` until it returns, then read `search`."""
+    """Searches in the preferred order first, if there is one; `solve` until it returns, then read `search`."""
 
     __slots__ = ("_max_steps", "_new_search", "_preferred", "_spent", "_undecided", "search")
 
-    def __init__(self, new_search: NewSearch, max_steps: int, order: DeviceOrder) -> None:
+    def __init__(self, new_search: NewSearch, max_steps: int, order: DeviceOrder | None) -> None:
         """`order` is the preferred one."""
         self._new_search = new_search
         self._max_steps = max_steps
         self._preferred: Search | None = None
         self._spent = 0
-        self._undecided = True
-        self.search = new_search(min(max_steps, _MAX_STEPS), order)
+        self._undecided = order is not None
+        self.search = new_search(max_steps if order is None else min(max_steps, _MAX_STEPS), order)
 
     @property
     def steps(self) -> int:
         """Steps made so far, in both orders."""
         return self._spent + self.search.steps
 
-    def run(self) -> bool:
-        """Whether there is a solution, as `Search.run`, whose errors it raises."""
+    def solve(self) -> bool:
+        """Return whether there is a solution, as `Search.solve`, whose errors it raises."""
         if self._undecided:
-            found = self._run_preferring()
-            if found is not None:
-                return found
+            try:
+                solved: bool | None = self.search.solve()
+            except SearchEndedError:
+                solved = None
+            if solved and any(self.search.chosen.values()):
+                self._preferred, solved = self.search, None
+            if solved is not None:
+                return solved
             self._undecided = False
             self._spent, self.search = self.search.steps, self._new_search(self._max_steps, None)
         if self._preferred is None:
-            return self.search.run()
-        return self._compare_alternatives(self._preferred)
-
-    def _run_preferring(self) -> bool | None:
-        """Whether there is a solution; None if only the search in upstream's order can decide."""
+            return self.search.solve()
         try:
-            found = self.search.run()
-        except SearchEndedError:
-            return None
-        if found and any(self.search.chosen.values()):
-            self._preferred = self.search
-            return None
-        return found
-
-    def _compare_alternatives(self, preferred: Search) -> bool:
-        """True; `search` is then the one in upstream's order if that has earlier alternatives, else the preferred one."""
-        try:
-            better = self.search.run() and _alternatives(self.search) < _alternatives(preferred)
+            better = self.search.solve() and _alternatives(self.search) < _alternatives(self._preferred)
         except SearchEndedError:
             better = False
         if not better:
-            self._spent, self.search = self.search.steps, preferred
+            self._spent, self.search = self.search.steps, self._preferred
         return True
 
 
+def _alternatives(search: Search) -> tuple[int, ...]:
+    return tuple(index for _, index in sorted(search.chosen.items()))
+
+
 def preference(demand: Demand, node_view: NodeView) -> DeviceOrder | None:
-    """The preferred order of the devices; None where it changes nothing, or could change whether there is a solution."""
+    """Return the preferred order of the devices; None where it changes nothing, or could change whether there is a solution."""
     order, features = node_view.pools.ready_first, node_view.features
     if order is None or not node_view.rules.ready_devices_first or not features.device_binding_and_status:
         return None
     # Whether scalar constraints can be met depends on the order of devices.
     return None if demand.constrained and not features.list_type_attributes else order
-
-
-def _alternatives(search: Search) -> tuple[int, ...]:
-    return tuple(index for _, index in sorted(search.chosen.items()))

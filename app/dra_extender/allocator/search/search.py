@@ -8,73 +8,55 @@ step.  For two claims, the first with alternatives for its request, the stack gr
     DeviceLoop     claim 0, request 0, 0  which device for the first slot
     DeviceLoop     claim 0, request 0, 1  which device for the second slot
     ClaimEnd       claim 0
-    NogoodFrame    claim 1, request 0     records the state as a nogood if all below fails (once there is a pruner)
+    NogoodFrame    claim 1, request 0     records the state as a nogood if all below fails (after many dead ends)
     AllModeFrame   claim 1, request 0, 0  the one device that mode All has for this slot
 
-A round of `Search.run` either makes the next call, which may push a frame, or passes a result to the top frame.  Three results
+A round of `Search.solve` either makes the next call, which may push a frame, or passes a result to the top frame.  Three results
 travel up: FOUND, FAILED, and TOO_MANY (more devices than a claim may have), which skips device loops and stops at the nearest
 alternatives, or becomes FAILED at the end of the claim before.
 """
 
 import sys
-from collections.abc import Callable, Hashable
-from typing import Final, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from enum import IntEnum
+from typing import Final
 
 from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
-from dra_extender.allocator.explain.device_reasons import DeviceSlot
+from dra_extender.allocator.explain.messages import DeviceSlot
 from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.pools.pools import DeviceOrder
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
-from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import AllModeLocations, Option
-from dra_extender.allocator.search.error_safety import FindEligibility
-from dra_extender.allocator.search.frames import (
-    CLAIM_END,
-    NOT_CHOSEN,
-    AllModeFrame,
-    Alternatives,
-    DeviceLoop,
-    FrameResult,
-    NogoodFrame,
-    SearchFrame,
-)
-from dra_extender.allocator.search.pruning import PruningIndex
+from dra_extender.allocator.search.bounds import Mask
+from dra_extender.allocator.search.feasibility import Feasibility
+from dra_extender.allocator.search.nogoods import Nogoods
+from dra_extender.allocator.search.pruning_index import PruningIndex
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
 
+NOT_CHOSEN: Final = -1
+"""Option of a call that has not entered the alternatives of a request, or of a request that has none."""
 _POLL: Final = 15
 _DEAD_ENDS_BEFORE_PRUNING: Final = 64
 _EXCLUSIONS_PER_DEAD_END: Final = 4
 _MANY_DEVICES: Final = 256
+_MAX_STEPS_PER_CLAIM: Final = 2_000
 _NEVER: Final = sys.maxsize
 
 
-class Pruner(Protocol):
-    """Knows what a search may skip; a skip never changes the answer.  A search makes one after many dead ends."""
+class FrameResult(IntEnum):
+    """How a call ended; GOES_ON means that another call comes first."""
 
-    index: PruningIndex | None
-    """Candidates and symmetry classes of the devices, after `is_infeasible`; None if devices may not be skipped by them."""
-
-    def is_infeasible(self) -> bool:
-        """Analyse the node; True if the demand certainly has no solution there.
-
-        Raises:
-            SearchPaused: the deadline raised it; a further call goes on.
-        """
-        ...
-
-    def nogood_key(self, state: SearchState, claim: int, request: int) -> Hashable:
-        """Equal keys: the requests from this one on fail in the one state as in the other."""
-        ...
-
-
-NewPruner = Callable[[Demand, NodeView, AllModeLocations, FindEligibility], Pruner]
+    GOES_ON = 0
+    FOUND = 1
+    FAILED = 2
+    TOO_MANY = 3
 
 
 class Search:
-    """One search on one node; `run` until it returns, then read `state`, `chosen`, `steps` and `shortfall`."""
+    """One search on one node; `solve` until it returns, then read `state`, `chosen`, `steps` and `shortfall`."""
 
     __slots__ = (
         "_all_mode",
@@ -82,23 +64,24 @@ class Search:
         "_dead_ends",
         "_demand",
         "_eligibilities",
+        "_feasibility",
         "_frames",
         "_max_steps",
-        "_new_pruner",
         "_option",
         "_picked",
         "_poll",
         "_prune_at",
-        "_pruner",
         "_request",
         "_result",
         "_shortfall",
         "_start",
         "chosen",
+        "locations",
         "node_view",
         "nogoods",
         "order",
         "pruning_index",
+        "ranks",
         "state",
         "steps",
     )
@@ -108,23 +91,24 @@ class Search:
         demand: Demand,
         state: SearchState,
         all_mode: AllModeLocations,
-        new_pruner: NewPruner,
         max_steps: int,
         order: DeviceOrder | None = None,
     ) -> None:
         """`state` has no picks.  The search tries the devices of a request by location, or in this order."""
         self.node_view = node_view = state.node_view
+        devices = len(node_view.pools.devices)
         self.order = order
+        self.locations: Sequence[int] = range(devices) if order is None else order.locations
+        self.ranks: Sequence[int] = range(devices) if order is None else order.ranks
         self.state = state
         self.steps = 0
         self.chosen: dict[tuple[int, int], int] = {}
-        self._shortfall: Shortfall | None = None
-        self.nogoods: set[Hashable] = set()
         self.pruning_index: PruningIndex | None = None
-        self._new_pruner = new_pruner
-        self._pruner: Pruner | None = None
+        self.nogoods: Nogoods | None = None
+        self._shortfall: Shortfall | None = None
+        self._feasibility: Feasibility | None = None
         self._dead_ends = 0
-        # The number of dead ends at which the search asks the pruner, once.
+        # The number of dead ends at which the search begins to prune.
         self._prune_at = _DEAD_ENDS_BEFORE_PRUNING if state.undo_is_exact else _NEVER
         self._demand = demand
         self._all_mode = all_mode
@@ -134,9 +118,9 @@ class Search:
         # The call that comes next.
         self._claim = self._request = self._picked = self._start = 0
         self._option = NOT_CHOSEN
-        # What `run` goes on with after a pause: the result for the top frame, or GOES_ON for the next call.
+        # What `solve` goes on with after a pause: the result for the top frame, or GOES_ON for the next call.
         self._result = FrameResult.GOES_ON
-        self._poll = _POLL if len(node_view.pools.devices) < _MANY_DEVICES else 0
+        self._poll = _POLL if devices < _MANY_DEVICES else 0
 
     @property
     def shortfall(self) -> Shortfall:
@@ -145,17 +129,17 @@ class Search:
             self._shortfall = Shortfall(self._demand, self.node_view, self.state)
         return self._shortfall
 
-    def run(self) -> bool:
-        """Whether there is a solution; the picks of the first one are then in `state`.
+    def solve(self) -> bool:
+        """Return whether there is a solution; the picks of the first one are then in `state`.
 
         Raises:
             SearchEndedError: a selector failed, mode All met a constraint, or the search was stopped at its limit.
-            SearchPaused: the deadline raised it; a further `run` goes on, and takes the same steps as if there had been no pause.
+            SearchPaused: the deadline raised it; a further call goes on, and takes the same steps as if there had been no pause.
         """
         frames, result = self._frames, self._result
         depth, steps = len(frames), self.steps
         try:
-            while self._dead_ends < self._prune_at or not self._is_infeasible():
+            while self._dead_ends < self._prune_at or not self._begin_pruning():
                 if result is FrameResult.GOES_ON:
                     result = self._enter()
                 elif not frames:
@@ -173,7 +157,7 @@ class Search:
         return False
 
     def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> FrameResult:
-        """Make this the next call."""
+        """Make this the next call; always returns GOES_ON."""
         self._claim, self._request, self._option, self._picked, self._start = claim, request, option, picked, start
         return FrameResult.GOES_ON
 
@@ -182,93 +166,31 @@ class Search:
         self._dead_ends += 1 + exclusions // _EXCLUSIONS_PER_DEAD_END
 
     def eligibility(self, claim: int, request: int, option: int, wanted: SearchableRequest) -> Eligibility:
-        """The verdicts about devices for one request option, shared by all its frames."""
+        """Return the verdicts about devices for one request option, shared by all its frames."""
         key = (claim, request, option)
-        found = self._eligibilities.get(key)
-        if found is None:
+        eligibility = self._eligibilities.get(key)
+        if eligibility is None:
             label = self._demand.claims[claim].label
-            found = self._eligibilities[key] = Eligibility(wanted, label, self.node_view)
-        return found
+            eligibility = self._eligibilities[key] = Eligibility(wanted, label, self.node_view)
+        return eligibility
 
-    def _enter(self) -> FrameResult:
-        self.steps += 1
-        self._check_limits()
-        claim, request = self._claim, self._request
-        claims = self._demand.claims
-        if claim == len(claims):
-            return FrameResult.FOUND
-        requests = claims[claim].requests
-        if request == len(requests):
-            self._frames.append(CLAIM_END)
-            return self.call(claim + 1, 0)
-        pruner = self._pruner
-        if pruner is not None and self._option == NOT_CHOSEN and not self._picked and self._is_nogood(pruner):
-            return FrameResult.FAILED
-        requested = requests[request]
-        if requested.prioritized and self._option == NOT_CHOSEN:
-            self._frames.append(Alternatives(claim, request, requested))
-            return self.call(claim, request, 0)
-        return self._pick(claim, request, requested)
-
-    def _pick(self, claim: int, request: int, requested: RequestDemand) -> FrameResult:
-        option = max(self._option, 0)
-        wanted = requested.options[option]
-        place = DeviceSlot(claim, request, self._picked, wanted)
-        locations = self._all_mode.get((claim, request, option)) if wanted.count == ALL else None
-        count = wanted.count if locations is None else len(locations)
-        if wanted.count == ALL and not locations:
-            self.shortfall.record_shortfall(place, self.eligibility(claim, request, option, wanted), {})
-            return FrameResult.FAILED
-        if place.picked >= count:
-            return self.call(claim, request + 1)
-        total = self.state.size(claim) + count - place.picked
-        if total > MAX_RESULTS:
-            self.shortfall.record_too_many(place, total)
-            return FrameResult.TOO_MANY
-        eligibility, mark = self.eligibility(claim, request, option, wanted), self.state.trail.mark()
-        frame: AllModeFrame | DeviceLoop
-        if locations is not None:
-            frame = AllModeFrame(mark)
-            result = self._pick_all_mode(place, locations[place.picked], eligibility)
-        else:
-            frame = DeviceLoop(place, self._option, self._start, eligibility, mark)
-            result = frame.advance(self)
-        if result is FrameResult.GOES_ON:
-            self._frames.append(frame)
-        return result
-
-    def _pick_all_mode(self, place: DeviceSlot, location: int, eligibility: Eligibility) -> FrameResult:
-        """Pick the next device of mode All; no other candidate exists."""
-        claim, request, picked, wanted = place
-        exclusions: dict[int, Exclusion] = {}
-        if eligibility.of(location) == DeviceVerdict.ELIGIBLE:
-            exclusion = self.state.try_pick(claim, wanted, location)
-            if not exclusion:
-                return self.call(claim, request, self._option, picked + 1)
-            if exclusion is Exclusion.CONSTRAINT:
-                raise SearchEndedError(self.shortfall.constraint_rejection(claim, wanted, location))
-            exclusions[location] = exclusion
-        self.shortfall.record_shortfall(place, eligibility, exclusions, only=location)
-        return FrameResult.FAILED
-
-    def _is_infeasible(self) -> bool:
-        """Whether the pruner, asked once, rules out every solution; afterwards the search prunes by what the pruner found."""
-        if self._pruner is None:
-            self._pruner = self._new_pruner(self._demand, self.node_view, self._all_mode, self.eligibility)
-        infeasible = self._pruner.is_infeasible()
-        self.pruning_index = self._pruner.index
+    def _begin_pruning(self) -> bool:
+        """Return whether the demand certainly has no solution; otherwise the search skips from now on what is known to fail."""
+        if self._feasibility is None:
+            self._feasibility = Feasibility(
+                self._demand, self.node_view, self._all_mode, self.eligibility, self._search_alone
+            )
+        infeasible = self._feasibility.is_infeasible()
+        self.pruning_index = self._feasibility.pruning_index
+        self.nogoods = Nogoods(self._demand, len(self.node_view.pools.devices), self.pruning_index)
         self._prune_at = _NEVER
         return infeasible
 
-    def _is_nogood(self, pruner: Pruner) -> bool:
-        """Whether this request failed in an equal state before; if not, a frame waits to record that it does."""
-        key = pruner.nogood_key(self.state, self._claim, self._request)
-        if key in self.nogoods:
-            return True
-        self._frames.append(NogoodFrame(key))
-        return False
+    def _search_alone(self, alone: Demand, all_mode: AllModeLocations) -> Callable[[], bool]:
+        return Search(alone, SearchState(alone, self.node_view), all_mode, _MAX_STEPS_PER_CLAIM).solve
 
-    def _check_limits(self) -> None:
+    def _enter(self) -> FrameResult:
+        self.steps += 1
         if self.steps > self._max_steps:
             raise SearchEndedError(
                 Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"), counted=True
@@ -279,3 +201,216 @@ class Search:
             raise SearchEndedError(
                 Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end")
             )
+        claim, request, option, picked = self._claim, self._request, self._option, self._picked
+        claims = self._demand.claims
+        if claim == len(claims):
+            return FrameResult.FOUND
+        requests = claims[claim].requests
+        if request == len(requests):
+            self._frames.append(CLAIM_END)
+            return self.call(claim + 1, 0)
+        if self.nogoods is not None and option == NOT_CHOSEN and not picked:
+            key = self.nogoods.key(self.state, claim, request)
+            if key in self.nogoods:
+                return FrameResult.FAILED
+            self._frames.append(NogoodFrame(self.nogoods, key))
+        requested = requests[request]
+        if requested.prioritized and option == NOT_CHOSEN:
+            self._frames.append(Alternatives(claim, request, requested))
+            return self.call(claim, request, 0)
+        return self._pick(claim, request, picked, requested)
+
+    def _pick(self, claim: int, request: int, picked: int, requested: RequestDemand) -> FrameResult:
+        option = max(self._option, 0)
+        wanted = requested.options[option]
+        slot = DeviceSlot(claim, request, picked, wanted)
+        locations = self._all_mode.get((claim, request, option)) if wanted.count == ALL else None
+        count = wanted.count if locations is None else len(locations)
+        if wanted.count == ALL and not locations:
+            self.shortfall.record_shortfall(slot, self.eligibility(claim, request, option, wanted), {})
+            return FrameResult.FAILED
+        if picked >= count:
+            return self.call(claim, request + 1)
+        total = self.state.size(claim) + count - picked
+        if total > MAX_RESULTS:
+            self.shortfall.record_too_many(slot, total)
+            return FrameResult.TOO_MANY
+        eligibility, mark = self.eligibility(claim, request, option, wanted), self.state.trail.mark()
+        frame: AllModeFrame | DeviceLoop
+        if locations is not None:
+            frame = AllModeFrame(mark)
+            result = self._pick_all_mode(slot, locations[picked], eligibility)
+        else:
+            frame = DeviceLoop(slot, self._option, self._start, eligibility, mark)
+            result = frame.pick_next(self)
+        if result is FrameResult.GOES_ON:
+            self._frames.append(frame)
+        return result
+
+    def _pick_all_mode(self, slot: DeviceSlot, location: int, eligibility: Eligibility) -> FrameResult:
+        """Pick the next device of mode All; no other candidate exists."""
+        claim, request, picked, wanted = slot
+        exclusions: dict[int, Exclusion] = {}
+        if eligibility.verdict(location) == DeviceVerdict.ELIGIBLE:
+            exclusion = self.state.try_pick(claim, wanted, location)
+            if not exclusion:
+                return self.call(claim, request, self._option, picked + 1)
+            if exclusion is Exclusion.CONSTRAINT:
+                raise SearchEndedError(self.shortfall.constraint_rejection(claim, wanted, location))
+            exclusions[location] = exclusion
+        self.shortfall.record_shortfall(slot, eligibility, exclusions, only=location)
+        return FrameResult.FAILED
+
+
+class ClaimEnd:
+    """Turns TOO_MANY of a later claim into FAILED for the claims before it."""
+
+    __slots__ = ()
+
+    def resume(self, search: Search, result: FrameResult) -> FrameResult:  # noqa: ARG002 - as every frame
+        """Return the result of this frame, which is then done; GOES_ON after making another call."""
+        return FrameResult.FAILED if result is FrameResult.TOO_MANY else result
+
+
+CLAIM_END: Final = ClaimEnd()
+
+
+class NogoodFrame:
+    """Records a nogood when a request fails; TOO_MANY does not depend on the state alone and is not recorded."""
+
+    __slots__ = ("_key", "_nogoods")
+
+    def __init__(self, nogoods: Nogoods, key: Hashable) -> None:
+        self._nogoods = nogoods
+        self._key = key
+
+    def resume(self, search: Search, result: FrameResult) -> FrameResult:  # noqa: ARG002 - as every frame
+        """See `ClaimEnd`."""
+        if result is FrameResult.FAILED:
+            self._nogoods.add(self._key)
+        return result
+
+
+class Alternatives:
+    """Tries the alternatives of a request in order of preference."""
+
+    __slots__ = ("_claim", "_only_too_many", "_option", "_options", "_request")
+
+    def __init__(self, claim: int, request: int, requested: RequestDemand) -> None:
+        self._claim = claim
+        self._request = request
+        self._options = len(requested.options)
+        self._option = 0
+        self._only_too_many = True
+
+    def resume(self, search: Search, result: FrameResult) -> FrameResult:
+        """See `ClaimEnd`."""
+        if result is not FrameResult.TOO_MANY:
+            self._only_too_many = False
+        if result is FrameResult.FOUND:
+            search.chosen[self._claim, self._request] = self._option
+            return result
+        self._option += 1
+        if self._option < self._options:
+            return search.call(self._claim, self._request, self._option)
+        return FrameResult.TOO_MANY if self._only_too_many else FrameResult.FAILED
+
+
+class AllModeFrame:
+    """One picked device of mode All; undoes the pick if the rest fails."""
+
+    __slots__ = ("_mark",)
+
+    def __init__(self, mark: int) -> None:
+        self._mark = mark
+
+    def resume(self, search: Search, result: FrameResult) -> FrameResult:
+        """See `ClaimEnd`."""
+        if result is not FrameResult.FOUND:
+            search.state.trail.undo_to(self._mark)
+        return result
+
+
+class DeviceLoop:
+    """Tries one device after the other for one slot of a request with mode ExactCount."""
+
+    __slots__ = (
+        "_candidates",
+        "_eligibility",
+        "_exclusions",
+        "_failed",
+        "_has_picked",
+        "_mark",
+        "_next",
+        "_option",
+        "_slot",
+    )
+
+    def __init__(self, slot: DeviceSlot, option: int, start: int, eligibility: Eligibility, mark: int) -> None:
+        """Try the devices from rank `start` on; undo to `mark` between them."""
+        self._slot = slot
+        self._option = option
+        self._next = start
+        self._eligibility = eligibility
+        self._mark = mark
+        self._has_picked = False
+        self._candidates: Mask | None = None
+        self._failed: set[Hashable] = set()
+        self._exclusions: dict[int, Exclusion] = {}
+
+    def pick_next(self, search: Search) -> FrameResult:
+        """Pick the next device that can be picked and make the call for the next slot, or fail."""
+        state, verdict, (claim, request, picked, wanted) = search.state, self._eligibility.verdict, self._slot
+        index = search.pruning_index
+        for location in search.locations[self._next :]:
+            if state.is_picked(claim, wanted, location) or verdict(location) != DeviceVerdict.ELIGIBLE:
+                continue
+            if index is not None:
+                if _interchange_key(index, state, location) in self._failed:
+                    continue
+                if not self._can_still_fill(search, index, search.ranks[location]):
+                    break
+            exclusion = state.try_pick(claim, wanted, location)
+            if not exclusion:
+                self._next = 1 + search.ranks[location]
+                self._has_picked = True
+                return search.call(claim, request, self._option, picked + 1, self._next)
+            self._exclusions[location] = exclusion
+            if index is not None:
+                # An interchangeable device would be excluded, too.
+                self._failed.add(_interchange_key(index, state, location))
+        if not self._has_picked:
+            search.shortfall.record_shortfall(self._slot, self._eligibility, self._exclusions)
+        search.add_dead_end(len(self._exclusions))
+        return FrameResult.FAILED
+
+    def resume(self, search: Search, result: FrameResult) -> FrameResult:
+        """See `ClaimEnd`."""
+        if result is FrameResult.FOUND:
+            return result
+        search.state.trail.undo_to(self._mark)
+        if result is FrameResult.TOO_MANY:
+            return result
+        if search.pruning_index is not None:
+            # An interchangeable device in the same slot would fail in the same way.
+            location = search.locations[self._next - 1]
+            self._failed.add(_interchange_key(search.pruning_index, search.state, location))
+        return self.pick_next(search)
+
+    def _can_still_fill(self, search: Search, index: PruningIndex, rank: int) -> bool:
+        """Return whether the candidates from this rank on suffice for the slots that are still empty."""
+        claim, request, picked, wanted = self._slot
+        if self._candidates is None:
+            # Whenever this frame tries a device, picks and constraints are those with which it began.
+            candidates = index.candidates((claim, request, max(self._option, 0)), search.state)
+            self._candidates = candidates if search.order is None else search.order.ranked(candidates)
+        return (self._candidates >> rank).bit_count() >= wanted.count - picked
+
+
+SearchFrame = ClaimEnd | NogoodFrame | Alternatives | AllModeFrame | DeviceLoop
+"""Waits for the result of a call that it made."""
+
+
+def _interchange_key(index: PruningIndex, state: SearchState, location: int) -> Hashable:
+    """Return a key that is equal for devices that are interchangeable beside the picks so far."""
+    return index.symmetry_class[location], state.mark(location), state.shared(location), state.is_member(location)

@@ -88,7 +88,7 @@ class NoMatch:
         return NearestDevice(
             node=miss.node,
             device=f"{published.driver}/{published.pool}/{miss.device.name}",
-            detail=self._unmet.of(published, miss.position),
+            detail=self._unmet.message(published, miss.position),
             selector=self._selector(miss.first),
         )
 

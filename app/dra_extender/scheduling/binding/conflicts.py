@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.pools.pools import NodePools, Pool
-from dra_extender.allocator.rules.compatible_only_with import IsTrue, first_incompatible
+from dra_extender.allocator.rules.neighbours import IsTrue, first_incompatible
 from dra_extender.allocator.rules.verdict import (
     CAPACITY,
     COUNTERS,

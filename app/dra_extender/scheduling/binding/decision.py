@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from dra_extender.allocator.pools.pools import NodePools
-from dra_extender.allocator.rules.compatible_only_with import IsTrue
 from dra_extender.allocator.rules.held_consumption import with_current_snapshot
+from dra_extender.allocator.rules.neighbours import IsTrue
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.ledger.state.claim_record import SpecNotKeptError

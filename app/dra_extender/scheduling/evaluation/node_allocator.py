@@ -8,10 +8,9 @@ from dra_extender.allocator.allocate import Allocation
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
-from dra_extender.allocator.explain.accounts import Among, DeviceAccount, device_accounts
-from dra_extender.allocator.explain.survey import RequestSurvey, survey
+from dra_extender.allocator.explain.accounts import Among, DeviceAccount, RequestSurvey, device_accounts, survey
 from dra_extender.allocator.pools.pools import NodePools, gather
-from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, IsTrue
+from dra_extender.allocator.rules.neighbours import DeviceLocation, IsTrue
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.release_rules import OWN
@@ -185,7 +184,7 @@ class NodeAllocator:
         else:
             self._resumed()
         try:
-            return search.run(deadline)
+            return search.decide(deadline)
         except SearchPaused:
             if under is not None:
                 self._paused.keep(question, under, search)
@@ -256,7 +255,7 @@ class NodeAllocator:
         return self._is_true if self.features.compatibility_groups else None
 
     def _is_true(self, expression: str, site: DeviceLocation) -> bool:
-        row = self._verdicts.of((expression,), self._programs).row(site.published)
+        row = self._verdicts.selector_list((expression,), self._programs).row(site.published)
         try:
             return row.matches(site.published, site.position, None)
         except (SelectorError, SelectionTimeoutError):

@@ -46,7 +46,7 @@ class DeviceLocation:
 
     @property
     def device(self) -> Device:
-        """The device."""
+        """The device as it is published."""
         return self.published.devices[self.position]
 
 
@@ -96,7 +96,7 @@ class NeighbourConflict:
 
 
 def is_neighbour(on: str, one: NeighbourScope, other: NeighbourScope) -> bool:
-    """Whether a rule with the scope `on`, of a device in scope `one`, concerns a device in scope `other`."""
+    """Return whether a rule with the scope `on`, of a device in scope `one`, concerns a device in scope `other`."""
     if on == NODE:
         return one.node is not None and one.node == other.node
     if one.pool_id != other.pool_id:
@@ -105,15 +105,15 @@ def is_neighbour(on: str, one: NeighbourScope, other: NeighbourScope) -> bool:
 
 
 def scope_of(published: ResourceSlice, device: Device, counter_sets: Iterable[str] | None = None) -> NeighbourScope:
-    """The scope of a published device; `counter_sets` are the frozen ones, None means those of the slice."""
+    """Return the scope of a published device; `counter_sets` are the frozen ones, None means those of the slice."""
     if counter_sets is None:
         counter_sets = (entry.counter_set for entry in device.consumes_counters)
     return NeighbourScope(published.pool_id, published.node_name or device.node_name, frozenset(counter_sets))
 
 
 def frozen_rules(holdings: Iterable[DeviceHolding], device: Device | None) -> tuple[Rule, ...]:
-    """The rules of a held device: those frozen at allocation, or those published now for holdings without a snapshot."""
-    found: dict[Rule, None] = {}
+    """Return the rules of a held device: those frozen at allocation, or those published now for holdings without a snapshot."""
+    rules: dict[Rule, None] = {}
     for holding in holdings:
         if holding.admin:
             continue
@@ -124,8 +124,8 @@ def frozen_rules(holdings: Iterable[DeviceHolding], device: Device | None) -> tu
         else:
             continue
         if expression is not None:
-            found[Rule(expression, on)] = None
-    return tuple(found)
+            rules[Rule(expression, on)] = None
+    return tuple(rules)
 
 
 class _Members(NamedTuple):
@@ -151,9 +151,8 @@ class NeighbourTable:
         if self.conflict(pool, device_location) is not None:
             return False
         device = device_location.device
-        member = Neighbour(
-            device.name, scope_of(device_location.published, device), _rules(device), device_location, allocated=False
-        )
+        scope, rules = scope_of(device_location.published, device), _published_rules(device)
+        member = Neighbour(device.name, scope, rules, device_location, allocated=False)
         members = self.members(pool)
         trail.append(members.all, member)
         if member.rules:
@@ -161,46 +160,36 @@ class NeighbourTable:
         return True
 
     def conflict(self, pool: Pool, device_location: DeviceLocation) -> NeighbourConflict | None:
-        """The first neighbour that is not compatible with this device."""
-        scope, rules = scope_of(device_location.published, device_location.device), _rules(device_location.device)
-        pools = [
-            self.members(each)
-            for each in (self._node_view.pools_with_rules if self._node_view.has_node_rules else (pool,))
+        """Return the first neighbour that is not compatible with this device: rules of members come first, then its own."""
+        device = device_location.device
+        scope, own_rules = scope_of(device_location.published, device), _published_rules(device)
+        node_view = self._node_view
+        pools = node_view.pools_with_rules if node_view.has_node_rules else (pool,)
+        members = [self.members(pool) for pool in pools]
+        with_rules = [member for of_pool in members for member in of_pool.with_rules]
+        others = list(chain.from_iterable(of_pool.all for of_pool in members)) if own_rules else ()
+        if isinstance(node_view.deadline, Budget):
+            node_view.deadline.spend(COMPARISON_UNITS * (len(with_rules) + len(others)))
+        concerned = [
+            (member, rule)
+            for member in with_rules
+            for rule in member.rules
+            if is_neighbour(rule.on, member.scope, scope)
         ]
-        with_rules = [each for found in pools for each in found.with_rules]
-        others = list(chain.from_iterable(found.all for found in pools)) if rules else ()
-        self._charge(len(with_rules) + len(others))
-        return self._conflict_with_rules_of(scope, device_location, with_rules) or self._conflict_with_own_rules(
-            scope, rules, others
-        )
-
-    def _conflict_with_rules_of(
-        self, scope: NeighbourScope, device_location: DeviceLocation, members: Sequence[Neighbour]
-    ) -> NeighbourConflict | None:
-        """The first member with a rule that is not true for this device."""
-        neighbours = [
-            (each, rule) for each in members for rule in each.rules if is_neighbour(rule.on, each.scope, scope)
-        ]
-        if len(neighbours) > MAX_NEIGHBOURS:
-            return NeighbourConflict(neighbours[0][0], neighbour_count=len(neighbours))
-        for member, rule in neighbours:
+        if len(concerned) > MAX_NEIGHBOURS:
+            return NeighbourConflict(concerned[0][0], neighbour_count=len(concerned))
+        for member, rule in concerned:
             problem = self._problem(rule.expression, device_location)
             if problem is not None:
                 return NeighbourConflict(member, rule.expression, of_member=True, problem=problem)
-        return None
-
-    def _conflict_with_own_rules(
-        self, scope: NeighbourScope, rules: Sequence[Rule], members: Sequence[Neighbour]
-    ) -> NeighbourConflict | None:
-        """The first member for which a rule of this device is not true."""
-        for rule in rules:
-            neighbours = [each for each in members if is_neighbour(rule.on, scope, each.scope)]
+        for rule in own_rules:
+            neighbours = [member for member in others if is_neighbour(rule.on, scope, member.scope)]
             if len(neighbours) > MAX_NEIGHBOURS:
                 return NeighbourConflict(
                     neighbours[0], rule.expression, of_member=False, neighbour_count=len(neighbours)
                 )
             for member in neighbours:
-                problem: str | None = "it is not published any more"
+                problem = "it is not published any more"
                 if member.device_location is not None:
                     problem = self._problem(rule.expression, member.device_location)
                 if problem is not None:
@@ -208,20 +197,15 @@ class NeighbourTable:
         return None
 
     def members(self, pool: Pool) -> _Members:
-        """What is held of a pool, and what this search has picked of it so far."""
-        found = self._members.get(pool.pool_id)
-        if found is None:
+        """Return what is held of a pool, and what this search has picked of it so far."""
+        members = self._members.get(pool.pool_id)
+        if members is None:
             held = list(_held_members(pool, self._node_view.usage(pool), self._held(pool)))
-            found = self._members[pool.pool_id] = _Members(held, [each for each in held if each.rules])
-        return found
-
-    def _charge(self, neighbours: int) -> None:
-        budget = self._node_view.deadline
-        if isinstance(budget, Budget):
-            budget.spend(COMPARISON_UNITS * neighbours)
+            members = self._members[pool.pool_id] = _Members(held, [member for member in held if member.rules])
+        return members
 
     def _problem(self, expression: str, device_location: DeviceLocation) -> str | None:
-        """None if the expression is true for the device; empty if it is false, else why it has no value."""
+        """Return None if the expression is true for the device, empty if it is false, else why it has no value."""
         deadline = self._node_view.deadline
         try:
             row = self._compile_rule(expression, deadline).row(device_location.published)
@@ -234,46 +218,60 @@ class NeighbourTable:
         return None if matches else ""
 
 
+def _published_rules(device: Device) -> tuple[Rule, ...]:
+    expression = device.compatible_only_with
+    return () if expression is None else (Rule(expression, device.neighbours_on),)
+
+
 def _held_members(
     pool: Pool, usage: PoolUsage, drawing: Iterable[tuple[str, CounterConsumption]]
 ) -> Iterator[Neighbour]:
-    """The held devices of a pool; `drawing` has (device, entry of what it draws)."""
+    """Yield the held devices of a pool; `drawing` has (device, entry of what it draws)."""
     drawn: dict[str, set[str]] = {}
     for name, entry in drawing:
         drawn.setdefault(name, set()).add(entry.counter_set)
-    names = [name for name, held in usage.items() if any(not each.admin and not each.in_backoff for each in held)]
-    device_locations = _device_locations(pool, names)
-    nodes = {each.node_name for each in pool.published}
+    names = {
+        name: None
+        for name, holdings in usage.items()
+        if any(not holding.admin and not holding.in_backoff for holding in holdings)
+    }
+    device_locations: dict[str, DeviceLocation] = {}
+    for published in pool.published if names else ():
+        for position, device in enumerate(published.devices):
+            if device.name in names and device.name not in device_locations:
+                device_locations[device.name] = DeviceLocation(published, position)
+    nodes = {published.node_name for published in pool.published}
     home = nodes.pop() if len(nodes) == 1 else None
     for name in names:
         device_location, counter_sets = device_locations.get(name), drawn.get(name, ())
-        device = None if device_location is None else device_location.device
-        if device_location is None or device is None:
+        if device_location is None:
             scope = NeighbourScope(pool.pool_id, home, frozenset(counter_sets))
+            yield Neighbour(name, scope, frozen_rules(usage[name], None), None, allocated=True)
         else:
+            device = device_location.device
             scope = scope_of(device_location.published, device, counter_sets)
-        yield Neighbour(name, scope, frozen_rules(usage[name], device), device_location, allocated=True)
+            yield Neighbour(name, scope, frozen_rules(usage[name], device), device_location, allocated=True)
 
 
 def first_incompatible(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHolding], is_true: IsTrue) -> str | None:
-    """The first device of the addition that is not compatible with a neighbour of its pool; None without one.
+    """Return the first device of the addition that is not compatible with a neighbour of its pool; None without one.
 
     A further share of a device adds no member.  Rules count as they are frozen with the holdings.
     """
     joining: dict[str, tuple[DeviceHolding, ...]] = {}
-    for each in addition:
-        if not each.admin and all(held.admin for held in usage.get(each.device, ())):
-            joining[each.device] = (*joining.get(each.device, ()), each)
+    for holding in addition:
+        if not holding.admin and all(held.admin for held in usage.get(holding.device, ())):
+            joining[holding.device] = (*joining.get(holding.device, ()), holding)
     members = list(_held_members(pool, usage, held_consumption(pool.published, usage)))
     for new in _held_members(pool, joining, held_consumption(pool.published, joining)):
-        if not all(_accepts(new, each, is_true) and _accepts(each, new, is_true) for each in members):
+        if not all(_accepts(new, member, is_true) and _accepts(member, new, is_true) for member in members):
             return new.name
         members.append(new)
     return None
 
 
 def _accepts(one: Neighbour, other: Neighbour, is_true: IsTrue) -> bool:
-    """Whether every rule of the first device that concerns the second is true for it."""
+    """Return whether every rule of the first device that concerns the second is true for it."""
     return all(
         other.device_location is not None and is_true(rule.expression, other.device_location)
         for rule in one.rules
@@ -282,7 +280,7 @@ def _accepts(one: Neighbour, other: Neighbour, is_true: IsTrue) -> bool:
 
 
 def conflict_message(device: Device, conflict: NeighbourConflict) -> str:
-    """E.g. `gpu-0-mig-0 is compatible only with device.x == 1, which is false for gpu-0-vgpu-0 (allocated)`."""
+    """Return for example `gpu-0-mig-0 is compatible only with device.x == 1, which is false for gpu-0-vgpu-0 (allocated)`."""
     member = conflict.member
     other = f"{member.name} ({'allocated' if member.allocated else 'for the same pod'})"
     count = conflict.neighbour_count
@@ -293,19 +291,3 @@ def conflict_message(device: Device, conflict: NeighbourConflict) -> str:
         f"which cannot be judged for {about}: {conflict.problem}" if conflict.problem else f"which is false for {about}"
     )
     return f"{owner} is compatible only with {conflict.expression!r}, {verdict}"
-
-
-def _rules(device: Device) -> tuple[Rule, ...]:
-    if device.compatible_only_with is None:
-        return ()
-    return (Rule(device.compatible_only_with, device.neighbours_on),)
-
-
-def _device_locations(pool: Pool, names: Iterable[str]) -> dict[str, DeviceLocation]:
-    wanted = set(names)
-    found: dict[str, DeviceLocation] = {}
-    for published in pool.published if wanted else ():
-        for position, device in enumerate(published.devices):
-            if device.name in wanted and device.name not in found:
-                found[device.name] = DeviceLocation(published, position)
-    return found
