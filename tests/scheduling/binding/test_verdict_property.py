@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from dra_extender.allocator import placement as results
 from dra_extender.allocator import search_state as attempt
-from dra_extender.allocator.rules import compatibility, verdict
+from dra_extender.allocator.rules import capacity, compatibility, verdict
 from dra_extender.allocator.rules import held_consumption as occupancy
-from dra_extender.allocator.rules import shared_capacity as sharing
 from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.rules.verdict import Violation
 from dra_extender.allocator.search_state import Exclusion, SearchState
@@ -92,11 +91,17 @@ def first_kind(kinds: set[str]) -> Callable[..., Violation | None]:
     return judge
 
 
-def joins_again(self: SearchState, location: int, *, admin: bool) -> Exclusion:
-    pools = self.node_view.pools
-    tables = self.tables(pools.views[location].pool)
-    entries = pools.devices[location].consumes_counters
-    joined = tables.groups is None or tables.groups.join(entries, self.trail, admin=admin)
+DRAW: Final = SearchState._draw
+
+
+def joins_again(self: SearchState, wanted: Any, location: int) -> Exclusion:
+    pools, sharing = self.node_view.pools, self.node_view.sharing
+    further = sharing.is_shareable(location) and (self.shared(location) is not None or sharing.is_shared(location))
+    exclusion = DRAW(self, wanted, location)
+    groups = self.tables(pools.views[location].pool).groups
+    if exclusion or not further or groups is None:
+        return exclusion
+    joined = groups.join(pools.devices[location].consumes_counters, self.trail, admin=wanted.admin)
     return Exclusion.NONE if joined else Exclusion.GROUPS
 
 
@@ -114,9 +119,9 @@ MUTANTS: Final[dict[str, Patch]] = {
         attempt, "CompatibilityTable", lambda held, **_: compatibility.CompatibilityTable(held, in_order=True)
     ),
     "the search admits no device with groups to a set with groups": replacing(compatibility, "admits", admitting),
-    "the search asks a further share for groups": replacing(SearchState, "_further_share", joins_again),
+    "the search asks a further share for groups": replacing(SearchState, "_draw", joins_again),
     "the search never asks for counters": replacing(CounterTable, "reserve", lambda *_: True),
-    "the search never asks for capacity": replacing(sharing.Sharing, "exhausted", lambda *_: None),
+    "the search never asks for capacity": replacing(capacity.Sharing, "exhausted", lambda *_: None),
     "the search ignores snapshots": replacing(attempt, "held_consumption", without_snapshots),
     "a further share freezes the slice": replacing(results, "frozen_view", lambda *_: None),
     "the verdict compares groups in pairs": replacing(verdict, "are_compatible", pairwise),
