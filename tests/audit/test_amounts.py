@@ -2,7 +2,7 @@
 
 import pytest
 from dra_extender.cel.values.quantity import counter_text, parse_quantity
-from dra_extender.inspection.audit_report import audit_report
+from dra_extender.inspection.audit.report import audit_report
 
 from tests.controlplane import objects
 from tests.support.inspection.made_cluster import MadeCluster

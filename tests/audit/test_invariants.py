@@ -1,6 +1,5 @@
 import msgspec
-from dra_extender.audit.findings import AWAY, KUBELET, UNUSED_EXTENDED_CLAIM
-from dra_extender.audit.invariants import audit
+from dra_extender.inspection.audit.findings import AWAY, KUBELET, UNUSED_EXTENDED_CLAIM
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.metadata import ObjectMeta, OwnerReference
@@ -17,6 +16,7 @@ from dra_extender.model.resource_claim import (
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 
+from tests.support.audit.raw_objects import audit
 from tests.support.model.reading import pod_from
 
 POD = pod_from(

@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
-from dra_extender.audit.findings import KUBELET
-from dra_extender.audit.invariants import audit
-from dra_extender.audit.kubelet import refused
+from dra_extender.inspection.audit.claims import refused
+from dra_extender.inspection.audit.findings import KUBELET
 from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import FINALIZER, ResourceClaim, claim_from
 
+from tests.support.audit.raw_objects import audit
 from tests.support.model.reading import pod_from
 
 Json = dict[str, Any]

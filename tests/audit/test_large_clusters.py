@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps
-from dra_extender.audit.findings import Check
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps
+from dra_extender.inspection.audit.findings import Check
 
 from tests.controlplane.objects import consumption, counter_set, device, request, resource_slice
 from tests.support.inspection.made_cluster import NOW, MadeCluster

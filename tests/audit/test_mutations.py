@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from dra_extender.audit.findings import Check
-from dra_extender.inspection.audit_report import Soundness, audit_report
+from dra_extender.inspection.audit.findings import Check
+from dra_extender.inspection.audit.report import Soundness, audit_report
 
 from tests.support.audit.mutations import MUTATIONS, Mutation
 from tests.support.audit.sound_cluster import SoundCluster

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from dra_extender.audit.pending import FITS, KEPT, MADE, waiting_pods
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
+from tests.support.audit.waiting_pods import FITS, KEPT, MADE, waiting_pods
 from tests.support.scheduling.world import InMemoryExtender
 
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps
-from dra_extender.audit.findings import Check
-from dra_extender.audit.unjudged import UnjudgedCheck, UnjudgedClaims
 from dra_extender.cel.budget import Budget
-from dra_extender.inspection.audit_report import AuditReport, Soundness, audit_report
-from dra_extender.inspection.audit_tree import audit_tree
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps
+from dra_extender.inspection.audit.findings import Check
+from dra_extender.inspection.audit.report import AuditReport, Soundness, audit_report
+from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import AssumedGate, ClusterObjects, GateState, MissingKind
+from dra_extender.inspection.text.audit import audit_tree
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead
 
 from tests.controlplane import objects

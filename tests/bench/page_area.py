@@ -6,7 +6,7 @@ from statistics import median
 from typing import Final
 
 from dra_extender.page.rendering import Renderer
-from dra_extender.page.reports import Reports
+from dra_extender.page.states import Reports
 from dra_extender.page.views import CommandLines, Views
 
 from tests.bench.rows import BenchError, Goal, Row, compare

@@ -9,17 +9,16 @@ import time
 from pathlib import Path
 from typing import Final
 
-from dra_extender.inspection.audit_report import audit_report
-from dra_extender.inspection.audit_tree import audit_tree
+from dra_extender.inspection.audit.report import audit_report
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
-from dra_extender.inspection.devices_table import devices_csv
 from dra_extender.inspection.snapshot_file import read_snapshot
+from dra_extender.inspection.text.audit import audit_tree
+from dra_extender.inspection.text.devices import devices_csv, usage_tree
+from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.usage import usage_report
-from dra_extender.inspection.usage_tree import usage_tree
 from dra_extender.inspection.what_if.changes import Changes, NodeCopies
 from dra_extender.inspection.what_if.what_if import what_if
-from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
 
 ADDED: Final = 100

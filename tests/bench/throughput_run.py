@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from dra_extender.audit.invariants import audit
 from dra_extender.model.node import node_from
 from dra_extender.model.pod_group import read_pod_group
 from dra_extender.model.resource_claim import claim_from
@@ -23,6 +22,7 @@ from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.resources import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.support.audit.raw_objects import audit
 from tests.support.model.reading import pod_from
 
 _RUN_SECONDS: Final = 300.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from dra_extender.audit.findings import InvariantViolation
+from dra_extender.inspection.audit.findings import InvariantViolation
 from dra_extender.runtime.supervision import running_task
 
 from tests.chaos.cluster import furnish

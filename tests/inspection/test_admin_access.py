@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps
-from dra_extender.audit.findings import Check
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps
+from dra_extender.inspection.audit.findings import Check
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.node import why_on_node

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
-from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps
-from dra_extender.audit.findings import Check
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps
+from dra_extender.inspection.audit.findings import Check
 from dra_extender.inspection.devices import devices_report
-from dra_extender.inspection.devices_table import devices_wide
-from dra_extender.inspection.devices_tree import devices_tree
+from dra_extender.inspection.text.devices import devices_tree, devices_wide
 from dra_extender.inspection.what_if.changes import Changes
 from dra_extender.inspection.what_if.what_if import what_if
 from dra_extender.inspection.why.node import why_on_node

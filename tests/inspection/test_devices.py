@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from dra_extender.cel.values.quantity import NANO
-from dra_extender.inspection.audit_report import use_policy
+from dra_extender.inspection.audit.report import use_policy
 from dra_extender.inspection.devices import DevicesReport, DeviceUse, UnknownNodeError, devices_report
-from dra_extender.inspection.devices_table import device_rows, devices_csv, devices_wide
-from dra_extender.inspection.devices_tree import devices_tree
+from dra_extender.inspection.text.devices import device_rows, devices_csv, devices_tree, devices_wide
 
 from tests.controlplane.objects import consumption, device, request, resource_slice
 from tests.support.inspection.made_cluster import NOW, MadeCluster, partitions_and_a_taint

@@ -9,9 +9,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
-from dra_extender.inspection.devices_tree import devices_tree
 from dra_extender.inspection.extender_view import ExtenderView, read_report, read_view
-from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.text.devices import devices_tree
+from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.model.api_json import ModelError

@@ -7,11 +7,10 @@ import pytest
 from dra_extender.allocator.availability import Availability
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
-from dra_extender.inspection.devices_tree import devices_tree
 from dra_extender.inspection.free_devices import FreeDevices
+from dra_extender.inspection.text.devices import devices_tree, usage_tree
 from dra_extender.inspection.usage import usage_report
-from dra_extender.inspection.usage_tree import usage_tree
-from dra_extender.page.map_view import device_totals
+from dra_extender.page.devices_view import device_totals
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,17 +1,16 @@
 """What a running extender holds is in what-if, audit, the map and the view of a node."""
 
 import msgspec
-from dra_extender.inspection.audit_report import Soundness, audit_report, lasting
-from dra_extender.inspection.audit_tree import audit_tree
+from dra_extender.inspection.audit.report import Soundness, audit_report, lasting
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
-from dra_extender.inspection.held_devices import MOST_LINES, HeldDevices, held_lines
+from dra_extender.inspection.holders import MOST_LINES, HeldDevices, held_lines
+from dra_extender.inspection.text.audit import audit_tree
+from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if.changes import Changes, NodeCopies
 from dra_extender.inspection.what_if.report import WhatIfReport
-from dra_extender.inspection.what_if.table import table
 from dra_extender.inspection.what_if.what_if import what_if
-from dra_extender.page.map_view import TileState, device_map, device_totals
-from dra_extender.page.node_view import pool_sections
+from dra_extender.page.devices_view import TileState, device_map, device_totals, pool_sections
 
 from tests.controlplane.objects import device, device_class, pod, request, resource_claim_template
 from tests.support.inspection.held_cluster import HOLD_SECONDS, held_for, one_gpu, with_holds

@@ -6,15 +6,20 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from dra_extender.inspection.audit_report import audit_report
-from dra_extender.inspection.audit_tree import audit_tree
+from dra_extender.inspection.audit.report import audit_report
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
-from dra_extender.inspection.devices_table import devices_csv, devices_wide
-from dra_extender.inspection.devices_tree import devices_tree
 from dra_extender.inspection.redaction.redact import redacted
+from dra_extender.inspection.text.audit import audit_tree
+from dra_extender.inspection.text.devices import (
+    devices_csv,
+    devices_tree,
+    devices_wide,
+    usage_csv,
+    usage_tree,
+    usage_wide,
+)
 from dra_extender.inspection.usage import usage_report
-from dra_extender.inspection.usage_tree import usage_csv, usage_tree, usage_wide
 
 from tests.support.audit.sound_cluster import SoundCluster
 

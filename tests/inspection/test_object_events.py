@@ -6,8 +6,8 @@ from random import Random
 import msgspec
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.object_events import ObjectEvents
 from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.pod_facts import ObjectEvents
 from dra_extender.inspection.redaction.redact import redacted
 from dra_extender.inspection.snapshot_file import read_snapshot, write_snapshot
 

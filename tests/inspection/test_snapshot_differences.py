@@ -1,13 +1,13 @@
 """What an allocation froze and what the slice has now stand side by side where they differ."""
 
 import pytest
-from dra_extender.inspection.holders import HeldDevice, Holder
-from dra_extender.inspection.snapshot_differences import (
+from dra_extender.inspection.devices import (
     AmountDifference,
     SnapshotDifference,
     difference_text,
     snapshot_differences,
 )
+from dra_extender.inspection.holders import HeldDevice, Holder
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption, Device
 

@@ -8,13 +8,20 @@ import pytest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
 from dra_extender.inspection.followed_cluster import FollowedCluster
-from dra_extender.inspection.objects import WITH_EVENTS, ClusterObjects, MissingKind, read_live
-from dra_extender.inspection.unread import JUDGED, UnreadKindsError, require, require_any
+from dra_extender.inspection.objects import (
+    JUDGED,
+    WITH_EVENTS,
+    ClusterObjects,
+    MissingKind,
+    UnreadKindsError,
+    read_live,
+    require,
+    require_any,
+)
+from dra_extender.inspection.text.why import tree, waiting_tree
 from dra_extender.inspection.usage import usage_report
-from dra_extender.inspection.why.lists import waiting_tree
 from dra_extender.inspection.why.node import why_on_node
 from dra_extender.inspection.why.report import Cause, WhyReport
-from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 from dra_extender.kube.client.settings import KubeSettings

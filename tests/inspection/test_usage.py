@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from dra_extender.cel.values.quantity import NANO
+from dra_extender.inspection.text.devices import usage_csv, usage_tree
 from dra_extender.inspection.usage import UsageReport, UsageRow, usage_report
-from dra_extender.inspection.usage_tree import usage_csv, usage_tree
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, request
 from tests.support.inspection.made_cluster import MadeCluster

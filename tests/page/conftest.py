@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import pytest
 from dra_extender.page.application import PageApplication
-from dra_extender.page.sources import FixedState
+from dra_extender.page.states import FixedState
 from dra_extender.page.views import CommandLines
 
 from tests.controlplane.objects import request

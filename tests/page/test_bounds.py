@@ -1,10 +1,9 @@
 """However much tenants and drivers write, a page has so much and says what it leaves out."""
 
 import pytest
+from dra_extender.page.devices_view import MOST_DEVICES, MOST_TILES
 from dra_extender.page.health_view import MOST_FINDINGS, MOST_SCHEDULERS
-from dra_extender.page.map_view import MOST_TILES
-from dra_extender.page.node_view import MOST_DEVICES
-from dra_extender.page.pending_view import ROWS
+from dra_extender.page.waiting_view import ROWS
 
 from tests.controlplane.objects import device, device_class, request, resource_slice
 from tests.page.conftest import Open

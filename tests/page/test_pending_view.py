@@ -1,8 +1,8 @@
 """How long an answer about pods that wait takes, and what is left for the next answer."""
 
-from dra_extender.page.pending_view import STEP_SECONDS, pending_pods
-from dra_extender.page.reports import EVALUATED_IN_A_ROUND, Reports
+from dra_extender.page.states import EVALUATED_IN_A_ROUND, Reports
 from dra_extender.page.views import CommandLines
+from dra_extender.page.waiting_view import STEP_SECONDS, pending_pods
 
 from tests.controlplane.objects import device, device_class, request
 from tests.support.inspection.made_cluster import MadeCluster

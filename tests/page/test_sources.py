@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 from dra_extender.inspection.followed_cluster import FollowedCluster
-from dra_extender.inspection.unread import UnreadKindsError
+from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.page.server import PortError, serve
-from dra_extender.page.sources import FixedState, FollowedState
+from dra_extender.page.states import FixedState, FollowedState
 from dra_extender.page.views import CommandLines
 from dra_extender.runtime.supervision import cancel
 from dra_extender.simulator.apiserver.objects import StoredKind

@@ -6,16 +6,16 @@ from html.parser import HTMLParser
 import httpx
 import msgspec
 import pytest
-from dra_extender.inspection.audit_report import audit_report
+from dra_extender.inspection.audit.report import audit_report
 from dra_extender.inspection.extender_view import ExtenderView
 from dra_extender.inspection.objects import MissingKind
-from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from dra_extender.page.application import PageApplication
-from dra_extender.page.reports import Reports
+from dra_extender.page.states import Reports
 from dra_extender.page.views import CommandLines
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 

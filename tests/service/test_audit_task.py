@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pytest
-from dra_extender.audit import inventory
-from dra_extender.audit.cluster_audit import AuditedCluster
-from dra_extender.audit.findings import AuditFinding, Check
-from dra_extender.audit.inventory import slice_finding
 from dra_extender.config.service_settings import AuditSettings
+from dra_extender.inspection.audit import published
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster
+from dra_extender.inspection.audit.findings import AuditFinding, Check
+from dra_extender.inspection.audit.published import slice_finding
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.device import PoolId
@@ -187,7 +187,7 @@ async def test_slices_are_looked_at_again_once_they_have_changed(monkeypatch: py
         looked.append(pool_id[1])
         return slice_finding(pool_id, published)
 
-    monkeypatch.setattr(inventory, "slice_finding", noted)
+    monkeypatch.setattr(published, "slice_finding", noted)
     await audit.look()
     assert sorted(looked) == ["n1", "n2"]
     await audit.look()

@@ -15,8 +15,7 @@ from dra_extender.runtime import supervision
 from dra_extender.runtime.garbage import GarbageCollector
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
 from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
-from dra_extender.scheduling.binding.guard_claims import GuardClaims
-from dra_extender.scheduling.binding.guard_reservations import GuardReservations
+from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
 from dra_extender.scheduling.binding.session import BindSession
 from dra_extender.scheduling.claims.group_trials import GroupTrials
 from dra_extender.scheduling.claims.reserver import ClaimReserver
@@ -38,13 +37,13 @@ from tests.support.turns import turns, until
 
 # Where the work of each task is done.  A new task needs a place here, or the last test fails.
 OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
-    BackgroundTask.WAKE_UP: (Waker, "run"),
-    BackgroundTask.RECLAIM: (ReclaimController, "run"),
-    BackgroundTask.GROUP_CLAIMS: (PodGroupClaimController, "run"),
-    BackgroundTask.GROUP_TRIALS: (GroupTrials, "run"),
-    BackgroundTask.FOREIGN_ALLOCATIONS: (ConflictMonitor, "run"),
-    BackgroundTask.GUARD_CLAIMS: (GuardClaims, "run"),
-    BackgroundTask.GUARD_RESERVATIONS: (GuardReservations, "run"),
+    BackgroundTask.WAKE_UP: (Waker, "keep_waking"),
+    BackgroundTask.RECLAIM: (ReclaimController, "keep_reclaiming"),
+    BackgroundTask.GROUP_CLAIMS: (PodGroupClaimController, "keep_reconciling"),
+    BackgroundTask.GROUP_TRIALS: (GroupTrials, "keep_looking"),
+    BackgroundTask.FOREIGN_ALLOCATIONS: (ConflictMonitor, "keep_reporting"),
+    BackgroundTask.GUARD_CLAIMS: (GuardClaims, "keep_guards"),
+    BackgroundTask.GUARD_RESERVATIONS: (GuardReservations, "keep_ending"),
     BackgroundTask.POLICY: (PolicyReloader, "run"),
     BackgroundTask.CERTIFICATES: (Certificates, "run"),
     BackgroundTask.AUDIT: (AuditTask, "run"),
@@ -160,7 +159,7 @@ async def test_a_lease_that_cannot_be_kept_ends_the_term_and_the_next_begins(fai
 
 
 async def test_a_bind_that_fails_is_answered_counted_and_can_be_repeated(failing: Failing) -> None:
-    failing(BindSession, "run", 1)
+    failing(BindSession, "bind", 1)
     async with running() as site:
         uid = create_pod(site.cluster, "c")
         site.cluster.slow.go.set()

@@ -13,7 +13,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import EventSink, sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
-from dra_extender.page.map_view import device_totals
+from dra_extender.page.devices_view import device_totals
 from dra_extender.scheduling.extender import Extender
 from dra_extender.service.device_count import MOST_REPEATED, STATES, DeviceStates
 from hypothesis import given

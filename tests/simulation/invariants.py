@@ -5,8 +5,6 @@ from math import inf
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.features import Features
-from dra_extender.audit.invariants import audit
-from dra_extender.audit.pending import FITS, waiting_pods
 from dra_extender.kube.leader.lease import held_on
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
@@ -22,10 +20,12 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind, part
 from dra_extender.simulator.apiserver.store import Store, WatchEventType
-from dra_extender.simulator.scheduler.in_tree import judged
+from dra_extender.simulator.scheduler.loop import judged
 
 from tests.simulation.api_server import Write
 from tests.simulation.judge import Judge
+from tests.support.audit.raw_objects import audit
+from tests.support.audit.waiting_pods import FITS, waiting_pods
 from tests.support.model.reading import pod_from
 
 _WRITES: Final = (b"POST", b"PUT", b"PATCH", b"DELETE")

@@ -9,7 +9,8 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, cast
 
 import msgspec
-from dra_extender.audit.findings import (
+from dra_extender.inspection.audit.claims import UsedClaim, uses
+from dra_extender.inspection.audit.findings import (
     AWAY,
     DEVICE_TWICE,
     KUBELET,
@@ -18,8 +19,6 @@ from dra_extender.audit.findings import (
     UNREADABLE,
     InvariantViolation,
 )
-from dra_extender.audit.invariants import audit
-from dra_extender.audit.kubelet import UsedClaim, uses
 from dra_extender.ledger.index.guards import is_guard
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceHolding
@@ -33,6 +32,7 @@ from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 from dra_extender.model.snapshot import holdings_of
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
+from tests.support.audit.raw_objects import audit
 from tests.support.e2e.checker import NEVER
 from tests.support.model.reading import pod_from
 

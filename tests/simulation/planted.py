@@ -30,10 +30,10 @@ from dra_extender.model.resource_claim import read_claim
 from dra_extender.runtime import clock
 from dra_extender.scheduling.binding import session
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
-from dra_extender.scheduling.binding.conflict_release import ConflictRelease
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.pending_claims import PendingClaims
 from dra_extender.scheduling.binding.session import BindSession
+from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims import preconditions, writer
 from dra_extender.scheduling.claims.reserver import ClaimReserver
 from dra_extender.scheduling.permit.permit import Permit
@@ -163,7 +163,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "a hold is taken whatever has been allocated since": _all(
         _instead(BindDecision, "_held_placements", _held_whatever_has_changed), _UNCOMPARED
     ),
-    "conflicts with another scheduler are not looked for": _instead(ConflictRelease, "_conflict", _nothing),
+    "conflicts with another scheduler are not looked for": _instead(ConflictYield, "_conflict", _nothing),
     "a member does not wait for its gang": _instead(Permit, "wait", _permitted),
     "allocations that are being written do not count": _instead(ClaimIndex, "_recount", _uncounted_while_pending),
     "an unknown outcome counts as not stored": _instead(PendingClaims, "resolve", PendingClaims.end),
@@ -186,7 +186,7 @@ PLANTED: Final[dict[str, Plant]] = {
     "a list does not end what is gone": _instead(EventDispatcher, "missing_from", _value(())),
     "a version that is gone is watched on": _instead(ApiCallError, "gone", property(_gone_is_forgotten)),
     "pods are not woken": _instead(KubeWaker, "wake", _nothing_awaited),
-    "nothing is released": _instead(ReclaimController, "run", _sleep_for_ever),
+    "nothing is released": _instead(ReclaimController, "keep_reclaiming", _sleep_for_ever),
     "holds do not end": _instead(HoldBook, "expire", _value(0)),
     "holds end neither with their pod nor with time": _all(
         _instead(HoldBook, "release_pod", _nothing), _instead(HoldBook, "expire", _value(0))

@@ -13,7 +13,7 @@ from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure
-from dra_extender.simulator.scheduler.in_tree import judged
+from dra_extender.simulator.scheduler.loop import judged
 
 from tests.simulation.loop import Process, SimulationLoop
 

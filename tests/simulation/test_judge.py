@@ -4,7 +4,7 @@ import random
 from typing import Any, Final
 
 import msgspec
-from dra_extender.audit.findings import (
+from dra_extender.inspection.audit.findings import (
     AWAY,
     CAPACITY_EXCEEDED,
     COUNTER_OVERDRAWN,

@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
-from dra_extender.inspection import audit_report, devices, usage
+from dra_extender.inspection import devices, usage
+from dra_extender.inspection.audit import report as audit_report
 from dra_extender.inspection.what_if import report as what_if
 from dra_extender.inspection.why import node, report, waiting
 from dra_extender.scheduling import hold_report, recent_decisions

@@ -163,7 +163,7 @@ def asks_a_cluster(command: Callable[Concatenate[ClusterSource, P], None]) -> Ca
     @functools.wraps(command)
     def with_options(**given: Any) -> None:
         chosen = _source(**{each.name: given.pop(each.name) for each in source})
-        from dra_extender.inspection.unread import UnreadKindsError
+        from dra_extender.inspection.objects import UnreadKindsError
 
         try:
             command(chosen, **given)  # type: ignore[call-arg]  # the options are those of the signature below

@@ -1,9 +1,10 @@
 """A cluster as decisions see it: its objects in a ledger, the extender's use cases over that, and changes for a trial."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -12,11 +13,14 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.extender_view import place_holds
 from dra_extender.inspection.holders import Holders
-from dra_extender.inspection.object_events import FAILED_SCHEDULING, ObjectEvents
-from dra_extender.inspection.objects import EVENTS, KINDS, AssumedGate, ClusterObjects, GateState, Origin
-from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
-from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
-from dra_extender.inspection.unread import unread
+from dra_extender.inspection.objects import EVENTS, KINDS, AssumedGate, ClusterObjects, GateState, Origin, unread
+from dra_extender.inspection.pod_facts import (
+    FAILED_SCHEDULING,
+    SCHEDULING_GATED,
+    ObjectEvents,
+    PodFacts,
+    read_pod_facts,
+)
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError, decode_object
@@ -26,8 +30,10 @@ from dra_extender.nodefit.node_fit import NodeFit, read_node_fit
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.hold_report import HoldReport
-from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.telemetry.metrics import Metrics
 
 _EXTENDED_RESOURCES: Final = "DRAExtendedResource"
@@ -49,6 +55,29 @@ class UnreadableObject(NamedTuple):
     reason: str
 
 
+class ObjectChange(NamedTuple):
+    """An object (API JSON) of a plural kind in the place of the one of that name and UID."""
+
+    kind: StoredKind
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class InspectionClock(NamedTuple):
+    """A wall clock that stands at the time when the objects were read.  Implements ports.Clock."""
+
+    taken_at: float
+    elapsed: Callable[[], float] = monotonic
+
+    def now(self) -> float:
+        """Return when the objects were read, seconds since the epoch."""
+        return self.taken_at
+
+    def monotonic(self) -> float:
+        """Return seconds of a clock that never goes back."""
+        return self.elapsed()
+
+
 class ClusterView:
     """The objects of a cluster, read once; each question is answered as the service would answer it with these objects.
 
@@ -61,7 +90,7 @@ class ClusterView:
         objects: ClusterObjects,
         features: Features | None = None,
         options: Options | None = None,
-        cluster: Cluster | None = None,
+        cluster: MemoryCluster | None = None,
     ) -> None:
         """Read the objects.
 
@@ -69,26 +98,23 @@ class ClusterView:
             objects: What the cluster has.
             features: Feature gates that are assumed.
             options: How the use cases behave; by default as the service's, with all nodes offered that fit.
-            cluster: What the use cases write to; by default nothing is written.
+            cluster: What the use cases write to; by default one without objects.
         """
         self.origin = objects.origin
         self.features = features or Features()
         self.unreadable: tuple[UnreadableObject, ...] = ()
         self.ledger = Ledger()
-        if cluster is None:
-            beside = has_devices_beside_counters(objects.origin)
-            keeps = keeps_extended_claims(objects.origin)
-            cluster = ReadOnlyCluster(
-                objects.origin.taken_at, devices_beside_counters=beside, keeps_extended_claims=keeps
-            )
+        self.cluster = cluster or MemoryCluster(
+            clock=InspectionClock(objects.origin.taken_at), served=served_fields(objects.origin)
+        )
         # The service ends a search early when enough nodes fit; here all of them count.
         reported = None if objects.holds is None else objects.holds.binding_timeout_seconds
         self.assumes_binding_timeout = options is None and reported is None
         self.options = options or Options(offered_nodes=_ALL_NODES)
         if options is None and reported is not None:
             self.options = replace(self.options, binding_timeout_seconds=reported)
-        self._clock = cluster.clock
-        self.extender = Extender(self.ledger, cluster, Metrics(), self.options, self.features)
+        self._clock = self.cluster.clock
+        self.extender = Extender(self.ledger, self.cluster, Metrics(), self.options, self.features)
         self._objects = objects
         self.unreadable = tuple(self._fill(objects))
         self.held = objects.holds or HoldReport(format="", taken_at=objects.origin.taken_at)
@@ -230,8 +256,24 @@ class ClusterView:
         if len(self.ledger.holds) < self._held:
             place_holds(self.ledger, self.held)
 
+    @contextmanager
+    def changed(self, changes: Sequence[ObjectChange]) -> Iterator[None]:
+        """Let changes take effect for as long as a question is asked; afterwards the objects are as before."""
+        store = self.cluster.store
+        records = self.ledger.claims.records()
+        # The ledger takes over newer versions alone.
+        store.skip_versions(max((version_number(each.claim.metadata.resource_version) for each in records), default=0))
+        try:
+            for change in changes:
+                store.put(change.kind, change.after)
+            yield
+        finally:
+            for change in reversed(changes):
+                store.put(change.kind, change.before)
+
     def _fill(self, objects: ClusterObjects) -> Iterator[UnreadableObject]:
         sinks = sinks_of(self.ledger)
+        self.cluster.watch.deliver_at_once(sinks)
         for kind in KINDS:
             sink = sinks.get(kind)
             if sink is None:
@@ -247,52 +289,15 @@ class ClusterView:
                 sink.absent()
 
 
-def has_devices_beside_counters(origin: Origin) -> bool:
-    """Whether the API server that the objects come from has slices with devices beside their counter sets."""
-    return origin.release.startswith(_BESIDE_COUNTERS)
-
-
-def keeps_extended_claims(origin: Origin) -> bool:
-    """Whether device classes serve extended resources there; also where that is not known."""
-    return AssumedGate(gate=_EXTENDED_RESOURCES, state=GateState.OFF) not in origin.gates
+def served_fields(origin: Origin) -> Served:
+    """Return which fields the API server keeps that the objects come from; where that is not known, all of them."""
+    return Served(
+        extended=AssumedGate(gate=_EXTENDED_RESOURCES, state=GateState.OFF) not in origin.gates,
+        frozen_groups=True,
+        devices_beside_counters=origin.release.startswith(_BESIDE_COUNTERS),
+    )
 
 
 def has_device_taints(origin: Origin) -> bool:
     """Whether taints of devices have an effect there; also where that is not known."""
     return AssumedGate(gate=_DEVICE_TAINTS, state=GateState.OFF) not in origin.gates
-
-
-class ObjectChange(NamedTuple):
-    """An object (API JSON) of a plural kind in the place of the one of that name and UID."""
-
-    kind: str
-    before: dict[str, Any]
-    after: dict[str, Any]
-
-
-class TrialView:
-    """Lets changes take effect in the ledger of a view for as long as a question is asked."""
-
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
-        self._sinks = sinks_of(view.ledger)
-        self._version = 1 + max(
-            (version_number(each.claim.metadata.resource_version) for each in view.ledger.claims.records()), default=0
-        )
-
-    @contextmanager
-    def changed(self, changes: Sequence[ObjectChange]) -> Iterator[None]:
-        """Inside, the objects are as after the changes; afterwards, as before."""
-        try:
-            for each in changes:
-                self._put(each.kind, each.after)
-            yield
-        finally:
-            for each in reversed(changes):
-                self._put(each.kind, each.before)
-
-    def _put(self, kind: str, item: dict[str, Any]) -> None:
-        # The ledger takes over newer versions alone.
-        self._version += 1
-        metadata = {**item["metadata"], "resourceVersion": str(self._version)}
-        self._sinks[kind].changed(msgspec.json.encode({**item, "metadata": metadata}))

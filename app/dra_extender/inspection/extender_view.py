@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.inspection.lines import clock_text
-from dra_extender.inspection.objects import ClusterObjects
-from dra_extender.inspection.unread import unread
+from dra_extender.inspection.objects import ClusterObjects, unread
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport

@@ -16,7 +16,7 @@ from dra_extender.allocator.explain.accounts import DeviceAccount
 from dra_extender.allocator.rules.verdict import published_pool
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
-from dra_extender.audit.inventory import slice_finding
+from dra_extender.inspection.audit.published import slice_finding
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import Value

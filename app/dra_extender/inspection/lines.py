@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Final
 
-from dra_extender.inspection.objects import GateState, Origin
-from dra_extender.inspection.unread import NAMED, unknown_text, unread
+from dra_extender.inspection.objects import NAMED, GateState, Origin, unknown_text, unread
 from dra_extender.model.api_json import printable
 from dra_extender.model.metadata import time_text
 

@@ -1,10 +1,14 @@
-"""What a pod says of its own state for people: its age, its scheduling gates, and why kube-scheduler has not placed it."""
+"""What a pod and the Events about it and its owners say for people."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from dra_extender.model.api_json import Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode
+from dra_extender.model.event import EventObject, EventSeries
 from dra_extender.model.metadata import OwnerReference, seconds_of
 from dra_extender.model.pod import PodObject
 
@@ -29,7 +33,7 @@ class PodFacts(Value, frozen=True, rename=None):
     owners: tuple[OwnerReference, ...] = ()
 
 
-_DECODER: Final = msgspec.json.Decoder(PodObject)
+_POD_DECODER: Final = msgspec.json.Decoder(PodObject)
 
 
 def read_pod_facts(data: bytes) -> PodFacts:
@@ -38,7 +42,7 @@ def read_pod_facts(data: bytes) -> PodFacts:
     Raises:
         ModelError: not a Pod; the message names the field.
     """
-    pod = decode("Pod", _DECODER, data)
+    pod = decode("Pod", _POD_DECODER, data)
     waiting = next(
         (each for each in pod.status.conditions or () if each.type == _SCHEDULED and each.status != "True"), None
     )
@@ -52,3 +56,63 @@ def read_pod_facts(data: bytes) -> PodFacts:
         uid=pod.metadata.uid,
         owners=pod.metadata.owner_references,
     )
+
+
+FAILED_SCHEDULING: Final = "FailedScheduling"
+"""The reason of the Events in which schedulers say why a pod is not placed."""
+_LONGEST: Final = 2_048
+
+
+_EVENT_DECODER: Final = msgspec.json.Decoder(EventObject)
+
+
+class ObjectEvent(Value, frozen=True, rename=None):
+    """What `reporter` said of an object, at last at `last` (seconds since the epoch)."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str = ""
+    reporter: str = ""
+    last: float | None = None
+
+
+def _object_event(event: EventObject) -> ObjectEvent:
+    about, series = event.involved_object, event.series or EventSeries()
+    times = (series.last_observed_time, event.last_timestamp, event.event_time, event.first_timestamp)
+    return ObjectEvent(
+        kind=about.kind,
+        namespace=about.namespace,
+        name=about.name,
+        uid=about.uid,
+        reason=event.reason,
+        message=event.message[:_LONGEST].strip(),
+        reporter=event.reporting_component or event.source.component,
+        last=next((seconds for time in times if (seconds := seconds_of(time)) is not None), None),
+    )
+
+
+class ObjectEvents:
+    """Events by the object that they are about."""
+
+    def __init__(self, objects: Iterable[bytes]) -> None:
+        """Read the Events (API JSON, core v1); those that cannot be read count as absent."""
+        self._by_object: defaultdict[tuple[str, str, str], list[ObjectEvent]] = defaultdict(list)
+        for data in objects:
+            with suppress(ModelError):
+                event = _object_event(decode("Event", _EVENT_DECODER, data))
+                self._by_object[event.kind, event.namespace, event.name].append(event)
+
+    def about(self, kind: str, namespace: str, name: str, uid: str = "") -> Sequence[ObjectEvent]:
+        """Return the Events about an object, the newest first; with `uid`, none about an earlier object of the name."""
+        known = self._by_object.get((kind, namespace, name), ())
+        own = [event for event in known if not uid or event.uid in ("", uid)]
+        return sorted(own, key=lambda event: -(event.last or 0.0))
+
+    def reporters(self, reason: str) -> frozenset[str]:
+        """Return who reported Events with this reason."""
+        return frozenset(
+            event.reporter for events in self._by_object.values() for event in events if event.reason == reason
+        )

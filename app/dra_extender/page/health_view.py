@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from dra_extender.audit.findings import AuditFinding, Check, CheckSeverity
-from dra_extender.inspection.audit_report import AuditReport
+from dra_extender.inspection.audit.findings import AuditFinding, Check, CheckSeverity
+from dra_extender.inspection.audit.report import AuditReport
 from dra_extender.model.snapshot import is_snapshotted
-from dra_extender.page.reports import Reports
+from dra_extender.page.states import Reports
 from dra_extender.scheduling.hold_report import HeldClaim, ReportedPlan
 from dra_extender.scheduling.recent_decisions import Decision, DecisionReport
 

@@ -11,9 +11,8 @@ from typing import Final
 
 import uvicorn
 
-from dra_extender.page.application import PageApplication
-from dra_extender.page.guard import new_token
-from dra_extender.page.sources import FixedState, FollowedState
+from dra_extender.page.application import PageApplication, new_token
+from dra_extender.page.states import FixedState, FollowedState
 from dra_extender.page.views import CommandLines
 from dra_extender.runtime.supervision import running_task
 

@@ -8,16 +8,13 @@ import structlog
 
 from dra_extender.inspection.devices import DevicesReport, UnknownNodeError
 from dra_extender.inspection.lines import origin_lines
-from dra_extender.inspection.unread import UnreadKindsError
+from dra_extender.inspection.objects import UnreadKindsError
 from dra_extender.inspection.why.why import UnknownPodError
+from dra_extender.page.devices_view import TileState, device_map, pool_sections
 from dra_extender.page.health_view import health
-from dra_extender.page.map_view import TileState, device_map
-from dra_extender.page.node_view import pool_sections
-from dra_extender.page.pending_view import pending_pods
-from dra_extender.page.query import Query, QueryError, number, part_of, pod_key
-from dra_extender.page.rendering import Renderer
-from dra_extender.page.reports import Reports
-from dra_extender.page.waiting_view import pods_under_way
+from dra_extender.page.rendering import Query, QueryError, Renderer, number, part_of, pod_key
+from dra_extender.page.states import Reports
+from dra_extender.page.waiting_view import pending_pods, pods_under_way
 
 _LOG = structlog.get_logger(__name__)
 

@@ -22,41 +22,49 @@ from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
 from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.binding.competitors import Competitors
+from dra_extender.scheduling.binding.condition_wait import ConditionWait
 from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
 from dra_extender.scheduling.binding.decision import BindDecision
+from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
+from dra_extender.scheduling.binding.pending_claims import PendingClaims
+from dra_extender.scheduling.binding.session import BindDependencies
+from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.group_trials import GroupTrials
 from dra_extender.scheduling.claims.reports import ClaimReports
+from dra_extender.scheduling.claims.reserver import ClaimReserver
 from dra_extender.scheduling.claims.short_claims import ShortClaims
 from dra_extender.scheduling.claims.undelivered_claims import UndeliveredClaims
+from dra_extender.scheduling.claims.unreserve import Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.filter import Filter, FilterDependencies
 from dra_extender.scheduling.gang.account import GangAccount
-from dra_extender.scheduling.gang.coordinator import GangCoordinator, GangDependencies
+from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.failure_cache import GangFailures
-from dra_extender.scheduling.gang.holds import GangHolds
+from dra_extender.scheduling.gang.plan import GangHolds
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.hold_report import HoldReporter
 from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.permit.permit import Permit
+from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import STOPPING, FilterResponse, RetryableError, Shutdown
-from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
+from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.prioritize import Prioritize
-from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimDependencies
-from dra_extender.scheduling.reclaim.observe import ReclaimFacts
-from dra_extender.scheduling.reclaim.rules import ReclaimReason
-from dra_extender.scheduling.reclaim.writer import ReclaimResult, ReclaimWriter
+from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult, ReclaimWriter
+from dra_extender.scheduling.reclaim.unused import ReclaimFacts, ReclaimReason
 from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
-from dra_extender.scheduling.requeue.waker import Waker, WakerDependencies
+from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import NO_SPANS, Spans
@@ -90,13 +98,14 @@ class Extender:
         self.unschedulable = UnschedulablePods(ledger, messages, cluster.events, metrics, cluster.clock)
 
         self.binder = self._build_bind()
-        self._pods = self.binder.pods
         self._filter = self._build_filter()
         self._prioritize = Prioritize(ledger, options)
         self._preempt = Preempt(self._context, self._allocator, self._short_claims)
 
-        self.waker = self._build_waker()
-        self.conflict_monitor = ConflictMonitor(self._context, self.binder.recheck)
+        self.waker = Waker(
+            ledger, self.unschedulable, self._holds, self._filter, cluster, metrics, options, self.supervisor
+        )
+        self.conflict_monitor = ConflictMonitor(ledger, cluster.events, metrics, self.supervisor, self.binder.recheck)
         self._claim_reports = ClaimReports(ledger, cluster.events, metrics)
         writer = ClaimWriter(ledger, cluster.claims, metrics)
         self.reclaim = self._build_reclaim(writer)
@@ -111,26 +120,71 @@ class Extender:
         self._binds: set[asyncio.Task[None]] = set()
 
     def _build_bind(self) -> Bind:
-        decision = BindDecision(self._context, self._allocator, self.device_backoff, self._short_claims, self._holds)
-        competitors = Competitors(self._context.ledger, self._allocator, self._context.options.scheduler_names)
-        return Bind(self._context, decision, self._holds, self.unschedulable, self.device_backoff, competitors)
+        context, ledger, cluster = self._context, self._context.ledger, self._context.cluster
+        metrics, options, clock, backoff = context.metrics, context.options, context.clock, self.device_backoff
+        supervisor = Supervisor(metrics.background_failed)
+        writer = ClaimWriter(ledger, cluster.claims, metrics)
+        unreserve = Unreserve(ledger, writer)
+        makes_guards = options.yield_policy is YieldPolicy.GUARD
+        self.guards = GuardClaims(ledger, cluster.claims, options.own_namespace, makes_guards=makes_guards)
+        competitors = Competitors(ledger, self._allocator, options.scheduler_names)
+        self.guard_reservations = GuardReservations(
+            ledger, clock, writer, self.guards, competitors, options.search_slice_seconds
+        )
+        conflicts = ConflictYield(
+            ledger,
+            clock,
+            self._allocator,
+            unreserve,
+            backoff,
+            self.guards,
+            self.guard_reservations,
+            metrics,
+            options,
+        )
+        self._pods = PodResolver(ledger, cluster.pods, clock, options)
+        self.permit = Permit(ledger, clock, options.reclaim_grace_seconds)
+        self._pending = PendingClaims(ledger, writer, supervisor)
+        deps = BindDependencies(
+            ledger=ledger,
+            cluster=cluster,
+            metrics=metrics,
+            options=options,
+            shutdown=context.shutdown,
+            pods=self._pods,
+            decision=BindDecision(ledger, self._allocator, backoff, self._holds),
+            short_claims=self._short_claims,
+            extended=ExtendedClaims(ledger, writer, cluster, self._holds, options.field_manager),
+            pending=self._pending,
+            writer=writer,
+            reserver=ClaimReserver(writer, supervisor),
+            unreserve=unreserve,
+            conditions=ConditionWait(ledger, cluster, metrics, options, unreserve, backoff, conflicts),
+            conflicts=conflicts,
+            permit=self.permit,
+            holds=self._holds,
+            unschedulable=self.unschedulable,
+            backoff=backoff,
+            spans=context.spans,
+        )
+        return Bind(deps, supervisor)
 
     def _build_filter(self) -> Filter:
         context = self._context
         ledger, metrics, options, clock = context.ledger, context.metrics, context.options, context.clock
-        permit, backoff = self.binder.permit, self.device_backoff
-        fairness = HoldFairness(ledger, permit, self.binder.running, self._holds, clock, self._holds_became_stale)
+        permit, backoff = self.permit, self.device_backoff
+        fairness = HoldFairness(
+            ledger, permit, self.binder.pods_being_bound, self._holds, clock, self._holds_became_stale
+        )
         fairness.stale.subscribe(lambda _: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE))
         gangs = GangCoordinator(
-            GangDependencies(
-                ledger=ledger,
-                planner=GangPlanner(ledger, self._allocator, self._equivalence, backoff, fairness.stale),
-                permit=permit,
-                failures=GangFailures(ledger, backoff, clock),
-                holds=GangHolds(ledger, self._holds),
-                fairness=fairness,
-                on_assigned=self._member_assigned,
-            )
+            ledger,
+            GangPlanner(ledger, self._allocator, self._equivalence, backoff, fairness.stale),
+            permit,
+            GangFailures(ledger, backoff, clock),
+            GangHolds(ledger, self._holds),
+            fairness,
+            self._member_assigned,
         )
         self.holds = HoldReporter(
             ledger, gangs.plans, permit, clock, binding_timeout=self._context.options.binding_timeout_seconds
@@ -152,39 +206,14 @@ class Extender:
             )
         )
 
-    def _build_waker(self) -> Waker:
-        context = self._context
-        return Waker(
-            WakerDependencies(
-                ledger=context.ledger,
-                unschedulable=self.unschedulable,
-                holds=self._holds,
-                trial=self._filter,
-                scheduler=context.cluster.waker,
-                metrics=context.metrics,
-                clock=context.clock,
-                options=context.options,
-                supervisor=context.supervisor,
-            )
-        )
-
     def _build_reclaim(self, writer: ClaimWriter) -> ReclaimController:
         context, ledger, options = self._context, self._context.ledger, self._context.options
-        facts = ReclaimFacts(ledger, self.unschedulable, self.binder.running, context.clock, options)
+        facts = ReclaimFacts(ledger, self.unschedulable, self.binder.pods_being_bound, context.clock, options)
+        reclaim_writer = ReclaimWriter(
+            ledger, context.cluster, writer, facts, self._pending, self.device_backoff, options.field_manager
+        )
         return ReclaimController(
-            ReclaimDependencies(
-                ledger=ledger,
-                bind=self.binder,
-                holds=self._holds,
-                facts=facts,
-                writer=ReclaimWriter(
-                    ledger, context.cluster, writer, facts, self.device_backoff, options.field_manager
-                ),
-                metrics=context.metrics,
-                clock=context.clock,
-                options=options,
-                supervisor=context.supervisor,
-            )
+            ledger, facts, reclaim_writer, self._holds, context.clock, context.metrics, options, context.supervisor
         )
 
     def _configure_ledger(self) -> None:
@@ -228,18 +257,18 @@ class Extender:
         self._context.shutdown.end()
         self._apply_server_features()
         work = {
-            BackgroundTask.WAKE_UP: self.waker.run,
-            BackgroundTask.RECLAIM: self.reclaim.run,
-            BackgroundTask.GROUP_CLAIMS: self.group_claims.run,
-            BackgroundTask.GROUP_TRIALS: self.group_trials.run,
-            BackgroundTask.FOREIGN_ALLOCATIONS: self.conflict_monitor.run,
-            BackgroundTask.GUARD_CLAIMS: self.binder.guards.run,
-            BackgroundTask.GUARD_RESERVATIONS: self.binder.guard_reservations.run,
+            BackgroundTask.WAKE_UP: self.waker.keep_waking,
+            BackgroundTask.RECLAIM: self.reclaim.keep_reclaiming,
+            BackgroundTask.GROUP_CLAIMS: self.group_claims.keep_reconciling,
+            BackgroundTask.GROUP_TRIALS: self.group_trials.keep_looking,
+            BackgroundTask.FOREIGN_ALLOCATIONS: self.conflict_monitor.keep_reporting,
+            BackgroundTask.GUARD_CLAIMS: self.guards.keep_guards,
+            BackgroundTask.GUARD_RESERVATIONS: self.guard_reservations.keep_ending,
         }
         self.conflict_monitor.start()
         self._claim_reports.start()
-        self.binder.guards.start()
-        self.binder.guard_reservations.start()
+        self.guards.start()
+        self.guard_reservations.start()
         keep = self.supervisor.keep
         self._background = tuple(keep(task, partial(self._unless_stopping, run)) for task, run in work.items())
 
@@ -251,8 +280,8 @@ class Extender:
         self._context.shutdown.begin(reason)
         self.conflict_monitor.stop()
         self._claim_reports.stop()
-        self.binder.guards.stop()
-        self.binder.guard_reservations.stop()
+        self.guards.stop()
+        self.guard_reservations.stop()
         self.binder.recheck()
         try:
             await self.group_claims.stop()
@@ -333,7 +362,7 @@ class Extender:
         start = clock.monotonic()
         outcome = "failed"
         task = self.supervisor.begin(
-            BackgroundTask.BIND, self.binder.run(namespace, name, uid, node, disconnected), (RetryableError,)
+            BackgroundTask.BIND, self.binder.bind_pod(namespace, name, uid, node, disconnected), (RetryableError,)
         )
         self._binds.add(task)
         task.add_done_callback(self._binds.discard)

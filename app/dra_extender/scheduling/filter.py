@@ -138,9 +138,9 @@ class Filter:
     def gang_account(
         self, pod: Pod, nodes: Sequence[str], budget: CallBudget, *, partly: bool = True
     ) -> AbstractContextManager[GangAccount] | None:
-        """See GangAccounts.of; None for a pod that is in no gang."""
+        """See GangAccounts.take_account; None for a pod that is in no gang."""
         gang = gang_of(pod, self._ledger)
-        return None if gang is None else self.gangs.accounts.of(gang, nodes, budget, partly=partly)
+        return None if gang is None else self.gangs.accounts.take_account(gang, nodes, budget, partly=partly)
 
     def forget_plan(self, pod: Pod) -> None:
         """Drop the plan of the pod's gang, which `evaluate` made, and its holds."""
@@ -231,7 +231,7 @@ class Filter:
         ledger = self._ledger
         self._holds.expire()
         gang = None if pod.pod_group is None else gang_of(pod, ledger)
-        planned = None if gang is None else self.gangs.offer(pod, gang, nodes, budget)
+        planned = None if gang is None else self.gangs.place_member(pod, gang, nodes, budget)
         if planned is not None and (planned.fits or Code.GANG not in planned.codes):
             return planned
         # A member that would not even fit alone is rejected with more reasons than the gang's.

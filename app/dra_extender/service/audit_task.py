@@ -9,10 +9,10 @@ from typing import Final
 
 import structlog
 
-from dra_extender.audit.cluster_audit import AuditedCluster, audit_steps, in_order
-from dra_extender.audit.findings import AuditFinding, Check
-from dra_extender.audit.unjudged import UnjudgedClaims
 from dra_extender.config.service_settings import AuditSettings
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, in_order
+from dra_extender.inspection.audit.findings import AuditFinding, Check
+from dra_extender.inspection.audit.requests import UnjudgedClaims
 from dra_extender.runtime.clock import Turns
 from dra_extender.telemetry.metrics import Metrics
 

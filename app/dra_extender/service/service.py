@@ -28,9 +28,9 @@ from dra_extender.api.application import create_app, create_probe_app
 from dra_extender.api.debug import add_debug
 from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.api.scrape_access import ScrapeAccess, ScrapeReviewer
-from dra_extender.audit.cluster_audit import AuditedCluster
 from dra_extender.config.listener_settings import MetricsAccess
 from dra_extender.config.settings import Settings
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.runtime.garbage import GarbageCollector, collected_in_short

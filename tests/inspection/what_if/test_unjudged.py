@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if.changes import Changes, WrittenObject
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, WhatIfReport
-from dra_extender.inspection.what_if.table import table
 from dra_extender.inspection.what_if.what_if import what_if
 
 from tests.controlplane.objects import device, device_class, pod, request, resource_claim_template

@@ -6,12 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind
-from dra_extender.inspection.unread import UnreadKindsError
+from dra_extender.inspection.objects import KINDS, ClusterObjects, MissingKind, UnreadKindsError
+from dra_extender.inspection.text.what_if import table
 from dra_extender.inspection.what_if import trial
 from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, WrittenObject
 from dra_extender.inspection.what_if.report import Fate, OutcomeKind, PodOutcome, WhatIfReport
-from dra_extender.inspection.what_if.table import table
 from dra_extender.inspection.what_if.what_if import what_if
 
 from tests.controlplane import objects
@@ -344,7 +343,11 @@ def damage(item: Any, chance: random.Random) -> None:
 
 
 async def test_binding_conditions_are_taken_as_reported_and_said(made: MadeCluster) -> None:
-    made.gpus("n2", device("fabric-0", bindingConditions=["Attached"]), driver="nic.example.com")
+    made.gpus(
+        "n2",
+        device("fabric-0", bindingConditions=["Attached"], bindingFailureConditions=["Failed"]),
+        driver="nic.example.com",
+    )
     made.add(device_class("nic", 'device.driver == "nic.example.com"'))
     made.pod("train", request("nic", "nic"))
     found = after(await what_if(made.cluster()))["train"]

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dra_extender.inspection.why.lists import node_tree
+from dra_extender.inspection.text.why import node_tree, tree
 from dra_extender.inspection.why.node import why_on_node
-from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 

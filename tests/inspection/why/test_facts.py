@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import ClusterObjects
+from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import Cause
-from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
 from dra_extender.scheduling.hold_report import FORMAT, HoldReport
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, WhyReport
-from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import device, device_class, request

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from dra_extender.inspection import cluster_view
-from dra_extender.inspection.why.lists import node_tree, waiting_tree
+from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
 from dra_extender.inspection.why.node import why_on_node
-from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 from dra_extender.nodefit.node_fit import NodeFit

@@ -2,7 +2,7 @@
 
 import pytest
 from dra_extender.inspection.devices import UnknownNodeError
-from dra_extender.inspection.why.lists import node_tree
+from dra_extender.inspection.text.why import node_tree
 from dra_extender.inspection.why.node import NodeDevicesReport, why_on_node
 from dra_extender.inspection.why.why import UnknownPodError
 

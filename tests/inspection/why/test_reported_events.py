@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import ClusterObjects, MissingKind
+from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import Cause, WhyReport
-from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.waiting import waiting
 from dra_extender.inspection.why.why import why
 

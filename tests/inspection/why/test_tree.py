@@ -1,7 +1,7 @@
 """The tree that `why` prints."""
 
 from dra_extender.inspection.lines import WIDTH
-from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, request, resource_slice

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from dra_extender.inspection.why.tree import tree
+from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.why import why
 
 from tests.controlplane.objects import (

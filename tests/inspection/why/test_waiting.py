@@ -4,7 +4,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from dra_extender.inspection.why.lists import waiting_tree
+from dra_extender.inspection.text.why import waiting_tree
 from dra_extender.inspection.why.report import Cause
 from dra_extender.inspection.why.waiting import waiting
 

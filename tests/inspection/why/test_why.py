@@ -5,8 +5,8 @@ import pytest
 from dra_extender.cel.values.quantity import NANO
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.objects import AssumedGate, ClusterObjects, GateState, MissingKind
+from dra_extender.inspection.text.why import tree
 from dra_extender.inspection.why.report import Cause, NodeReason, WhyReport
-from dra_extender.inspection.why.tree import tree
 from dra_extender.inspection.why.why import UnknownPodError, why
 
 from tests.controlplane.objects import consumption, counter_set, device, device_class, pod, request

@@ -14,7 +14,7 @@ from dra_extender.cel.cost import COST_LIMIT
 from dra_extender.ledger.index.guards import guard_reservations
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.competitors import NODE_COST, POD_COST, Competitors
-from dra_extender.scheduling.binding.guard_reservations import MOST_WAIT_SECONDS
+from dra_extender.scheduling.binding.guards import MOST_WAIT_SECONDS
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError

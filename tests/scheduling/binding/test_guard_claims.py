@@ -6,18 +6,18 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from dra_extender.audit.invariants import audit
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.index.guards import GUARD_PREFIX, name_of_guard
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.binding.guards import GuardClaims
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.controlplane.waiting import wait_for
+from tests.support.audit.raw_objects import audit
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns
 
@@ -249,7 +249,7 @@ async def test_claim_of_a_tenant_that_is_called_like_a_guard_counts() -> None:
 
 
 async def test_no_more_guards_are_made_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_extender.scheduling.binding.guard_claims.MOST_GUARDS", 0)
+    monkeypatch.setattr("dra_extender.scheduling.binding.guards.MOST_GUARDS", 0)
     world = a_world()
     async with at_work(world):
         await yielding(world)

@@ -10,7 +10,7 @@ from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, name_of_guard
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.binding.guards import GuardClaims
 from dra_extender.scheduling.ports.cluster import Claims, ServerUnavailableError
 from dra_extender.scheduling.ports.options import Options, YieldPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -143,7 +143,7 @@ class GuardWorld:
     def _start(self) -> None:
         self.guards = GuardClaims(self.world.ledger, self.claims, OURS)
         self.guards.start()
-        self._tasks.append(asyncio.create_task(self.guards.run()))
+        self._tasks.append(asyncio.create_task(self.guards.keep_guards()))
 
     def _exists(self, name: str) -> bool:
         claims = self.world.cluster.store.all(StoredKind.CLAIM)
@@ -152,7 +152,7 @@ class GuardWorld:
 
 @asynccontextmanager
 async def guard_world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GuardWorld]:
-    monkeypatch.setattr("dra_extender.scheduling.binding.guard_claims._RETRY_SECONDS", 0)
+    monkeypatch.setattr("dra_extender.scheduling.binding.guards._RETRY_SECONDS", 0)
     world = GuardWorld()
     try:
         yield world

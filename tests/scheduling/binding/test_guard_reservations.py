@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from dra_extender.audit.invariants import audit
 from dra_extender.inspection.holders import consumer_text
 from dra_extender.ledger.index.guards import GUARD_PREFIX, guard_reservations, is_guard_reservation, name_of_guard
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.binding import conflict_release
-from dra_extender.scheduling.binding import guard_reservations as module
-from dra_extender.scheduling.binding.guard_reservations import MOST_WAIT_SECONDS
+from dra_extender.scheduling.binding import guards as module
+from dra_extender.scheduling.binding import yielding
+from dra_extender.scheduling.binding.guards import MOST_WAIT_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import YieldPolicy
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.scheduling.binding.test_guard_claims import GPU, OURS, a_world, at_work, foreign, guarded, waiting
 from tests.scheduling.binding.test_guard_lifetime import UnreliableClaims
+from tests.support.audit.raw_objects import audit
 from tests.support.scheduling.in_tree import InTreeScheduler
 from tests.support.scheduling.world import InMemoryExtender
 from tests.support.turns import turns, until
@@ -96,7 +96,7 @@ class Rivals:
 @asynccontextmanager
 async def rivals(monkeypatch: pytest.MonkeyPatch, mode: YieldPolicy = YieldPolicy.GUARD) -> AsyncIterator[Rivals]:
     monkeypatch.setattr(module, "LOOK_SECONDS", _SHORT)
-    monkeypatch.setattr(conflict_release, "LOOK_SECONDS", _SHORT)
+    monkeypatch.setattr(yielding, "LOOK_SECONDS", _SHORT)
     world = a_world(mode)
     await world.extender.start()
     scene = Rivals(world)
@@ -276,7 +276,7 @@ async def bound_while_a_guard_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[tuple[InMemoryExtender, InTreeScheduler, UnreliableClaims]]:
     """A second bind of the pod, while the deletion of the guard claim of its device is not answered."""
-    monkeypatch.setattr(conflict_release, "LOOK_SECONDS", _SHORT)
+    monkeypatch.setattr(yielding, "LOOK_SECONDS", _SHORT)
     world = a_world()
     claims = world.claims = UnreliableClaims(world.cluster.claims)
     world.start()

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from dra_extender.audit.invariants import audit
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
@@ -12,6 +11,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
+from tests.support.audit.raw_objects import audit
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 from tests.support.turns import turns
 

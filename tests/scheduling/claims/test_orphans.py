@@ -1,8 +1,7 @@
 """A claim that is deleted while its pod runs: its devices go to nobody before the pod has ended, and people hear of it."""
 
 import pytest
-from dra_extender.audit.findings import ORPHANED
-from dra_extender.audit.invariants import audit
+from dra_extender.inspection.audit.findings import ORPHANED
 from dra_extender.ledger.events import AllocationObserved
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.scheduling.binding.conflicts import find_conflicting_claims
@@ -11,6 +10,7 @@ from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
+from tests.support.audit.raw_objects import audit
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import InMemoryExtender
 

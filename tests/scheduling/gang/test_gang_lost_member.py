@@ -147,7 +147,7 @@ async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LostMe
 
 def meeting(world: LostMemberExtender) -> WaitingMembers | None:
     """The members that wait."""
-    return world.extender.binder.permit.waiting_gang("g-uid")
+    return world.extender.permit.waiting_gang("g-uid")
 
 
 async def arrived(world: LostMemberExtender, count: int) -> None:

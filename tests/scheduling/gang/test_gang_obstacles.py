@@ -333,7 +333,7 @@ async def test_members_with_devices_give_them_back_when_another_one_cannot_come_
     meeting: ObstructedExtender, obstruct: Callable[[ObstructedExtender], None], said: str
 ) -> None:
     binds = [asyncio.create_task(meeting.bind(name, "n1")) for name in "ab"]
-    permit = meeting.extender.binder.permit
+    permit = meeting.extender.permit
     await until(lambda: (found := permit.waiting_gang("g-uid")) is not None and len(found.members) == 2)
     obstruct(meeting)
     meeting.clock.seconds += 3

@@ -59,7 +59,7 @@ class Busy(GangExtender):
 
     async def _gone_as_far_as_possible(self, running: Mapping[str, asyncio.Task[None]]) -> None:
         """Returns when each bind has ended or waits for others, so that no round is longer on a machine that is busy."""
-        gate = self.extender.binder.permit
+        gate = self.extender.permit
 
         def no_bind_goes_on() -> bool:
             going = sum(not task.done() for task in running.values())

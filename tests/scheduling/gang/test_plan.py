@@ -9,9 +9,9 @@ AT = Assignment("n1", {})
 def test_a_plan_goes_from_new_to_planned_to_announced() -> None:
     plan = GangPlan("g")
     phases = [plan.phase]
-    plan.assign({"a": AT, "b": AT})
+    plan.assignments.update({"a": AT, "b": AT})
     phases.append(plan.phase)
-    plan.announce("a")
+    plan.announced.add("a")
     phases.append(plan.phase)
     assert phases == [GangPhase.NEW, GangPhase.PLANNED, GangPhase.ANNOUNCED]
     assert plan.unannounced == ["b"]
@@ -19,8 +19,8 @@ def test_a_plan_goes_from_new_to_planned_to_announced() -> None:
 
 def test_revoking_the_announced_assignment_makes_the_plan_changeable_again() -> None:
     plan = GangPlan("g")
-    plan.assign({"a": AT, "b": AT})
-    plan.announce("a")
+    plan.assignments.update({"a": AT, "b": AT})
+    plan.announced.add("a")
     phases = list[GangPhase]()
     for uid in ("a", "b", "b"):
         plan.revoke(uid)
@@ -30,8 +30,8 @@ def test_revoking_the_announced_assignment_makes_the_plan_changeable_again() -> 
 
 def test_a_restart_leaves_no_assignment() -> None:
     plan = GangPlan("g")
-    plan.assign({"a": AT, "b": AT})
-    plan.announce("a")
+    plan.assignments.update({"a": AT, "b": AT})
+    plan.announced.add("a")
     plan.restart()
     assert plan.phase is GangPhase.NEW
     assert not plan.assignments

@@ -6,12 +6,13 @@ import pytest
 from dra_extender.scheduling.ports.cluster import ConflictError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
-from dra_extender.simulator.controllers.generated_claims import from_template
+from dra_extender.simulator.controllers.generated_claims import create_claim
 
 from tests.support.scheduling.grouped import GROUP
 from tests.support.scheduling.making_groups import GPU, GRACE, ClaimMakingExtender
 
 STOPPED = "stopped, because another controller makes the claims of PodGroups: it made "
+ENTRY = {"name": "gpu", "resourceClaimTemplateName": "template"}
 
 
 def a_world() -> ClaimMakingExtender:
@@ -62,7 +63,7 @@ async def test_once_stopped_it_makes_nothing_more_in_later_terms_either() -> Non
     world.create(
         StoredKind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
     )
-    await asyncio.wait_for(world.extender.group_claims.run(), 60)
+    await asyncio.wait_for(world.extender.group_claims.keep_reconciling(), 60)
     world.clock.seconds += 100
     assert world.made("gpu", "next") == []
     assert note(world).startswith(STOPPED)
@@ -84,7 +85,7 @@ async def test_claims_that_another_one_made_before_the_term_are_used_and_say_not
 async def test_a_claim_that_was_made_before_and_not_recorded_is_recorded() -> None:
     world = a_world()
     group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))
-    theirs = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
+    theirs = create_claim(world.cluster.store, StoredKind.POD_GROUP, group, ENTRY)
     world.restart()
     await world.work()
     assert world.recorded(StoredKind.POD_GROUP, GROUP) == {"gpu": theirs}
@@ -129,7 +130,7 @@ async def test_our_claim_is_withdrawn_if_another_one_comes_beside_it_before_anyb
     await world.work(GRACE + 0.5)
     (ours,) = world.made("gpu")
     group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))
-    theirs = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
+    theirs = create_claim(world.cluster.store, StoredKind.POD_GROUP, group, ENTRY)
     await world.work(1.0)
     assert ours != theirs
     assert world.made("gpu") == [theirs]
@@ -139,7 +140,7 @@ async def test_our_claim_is_withdrawn_if_another_one_comes_beside_it_before_anyb
 def claim_for(world: ClaimMakingExtender, name: str = GROUP) -> str:
     """What a user who may write claims can do: one that says of itself that it is made for an entry of his PodGroup."""
     group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", name))
-    made: str = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
+    made: str = create_claim(world.cluster.store, StoredKind.POD_GROUP, group, ENTRY)
     return made
 
 

@@ -98,7 +98,7 @@ async def test_nothing_is_made_within_the_grace_or_while_it_is_switched_off() ->
     await world.work(GRACE - 0.5)
     assert world.made("gpu") == []
     off = a_world(enabled=False)
-    run = asyncio.create_task(off.extender.group_claims.run())
+    run = asyncio.create_task(off.extender.group_claims.keep_reconciling())
     await asyncio.wait_for(run, 60)
     assert off.made("gpu") == []
 
@@ -108,7 +108,7 @@ async def test_without_the_feature_nothing_is_made_although_it_is_switched_on() 
     world.options = dataclasses.replace(world.options, pod_group_claims=False)
     world.start()
     world.sync()
-    await asyncio.wait_for(asyncio.create_task(world.extender.group_claims.run()), 60)
+    await asyncio.wait_for(asyncio.create_task(world.extender.group_claims.keep_reconciling()), 60)
     assert world.made("gpu") == []
 
 
@@ -338,7 +338,7 @@ async def test_a_protected_group_goes_once_no_pod_of_it_is_active() -> None:
 async def test_without_podgroups_there_is_nothing_to_do_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     world = ClaimMakingExtender()
     monkeypatch.setattr(type(world.cluster.pod_groups), "api_version", property(lambda _: ""))
-    await asyncio.wait_for(world.extender.group_claims.run(), 60)
+    await asyncio.wait_for(world.extender.group_claims.keep_reconciling(), 60)
     assert world.extender.group_claims.notes() == {
         "group-claims": "on, but PodGroups are not served by this API server: nothing to do"
     }

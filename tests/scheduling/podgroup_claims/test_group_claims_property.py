@@ -8,7 +8,7 @@ from typing import Any
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from dra_extender.scheduling.podgroup_claims.controller import PUBLISH_DELAY_SECONDS
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
-from dra_extender.simulator.controllers.generated_claims import from_template
+from dra_extender.simulator.controllers.generated_claims import create_claim
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +20,7 @@ PODS = ("a", "b", "mixed")
 # Three creates, the group's record, and what three pods are told.
 WRITES = 7
 CRASHES = st.lists(st.tuples(st.integers(1, WRITES), st.booleans()), max_size=4)
+ENTRY = {"name": "gpu", "resourceClaimTemplateName": "template"}
 
 
 def a_world() -> ClaimMakingExtender:
@@ -111,7 +112,12 @@ class Manager:
     def _serve(self, key: Key, known: list[str], now: float) -> None:
         if not known and key.kind is StoredKind.POD_GROUP:
             group = self._world.cluster.store.get(key)
-            made: str = from_template(self._world.cluster.store, group, "gpu", "template")["metadata"]["name"]
+            made: str = create_claim(
+                self._world.cluster.store,
+                StoredKind.POD_GROUP,
+                group,
+                ENTRY,
+            )
             self._own.append(made)
             known.append(made)
         if known:

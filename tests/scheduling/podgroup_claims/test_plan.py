@@ -4,12 +4,13 @@ import asyncio
 
 from dra_extender.scheduling.podgroup_claims.plan import MEMBERS_PER_TURN, plan_reconcile
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
-from dra_extender.simulator.controllers.generated_claims import from_template
+from dra_extender.simulator.controllers.generated_claims import create_claim
 
 from tests.support.scheduling.grouped import GROUP
 from tests.support.scheduling.making_groups import GPU, ClaimMakingExtender
 
 BATCHES = 3
+ENTRY = {"name": "gpu", "resourceClaimTemplateName": "template"}
 
 
 def large_world() -> ClaimMakingExtender:
@@ -64,7 +65,12 @@ async def test_a_stop_during_a_plan_ends_the_work_without_a_further_write() -> N
     while not world.made("gpu"):
         await world.work(seconds=0.25, step=0.25)
     (ours,) = world.made("gpu")
-    from_template(store, store.get(Key(StoredKind.POD_GROUP, "default", GROUP)), "gpu", "template")
+    create_claim(
+        store,
+        StoredKind.POD_GROUP,
+        store.get(Key(StoredKind.POD_GROUP, "default", GROUP)),
+        ENTRY,
+    )
     world.sync()
     controller = world.extender.group_claims
     controller.sweep()

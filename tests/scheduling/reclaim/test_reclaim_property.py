@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from dra_extender.audit.invariants import audit
-from dra_extender.audit.pending import waiting_pods
 from dra_extender.model.node import node_from
 from dra_extender.model.resource_claim import FINALIZER, claim_from
 from dra_extender.model.resource_slice import SliceReader
@@ -19,6 +17,8 @@ from dra_extender.simulator.controllers.claims import ClaimController
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.audit.raw_objects import audit
+from tests.support.audit.waiting_pods import waiting_pods
 from tests.support.examples import examples
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import InMemoryExtender

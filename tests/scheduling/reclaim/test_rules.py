@@ -10,7 +10,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import FINALIZER, ClaimStatus, ConsumerReference, ResourceClaim, claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.conditions import Readiness
-from dra_extender.scheduling.reclaim.rules import (
+from dra_extender.scheduling.reclaim.unused import (
     RELEASE_MESSAGES,
     ConsumerState,
     ReclaimReason,

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
-from dra_extender.simulator.demo.document import Action, ManifestError, Manifests
-from dra_extender.simulator.demo.expectations import ExpectationError, ExpectedState, PodExpectation, read_expectation
+from dra_extender.simulator.demo.document import (
+    Action,
+    ExpectationError,
+    ExpectedState,
+    ManifestError,
+    Manifests,
+    PodExpectation,
+    read_expectation,
+)
 from dra_extender.simulator.demo.manifests import load_files, load_texts
 
 POD = """apiVersion: v1

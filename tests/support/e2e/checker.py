@@ -7,9 +7,7 @@ from typing import Final
 
 import msgspec
 from dra_extender.allocator.state.features import Features
-from dra_extender.audit.findings import AWAY, KUBELET, InvariantViolation
-from dra_extender.audit.invariants import audit
-from dra_extender.audit.pending import waiting_pods
+from dra_extender.inspection.audit.findings import AWAY, KUBELET, InvariantViolation
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
@@ -32,6 +30,8 @@ from tests.controlplane.resources import (
     RESOURCE_SLICES,
     Resource,
 )
+from tests.support.audit.raw_objects import audit
+from tests.support.audit.waiting_pods import waiting_pods
 from tests.support.model.reading import pod_from
 
 NEVER: Final = frozenset(

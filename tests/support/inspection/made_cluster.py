@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.cluster_view import ClusterView, InspectionClock
 from dra_extender.inspection.objects import ClusterObjects, MissingKind, Origin
-from dra_extender.inspection.read_only_cluster import ReadOnlyCluster
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
 
 from tests.controlplane import objects
 
@@ -97,8 +97,7 @@ class MadeCluster:
         """The cluster as decisions see it; with `elapsed` seconds in the place of those that go by."""
         if elapsed is None:
             return ClusterView(self.cluster())
-        cluster = ReadOnlyCluster(self.now, devices_beside_counters=False, elapsed=elapsed)
-        return ClusterView(self.cluster(), cluster=cluster)
+        return ClusterView(self.cluster(), cluster=MemoryCluster(clock=InspectionClock(self.now, elapsed)))
 
 
 def one_gpu_held() -> MadeCluster:

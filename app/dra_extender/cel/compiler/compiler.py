@@ -127,7 +127,7 @@ class Compiler:
         return compile_loop(node, self.compile(node.source), condition, body, round_work(test_size + size))
 
     def _bind(self, node: typed_ast.CelBind) -> CompiledPart:
-        return compile_bind(node.slot, self.compile(node.value), self.compile(node.body))
+        return compile_bind(node.slot, self.compile(node.source), self.compile(node.body))
 
     def _optional_map(self, node: typed_ast.OptionalMap) -> CompiledPart:
         source, size = self._sized(node.source)
@@ -135,7 +135,7 @@ class Compiler:
         return msgspec.structs.replace(made, selection=True)  # upstream expands it to a `?:`
 
     def _sort(self, node: typed_ast.Sort) -> CompiledPart:
-        key, size = self._sized(node.key)
+        key, size = self._sized(node.body)
         return compile_sort(node, self.compile(node.source), key, round_work(size))
 
     _RULES: ClassVar[Mapping[type[typed_ast.TypedNode], Callable[[Any, Any], CompiledPart]]] = {

@@ -1,160 +1,24 @@
 """Why an expression is true or false for a device, or why it fails there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import Deadline
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.environment import LATEST, Release
-from dra_extender.cel.explain.evaluation import (
-    EvalResult,
-    Evaluation,
-    ExplainableExpression,
-    ExplainedPart,
-    body_of,
-    operands,
-    rounds_of,
-    source_of,
-)
-from dra_extender.cel.explain.messages import (
-    condition_message,
-    failure_message,
-    missing_attribute_message,
-    missing_key_message,
-)
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression, rounds_of
+from dra_extender.cel.explain.messages import condition_message, failure_message
 from dra_extender.cel.explain.values import EvalVerdict, Part, place_of, shown
 from dra_extender.cel.program import Program
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
-from dra_extender.cel.values.values import LISTS, MAPS, Optional, type_name, unwrapped
-
-
-def explain_failure(evaluation: Evaluation, item: ExplainedPart) -> Part:
-    """The innermost part that failed, with a message; `item` must have failed."""
-    found, bindings = _FailureSearch(evaluation).innermost(item)
-    error = evaluation.outcome(found).error or "it failed"
-    message = _absent_selection_message(evaluation, found) or failure_message(evaluation, found, error)
-    where = f" (where {bindings})" if bindings else ""
-    return Part(
-        evaluation.text(found), *place_of(evaluation.source, found.node.offset), EvalVerdict.ERROR, message + where
-    )
-
-
-class _FailureSearch:
-    """Descends to the part that an error comes from, and sets variables on the way."""
-
-    def __init__(self, evaluation: Evaluation) -> None:
-        self._evaluation = evaluation
-        self._bound: dict[int, ExplainedPart] = {}
-
-    def innermost(self, item: ExplainedPart) -> tuple[ExplainedPart, str]:
-        """The part, and the values of the loop variables around it."""
-        bindings = ""
-        while True:
-            inner, more = self._inside(item)
-            if inner is None:
-                return item, bindings
-            item, bindings = inner, ", ".join(each for each in (bindings, more) if each)
-
-    def _fails(self, item: ExplainedPart) -> bool:
-        return self._evaluation.outcome(item).error is not None
-
-    def _inside(self, item: ExplainedPart) -> tuple[ExplainedPart | None, str]:
-        """The part of this one that failed, if any."""
-        checked = item.checked
-        if isinstance(checked, typed_ast.Variable):
-            return self._bound.pop(checked.slot, None), ""
-        if isinstance(checked, typed_ast.Conditional):
-            return self._in_conditional(item), ""
-        for each in operands(item):
-            if self._fails(each):
-                return each, ""
-        if isinstance(checked, typed_ast.ComprehensionLoop | typed_ast.Sort):
-            return self._in_rounds(item, checked)
-        if isinstance(checked, typed_ast.CelBind):
-            self._bound[checked.slot] = source_of(item)
-            self._evaluation.defer(checked.slot, source_of(item))
-        elif isinstance(checked, typed_ast.OptionalMap):
-            value = self._evaluation.outcome(source_of(item)).value
-            if isinstance(value, Optional):
-                self._evaluation.set(checked.slot, value.value)
-        else:
-            return None, ""
-        return (body_of(item) if self._fails(body_of(item)) else None), ""
-
-    def _in_conditional(self, item: ExplainedPart) -> ExplainedPart | None:
-        condition, chosen, other = operands(item)
-        outcome = self._evaluation.outcome(condition)
-        if outcome.error is not None:
-            return condition
-        branch = chosen if outcome.value is True else other
-        return branch if self._fails(branch) else None
-
-    def _in_rounds(
-        self, item: ExplainedPart, checked: typed_ast.ComprehensionLoop | typed_ast.Sort
-    ) -> tuple[ExplainedPart | None, str]:
-        node = item.node
-        assert isinstance(node, ast.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
-        slots = (checked.slot,) if isinstance(checked, typed_ast.Sort) else checked.slots
-        tried = [body_of(item)]
-        if (
-            isinstance(checked, typed_ast.ComprehensionLoop)
-            and checked.condition is not None
-            and node.condition is not None
-        ):
-            tried.insert(0, ExplainedPart(node.condition, checked.condition))
-        values = self._evaluation.outcome(source_of(item)).value
-        for values_of_round in rounds_of(values, len(slots)):
-            for slot, value in zip(slots, values_of_round, strict=True):
-                self._evaluation.set(slot, value)
-            for each in tried:
-                if self._fails(each):
-                    pairs = zip(node.names, values_of_round, strict=True)
-                    return each, ", ".join(f"{name} is {shown(value)}" for name, value in pairs)
-        return None, ""
-
-
-def _absent_selection_message(evaluation: Evaluation, item: ExplainedPart) -> str:
-    """The message about a key, index or field that does not exist; empty if something else failed."""
-    checked = item.checked
-    if not isinstance(checked, typed_ast.FieldSelection | typed_ast.Index):
-        return ""
-    operand = operands(item)[0]
-    holder = evaluation.outcome(operand).value
-    key = checked.name if isinstance(checked, typed_ast.FieldSelection) else evaluation.outcome(operands(item)[1]).value
-    text = evaluation.text(item)
-    if type(holder) in MAPS:
-        path = _device_path(evaluation, operand)
-        bindings = missing_attribute_message(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
-        return f"{text} does not exist: {bindings or missing_key_message(holder, key)}"
-    if type(holder) in LISTS:
-        return f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a list of {len(holder)}"
-    kind = type_name(holder).removeprefix("kubernetes.")
-    return (
-        f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a plain {kind} without anything inside"
-    )
-
-
-def _device_path(evaluation: Evaluation, item: ExplainedPart) -> tuple[str, ...]:
-    """The names that lead from `device` to a part, such as ("attributes", domain); empty if there is no such path."""
-    names: list[Any] = []
-    while isinstance(item.checked, typed_ast.FieldSelection | typed_ast.Index):
-        parts = operands(item)
-        checked = item.checked
-        names.append(
-            checked.name if isinstance(checked, typed_ast.FieldSelection) else evaluation.outcome(parts[1]).value
-        )
-        item = parts[0]
-    if not isinstance(item.checked, typed_ast.DeviceVariable) or not all(isinstance(name, str) for name in names):
-        return ()
-    return tuple(reversed(names))
-
+from dra_extender.cel.types.typed_ast import TypedNode, operands
+from dra_extender.cel.values.values import Optional, type_name, unwrapped
 
 _MOST_PARTS: Final = 60
 _MOST_CHILDREN: Final = 8
 _MOST_EXAMPLES: Final = 3
-
 _MOST_REASONS: Final = 3
 _TRUTH: Final = {True: EvalVerdict.TRUE, False: EvalVerdict.FALSE}
 
@@ -186,29 +50,91 @@ def explain(
     if isinstance(program, Program):
         program = ExplainableExpression(program.expression, program.emulate, budget)
     evaluation = Evaluation(program, device, deadline, emulate, budget)
-    root = evaluation.root
     if device.defect is not None:
         message = f"the device cannot be read: {device.defect}"
-        return Part(evaluation.text(root), *place_of(evaluation.source, 0), EvalVerdict.ERROR, message)
-    return _Explainer(evaluation).part(root, wanted=True)
+        return Part(evaluation.text(evaluation.root), *place_of(evaluation.source, 0), EvalVerdict.ERROR, message)
+    return _Explainer(evaluation).part(evaluation.root, wanted=True)
 
 
 def one_line(part: Part) -> str:
-    """The reasons alone, at most three: `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`."""
+    """Return the reasons alone, at most three: `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`."""
     reasons = list(dict.fromkeys(_reasons(part)))
     more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
     return "; ".join(reasons[:_MOST_REASONS]) + more
 
 
 def _reasons(part: Part) -> Iterator[str]:
-    """The messages of the leaves; the message of a part that counts elements is followed by those of its first example."""
+    """Yield the messages of the leaves; the message of a part that counts elements is followed by those of its first example."""
     if not part.parts:
         yield part.message or f"{part.expression} is {part.verdict}"
     elif part.message and not part.message.startswith("where "):
         yield f"{part.message} ({', '.join(_reasons(part.parts[0]))})"
     else:
-        for each in part.parts:
-            yield from _reasons(each)
+        for inner in part.parts:
+            yield from _reasons(inner)
+
+
+def explain_failure(evaluation: Evaluation, node: TypedNode) -> Part:
+    """Return the innermost part that failed, with a message; `node` must have failed."""
+    bound: dict[int, TypedNode] = {}
+    bindings: list[str] = []
+    while True:
+        inner, variables = _failing_part(evaluation, node, bound)
+        if inner is None:
+            break
+        node = inner
+        bindings += [variables] if variables else []
+    message = failure_message(evaluation, node, evaluation.outcome(node).error or "it failed")
+    where = f" (where {', '.join(bindings)})" if bindings else ""
+    place = place_of(evaluation.source, node.offset)
+    return Part(evaluation.text(node), *place, EvalVerdict.ERROR, message + where)
+
+
+def _failing_part(evaluation: Evaluation, node: TypedNode, bound: dict[int, TypedNode]) -> tuple[TypedNode | None, str]:
+    """Return the part of a failed node that failed, if any, and the values of the loop variables in it; set variables."""
+    tried: Sequence[TypedNode] = operands(node)
+    if isinstance(node, typed_ast.Variable):
+        return bound.pop(node.slot, None), ""
+    if isinstance(node, typed_ast.Conditional):
+        outcome = evaluation.outcome(node.condition)
+        if outcome.error is not None:
+            return node.condition, ""
+        tried = (node.chosen if outcome.value is True else node.other,)
+    for part in tried:
+        if evaluation.outcome(part).error is not None:
+            return part, ""
+    match node:
+        case typed_ast.ComprehensionLoop():
+            parts = (node.body,) if node.condition is None else (node.condition, node.body)
+            return _failing_round(evaluation, node, node.slots, parts)
+        case typed_ast.Sort():
+            return _failing_round(evaluation, node, (node.slot,), (node.body,))
+        case typed_ast.CelBind():
+            bound[node.slot] = node.source
+            evaluation.defer(node.slot, node.source)
+        case typed_ast.OptionalMap():
+            value = evaluation.outcome(node.source).value
+            if isinstance(value, Optional):
+                evaluation.set_variables((node.slot,), (value.value,))
+        case _:
+            return None, ""
+    return (None if evaluation.outcome(node.body).error is None else node.body), ""
+
+
+def _failing_round(
+    evaluation: Evaluation, loop: typed_ast.ComprehensionNode, slots: tuple[int, ...], parts: tuple[TypedNode, ...]
+) -> tuple[TypedNode | None, str]:
+    for values in rounds_of(evaluation.outcome(loop.source).value, len(slots)):
+        evaluation.set_variables(slots, values)
+        for part in parts:
+            if evaluation.outcome(part).error is not None:
+                return part, ", ".join(_bindings(loop, values))
+    return None, ""
+
+
+def _bindings(loop: typed_ast.ComprehensionNode, values: tuple[Any, ...]) -> Iterator[str]:
+    assert isinstance(loop.written, ast.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
+    return (f"{name} is {shown(value)}" for name, value in zip(loop.written.names, values, strict=True))
 
 
 class _Explainer:
@@ -216,139 +142,101 @@ class _Explainer:
         self._evaluation = evaluation
         self._left = _MOST_PARTS
 
-    def part(self, item: ExplainedPart, *, wanted: bool) -> Part:
+    def part(self, node: TypedNode, *, wanted: bool) -> Part:
         """Explain the value of a condition that should have been `wanted`."""
         self._left -= 1
-        outcome = self._evaluation.outcome(item)
+        outcome = self._evaluation.outcome(node)
+        if outcome.stopped:
+            self._left -= 1
+            text = f"{self._evaluation.text(node)} was not decided: {outcome.error}"
+            return self._part(node, EvalVerdict.STOPPED, text)
         if outcome.error is not None:
-            return self._failure(item, outcome)
+            self._left -= 1
+            failure = explain_failure(self._evaluation, node)
+            same = failure.expression == self._evaluation.text(node)
+            return failure if same else self._part(node, EvalVerdict.ERROR, parts=(failure,))
         value = unwrapped(outcome.value)
         if value is not True and value is not False:
-            message = (
-                f"{self._evaluation.text(item)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
+            text = (
+                f"{self._evaluation.text(node)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
             )
-            return self._part(item, EvalVerdict.VALUE, message)
-        if self._left <= 0:
-            return self._part(
-                item, _TRUTH[value], condition_message(self._evaluation, item, value=value, wanted=wanted)
-            )
-        return self._decision(item, value=value, wanted=wanted)
+            return self._part(node, EvalVerdict.VALUE, text)
+        if self._left > 0:
+            match node:
+                case typed_ast.Logical():
+                    return self._logical(node, value=value, wanted=wanted)
+                case typed_ast.Conditional():
+                    return self._conditional(node, value=value, wanted=wanted)
+                case typed_ast.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
+                    return self._quantified(node, value=value, wanted=wanted)
+                case typed_ast.CelBind():
+                    self._evaluation.defer(node.slot, node.source)
+                    return self._part(node, _TRUTH[value], parts=(self.part(node.body, wanted=wanted),))
+                case typed_ast.Invoke() if node.function.name == "!_":
+                    return self._part(node, _TRUTH[value], parts=(self.part(node.arguments[0], wanted=not wanted),))
+        message = condition_message(self._evaluation, node, value=value, wanted=wanted)
+        return self._part(node, _TRUTH[value], message)
 
     def _part(
         self,
-        item: ExplainedPart,
+        node: TypedNode,
         verdict: EvalVerdict,
         message: str = "",
         parts: tuple[Part, ...] = (),
         *,
         cut: bool = False,
     ) -> Part:
-        place = place_of(self._evaluation.source, item.node.offset)
-        return Part(self._evaluation.text(item), *place, verdict, message, parts, cut)
+        place = place_of(self._evaluation.source, node.offset)
+        return Part(self._evaluation.text(node), *place, verdict, message, parts, cut)
 
-    def _decision(self, item: ExplainedPart, *, value: bool, wanted: bool) -> Part:
-        checked, verdict = item.checked, _TRUTH[value]
-        match checked:
-            case typed_ast.Logical():
-                return self._logical(item, checked, value=value, wanted=wanted)
-            case typed_ast.Conditional():
-                return self._conditional(item, value=value, wanted=wanted)
-            case typed_ast.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
-                return self._quantified(item, checked, value=value, wanted=wanted)
-            case typed_ast.CelBind():
-                self._evaluation.defer(checked.slot, source_of(item))
-                return self._part(item, verdict, parts=(self.part(body_of(item), wanted=wanted),))
-            case typed_ast.Invoke() if checked.function.name == "!_":
-                return self._part(item, verdict, parts=(self.part(operands(item)[0], wanted=not wanted),))
-        return self._part(item, verdict, condition_message(self._evaluation, item, value=value, wanted=wanted))
-
-    def _logical(self, item: ExplainedPart, checked: typed_ast.Logical, *, value: bool, wanted: bool) -> Part:
-        """The false operands of a false `&&`, all operands of a true one; the reverse for `||`."""
-        terms = operands(item)
-        if value is checked.absorbing:
-            terms = [each for each in terms if self._evaluation.outcome(each).value is value]
-        parts, cut = self._parts(terms, wanted=wanted)
-        return self._part(item, _TRUTH[value], parts=parts, cut=cut)
-
-    def _conditional(self, item: ExplainedPart, *, value: bool, wanted: bool) -> Part:
-        condition, chosen, other = operands(item)
-        held = self._evaluation.outcome(condition).value is True
-        parts = (self.part(condition, wanted=held), self.part(chosen if held else other, wanted=wanted))
-        return self._part(item, _TRUTH[value], parts=parts)
-
-    def _parts(self, items: list[ExplainedPart], *, wanted: bool) -> tuple[tuple[Part, ...], bool]:
-        """As many parts as the limit allows, and whether some are missing."""
-        parts = []
-        for each in items[:_MOST_CHILDREN]:
+    def _logical(self, node: typed_ast.Logical, *, value: bool, wanted: bool) -> Part:
+        """Explain the false operands of a false `&&`, all operands of a true one; the reverse for `||`."""
+        terms = list(node.terms)
+        if value is node.absorbing:
+            terms = [term for term in terms if self._evaluation.outcome(term).value is value]
+        parts: list[Part] = []
+        for term in terms[:_MOST_CHILDREN]:
             if self._left <= 0:
                 break
-            parts.append(self.part(each, wanted=wanted))
-        return tuple(parts), len(parts) < len(items)
+            parts.append(self.part(term, wanted=wanted))
+        return self._part(node, _TRUTH[value], parts=tuple(parts), cut=len(parts) < len(terms))
 
-    def _quantified(
-        self, item: ExplainedPart, checked: typed_ast.ComprehensionLoop, *, value: bool, wanted: bool
-    ) -> Part:
-        source, body = source_of(item), body_of(item)
-        values = self._evaluation.outcome(source).value
-        rounds = list(rounds_of(values, len(checked.slots)))
+    def _conditional(self, node: typed_ast.Conditional, *, value: bool, wanted: bool) -> Part:
+        held = self._evaluation.outcome(node.condition).value is True
+        branch = node.chosen if held else node.other
+        parts = (self.part(node.condition, wanted=held), self.part(branch, wanted=wanted))
+        return self._part(node, _TRUTH[value], parts=parts)
+
+    def _quantified(self, node: typed_ast.ComprehensionLoop, *, value: bool, wanted: bool) -> Part:
+        evaluation = self._evaluation
+        values = evaluation.outcome(node.source).value
+        rounds = list(rounds_of(values, len(node.slots)))
         if not rounds:
-            return self._part(item, _TRUTH[value], f"{self._evaluation.text(source)} is empty")
-        given = [self._in_round(checked, body, each).value for each in rounds]
-        chosen, message = _choose(checked.kind, rounds, given)
-        text = self._evaluation.text
-        counted = f"{message} of the {len(values)} elements of {text(source)} {_VERB[message == '1']} {text(body)}"
-        if checked.kind == "exists_one" and not value:
-            counted += ", wanted exactly one"
+            return self._part(node, _TRUTH[value], f"{evaluation.text(node.source)} is empty")
+        results = []
+        for variables in rounds:
+            evaluation.set_variables(node.slots, variables)
+            results.append(evaluation.outcome(node.body).value)
+        count = sum(result is True for result in results)
+        decisive = count == len(results) if node.kind == "all" else count > 0
+        chosen = [variables for variables, result in zip(rounds, results, strict=True) if result is decisive]
+        if decisive and node.kind != "exists_one":
+            chosen = chosen[:1]
+        elements = f"the {len(values)} elements of {evaluation.text(node.source)}"
+        verb = "satisfies" if count == 1 else "satisfy"
+        message = f"{count or 'none'} of {elements} {verb} {evaluation.text(node.body)}"
+        if node.kind == "exists_one" and not value:
+            message += ", wanted exactly one"
         parts = [
-            self._example(checked, item, body, each, wanted=wanted)
-            for each in chosen[:_MOST_EXAMPLES]
-            if self._left > 0
+            self._example(node, variables, wanted=wanted) for variables in chosen[:_MOST_EXAMPLES] if self._left > 0
         ]
-        return self._part(item, _TRUTH[value], counted, tuple(parts), cut=len(parts) < len(chosen))
+        return self._part(node, _TRUTH[value], message, tuple(parts), cut=len(parts) < len(chosen))
 
-    def _in_round(
-        self, checked: typed_ast.ComprehensionLoop, body: ExplainedPart, values: tuple[Any, ...]
-    ) -> EvalResult:
-        for slot, value in zip(checked.slots, values, strict=True):
-            self._evaluation.set(slot, value)
-        return self._evaluation.outcome(body)
-
-    def _example(
-        self,
-        checked: typed_ast.ComprehensionLoop,
-        item: ExplainedPart,
-        body: ExplainedPart,
-        values: tuple[Any, ...],
-        *,
-        wanted: bool,
-    ) -> Part:
-        """The body for one element, with the element's value."""
+    def _example(self, node: typed_ast.ComprehensionLoop, values: tuple[Any, ...], *, wanted: bool) -> Part:
+        """Explain the body for one element, with the value of the element."""
         self._left -= 1
-        self._in_round(checked, body, values)
-        assert isinstance(item.node, ast.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
-        bindings = " and ".join(
-            f"{name} is {shown(value)}" for name, value in zip(item.node.names, values, strict=True)
-        )
-        found = self.part(body, wanted=wanted)
-        return self._part(body, found.verdict, f"where {bindings}", (found,))
-
-    def _failure(self, item: ExplainedPart, outcome: EvalResult) -> Part:
-        self._left -= 1
-        verdict = EvalVerdict.STOPPED if outcome.stopped else EvalVerdict.ERROR
-        if outcome.stopped:
-            return self._part(item, verdict, f"{self._evaluation.text(item)} was not decided: {outcome.error}")
-        found = explain_failure(self._evaluation, item)
-        return found if found.expression == self._evaluation.text(item) else self._part(item, verdict, parts=(found,))
-
-
-_VERB: Final = {True: "satisfies", False: "satisfy"}
-
-
-def _choose(kind: str, rounds: list[tuple[Any, ...]], given: list[Any]) -> tuple[list[tuple[Any, ...]], str]:
-    """The elements that decide, and how many satisfy the predicate."""
-    count = sum(each is True for each in given)
-    decisive = count == len(given) if kind == "all" else count > 0
-    chosen = [each for each, value in zip(rounds, given, strict=True) if value is decisive]
-    if decisive and kind != "exists_one":
-        chosen = chosen[:1]
-    return chosen, str(count) if count else "none"
+        self._evaluation.set_variables(node.slots, values)
+        self._evaluation.outcome(node.body)
+        explained = self.part(node.body, wanted=wanted)
+        where = f"where {' and '.join(_bindings(node, values))}"
+        return self._part(node.body, explained.verdict, where, (explained,))

@@ -1,86 +1,18 @@
 """Messages about single conditions: the value that was found, and the one that was wanted; what does not exist, and what does."""
 
-from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
 
 from dra_extender.cel.device import DeviceActivation
-from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, operands
+from dra_extender.cel.explain.evaluation import Evaluation
 from dra_extender.cel.explain.values import MOST_ITEMS, shown
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import access_expression, text_literal
 from dra_extender.cel.types import typed_ast
-from dra_extender.cel.values.values import MAPS, DomainMap, Optional, from_map_key, type_name
-
-_KINDS: Final = {"attributes": "attribute", "capacity": "capacity"}
-_NAMED: Final = 2
-
-
-def missing_attribute_message(device: DeviceActivation, path: tuple[str, ...]) -> str:
-    """The message about a path below `device`, such as ("attributes", domain, name), that does not exist; empty for others."""
-    kind, *rest = path
-    if kind not in _KINDS or len(rest) != _NAMED:
-        return ""
-    domain, name = rest
-    domains = _domains(device, kind)
-    noun = _KINDS[kind]
-    if domain not in domains:
-        return f"the device has no {noun} of domain {text_literal(domain)}; {_other_domain(device, kind, domain, name)}"
-    missing = f"the device has no {noun} {text_literal(name)} of domain {text_literal(domain)}"
-    return f"{missing}; {_other_name(device, kind, domain, name)}"
-
-
-def missing_key_message(value: Any, key: object) -> str:
-    """The message about a missing key, with the keys that the map has; empty for values that are no maps."""
-    if type(value) not in MAPS:
-        return ""
-    names = [shown(from_map_key(each)) for each in value]
-    return f"there is no {shown(key)}; {_choice(names, shown(key)) or 'the map is empty'}"
-
-
-def _domains(device: DeviceActivation, kind: str) -> DomainMap:
-    return device.attributes if kind == "attributes" else device.capacity
-
-
-def _other_domain(device: DeviceActivation, kind: str, domain: str, name: str) -> str:
-    domains = _domains(device, kind)
-    own = domains.get(device.driver, {})
-    if domain in own:
-        return f"did you mean {access_expression(kind, device.driver, domain)}?"
-    before, slash, after = domain.partition("/")
-    if slash and after in domains.get(before, {}):
-        return f"did you mean {access_expression(kind, before, after)}?"
-    elsewhere = _elsewhere(device, kind, name)
-    return elsewhere or _choice(list(domains), domain) or "it has none at all"
-
-
-def _other_name(device: DeviceActivation, kind: str, domain: str, name: str) -> str:
-    names = list(_domains(device, kind)[domain])
-    return _elsewhere(device, kind, name) or _choice(names, name) or "it has none there"
-
-
-def _elsewhere(device: DeviceActivation, kind: str, name: str) -> str:
-    """The same name under the other kind, or in another domain."""
-    for other in sorted(_KINDS, key=lambda each: each != kind):
-        for domain, names in _domains(device, other).items():
-            if name in names:
-                return f"did you mean {access_expression(other, domain, name)}?"
-    return ""
-
-
-def _choice(names: list[str], wanted: str) -> str:
-    """The most similar name if there is one, and the names that exist."""
-    if not names:
-        return ""
-    folded: Mapping[str, str] = {name.casefold(): name for name in sorted(names)}
-    close = get_close_matches(wanted.casefold(), list(folded), n=1, cutoff=0.6)
-    hint = f"did you mean {folded[close[0]]}? " if close else ""
-    more = f" and {len(names) - MOST_ITEMS} more" if len(names) > MOST_ITEMS else ""
-    known = ", ".join(sorted(names)[:MOST_ITEMS]) + more
-    return f"{hint}It has {known}" if hint else f"it has {known}"
-
+from dra_extender.cel.types.typed_ast import TypedNode, operands
+from dra_extender.cel.values.values import LISTS, MAPS, DomainMap, Optional, from_map_key, type_name
 
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -105,145 +37,211 @@ _METHODS: Final = {
 }
 _SHOWN_ARGUMENTS: Final = 4
 _NODE_UNITS: Final = 60
+_NOUNS: Final = {"attributes": "attribute", "capacity": "capacity"}
+_PAIR: Final = 2
 
 
-def condition_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
-    """The message about a condition that is `value` and should have been `wanted`."""
-    node = item.node
-    if isinstance(node, ast.Select):
-        return _selection_message(evaluation, item, value=value, wanted=wanted)
-    if isinstance(node, ast.CallExpression):
-        symbol = "in" if node.function == "@in" else node.function.strip("_")
-        if symbol in _OPPOSITE:
-            return _comparison_message(evaluation, operands(item), symbol, met=value is wanted, wanted=wanted)
-        if symbol == "in":
-            return _membership_message(evaluation, operands(item), met=value is wanted, wanted=wanted)
-        return _call_message(evaluation, item, value=value, wanted=wanted)
-    return _flag_message(evaluation, item, value=value, wanted=wanted)
+def condition_message(evaluation: Evaluation, node: TypedNode, *, value: bool, wanted: bool) -> str:
+    """Return the message about a condition that is `value` and should have been `wanted`."""
+    written = node.written
+    if isinstance(node, typed_ast.FieldSelection) and node.test and isinstance(written, ast.Select):
+        return _presence_message(evaluation, node, written, present=value)
+    if not isinstance(written, ast.CallExpression):
+        return _flag_message(evaluation, node, value=value, wanted=wanted)
+    symbol = "in" if written.function == "@in" else written.function.strip("_")
+    if symbol in _OPPOSITE:
+        return _comparison_message(evaluation, node, symbol, met=value is wanted, wanted=wanted)
+    if symbol == "in":
+        return _membership_message(evaluation, *operands(node), met=value is wanted, wanted=wanted)
+    return _call_message(evaluation, node, written.function, value=value, wanted=wanted)
 
 
-def value_text(evaluation: Evaluation, item: ExplainedPart) -> str:
-    """The value of a part, or the error of its evaluation."""
-    outcome = evaluation.outcome(item)
+def _value_text(evaluation: Evaluation, node: TypedNode) -> str:
+    """Return the value of a part, or the error of its evaluation."""
+    outcome = evaluation.outcome(node)
     return shown(outcome.value) if outcome.error is None else f"not known ({outcome.error})"
 
 
-def absence_message(evaluation: Evaluation, item: ExplainedPart) -> str:
-    """Which optional selection inside of a part found nothing; empty if none."""
-    pending = [item]
+def _fact(evaluation: Evaluation, node: TypedNode, value: str | None = None) -> str:
+    """Return `A is 1`, with the first optional selection inside of the part that found nothing."""
+    text = f"{evaluation.text(node)} is {_value_text(evaluation, node) if value is None else value}"
+    pending = [node]
     while pending and evaluation.spend(_NODE_UNITS):
-        found = pending.pop()
-        checked = found.checked
-        if isinstance(checked, typed_ast.FieldSelection | typed_ast.Index) and checked.optional:
-            outcome = evaluation.outcome(found)
-            if isinstance(outcome.value, Optional) and not outcome.value.present:
-                return f" ({evaluation.text(found)} is absent)"
-        pending.extend(operands(found))
-    return ""
+        part = pending.pop()
+        if isinstance(part, typed_ast.FieldSelection | typed_ast.Index) and part.optional:
+            value = evaluation.outcome(part).value
+            if isinstance(value, Optional) and not value.present:
+                return f"{text} ({evaluation.text(part)} is absent)"
+        pending.extend(operands(part))
+    return text
 
 
-def _flag_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
+def _flag_message(evaluation: Evaluation, node: TypedNode, *, value: bool, wanted: bool) -> str:
     truth = "true" if value else "false"
-    if not evaluation.is_open(item):
-        return f"{evaluation.text(item)} is always {truth}"
-    return f"{evaluation.text(item)} is {truth}" + (
-        "" if value is wanted else f", wanted {'true' if wanted else 'false'}"
-    )
+    if not evaluation.is_open(node):
+        return f"{evaluation.text(node)} is always {truth}"
+    more = "" if value is wanted else f", wanted {'true' if wanted else 'false'}"
+    return f"{evaluation.text(node)} is {truth}{more}"
 
 
-def _selection_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
-    node, checked = item.node, item.checked
-    if not isinstance(node, ast.Select) or not node.test or not isinstance(checked, typed_ast.FieldSelection):
-        return _flag_message(evaluation, item, value=value, wanted=wanted)
-    present = ast.Select(node.offset, node.depth, node.operand, node.field)
-    text = evaluation.text(present)
-    if not value:
+def _presence_message(
+    evaluation: Evaluation, node: typed_ast.FieldSelection, written: ast.Select, *, present: bool
+) -> str:
+    selected = msgspec.structs.replace(written, test=False, optional=False)
+    selection = msgspec.structs.replace(node, written=selected, test=False)
+    text = evaluation.text(selection)
+    if not present:
         return f"{text} is absent"
-    plain = msgspec.structs.replace(checked, test=False)
-    outcome = evaluation.outcome(ExplainedPart(present, plain))
+    outcome = evaluation.outcome(selection)
     return f"{text} is {shown(outcome.value)}" if outcome.error is None else f"{text} is present"
 
 
-def _comparison_message(
-    evaluation: Evaluation, sides: list[ExplainedPart], symbol: str, *, met: bool, wanted: bool
-) -> str:
-    """`A is 1, wanted 2`; a comparison of compareTo with zero is written as the comparison of its operands."""
-    left, right = compared_sides(sides)
+def _comparison_message(evaluation: Evaluation, node: TypedNode, symbol: str, *, met: bool, wanted: bool) -> str:
+    """Return `A is 1, wanted 2`; a comparison of compareTo with zero is written as the comparison of its operands."""
+    left, right = compared_sides(node)
     needed = symbol if wanted else _OPPOSITE[symbol]
     if not evaluation.is_open(left) and evaluation.is_open(right):
         left, right, needed = right, left, _MIRRORED[needed]
-    text = f"{evaluation.text(left)} is {value_text(evaluation, left)}{absence_message(evaluation, left)}"
-    other = value_text(evaluation, right)
+    text = _fact(evaluation, left)
+    other = _value_text(evaluation, right)
     expected = _WANTED[needed].format(other)
     if evaluation.is_open(right):
-        text += f", {evaluation.text(right)} is {other}{absence_message(evaluation, right)}"
+        text += f", {_fact(evaluation, right, other)}"
     if met:
         return text if needed in {"==", "!="} or evaluation.is_open(right) else f"{text}, {expected}"
     return f"{text}, wanted {expected}"
 
 
-def compared_sides(sides: list[ExplainedPart]) -> list[ExplainedPart]:
-    """What a comparison with these operands compares: compareTo against zero compares the sides of that call."""
-    left, right = sides
-    inner = _compared(left) if isinstance(right.node, ast.Literal) and right.node.value == 0 else None
-    return sides if inner is None else inner
+def compared_sides(node: TypedNode) -> tuple[TypedNode, ...]:
+    """Return what a comparison compares: compareTo against zero compares the sides of that call."""
+    left, right = operands(node)
+    call = left.written
+    zero = isinstance(right.written, ast.Literal) and right.written.value == 0
+    if zero and isinstance(call, ast.CallExpression) and call.function == "compareTo" and len(operands(left)) == _PAIR:
+        return operands(left)
+    return (left, right)
 
 
-def _compared(item: ExplainedPart) -> list[ExplainedPart] | None:
-    """Both sides of a call of compareTo."""
-    if isinstance(item.node, ast.CallExpression) and item.node.function == "compareTo":
-        sides = operands(item)
-        return sides if len(sides) == 2 else None  # noqa: PLR2004 - both sides
-    return None
-
-
-def _membership_message(evaluation: Evaluation, sides: list[ExplainedPart], *, met: bool, wanted: bool) -> str:
-    element, values = sides
-    container = _elements_text(evaluation, values)
+def _membership_message(
+    evaluation: Evaluation, element: TypedNode, values: TypedNode, *, met: bool, wanted: bool
+) -> str:
+    container = evaluation.outcome(values).value
+    # Of a map, `in` searches the keys.
+    keys = [from_map_key(key) for key in container] if type(container) in MAPS else None
+    text = _value_text(evaluation, values) if keys is None else shown(keys)
     if evaluation.is_open(element) or not evaluation.is_open(values):
-        text = f"{evaluation.text(element)} is {value_text(evaluation, element)}{absence_message(evaluation, element)}"
+        known = _fact(evaluation, element)
         if evaluation.is_open(values):
-            text += f", {evaluation.text(values)} is {container}"
-        return text if met else f"{text}, wanted {_WANTED['in' if wanted else 'not in'].format(container)}"
-    has = f"{evaluation.text(values)} is {container}"
-    sought = value_text(evaluation, element)
-    return has if met else f"{has}, wanted {sought} {'in it' if wanted else 'not to be in it'}"
+            known += f", {evaluation.text(values)} is {text}"
+        return known if met else f"{known}, wanted {_WANTED['in' if wanted else 'not in'].format(text)}"
+    known = f"{evaluation.text(values)} is {text}"
+    sought = _value_text(evaluation, element)
+    return known if met else f"{known}, wanted {sought} {'in it' if wanted else 'not to be in it'}"
 
 
-def _elements_text(evaluation: Evaluation, values: ExplainedPart) -> str:
-    """A list, or the keys of a map, which `in` searches."""
-    value = evaluation.outcome(values).value
-    return shown([from_map_key(key) for key in value]) if type(value) in MAPS else value_text(evaluation, values)
-
-
-def _call_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
-    node = item.node
-    arguments = operands(item)
-    if isinstance(node, ast.CallExpression) and node.function in _METHODS and len(arguments) == 2:  # noqa: PLR2004 - both sides
-        subject, other = arguments
-        text = f"{evaluation.text(subject)} is {value_text(evaluation, subject)}{absence_message(evaluation, subject)}"
-        expected = _METHODS[node.function][0 if wanted else 1].format(value_text(evaluation, other))
+def _call_message(evaluation: Evaluation, node: TypedNode, function: str, *, value: bool, wanted: bool) -> str:
+    arguments = operands(node)
+    if function in _METHODS and len(arguments) == _PAIR:
+        text = _fact(evaluation, arguments[0])
+        expected = _METHODS[function][0 if wanted else 1].format(_value_text(evaluation, arguments[1]))
         return f"{text}, {expected}" if value is wanted else f"{text}, wanted {expected}"
-    facts = [
-        f"{evaluation.text(each)} is {value_text(evaluation, each)}{absence_message(evaluation, each)}"
-        for each in arguments[:_SHOWN_ARGUMENTS]
-        if evaluation.is_open(each)
-    ]
-    text = _flag_message(evaluation, item, value=value, wanted=wanted)
+    facts = [_fact(evaluation, part) for part in arguments[:_SHOWN_ARGUMENTS] if evaluation.is_open(part)]
+    text = _flag_message(evaluation, node, value=value, wanted=wanted)
     return f"{text}, where {', '.join(facts)}" if facts else text
 
 
-def failure_message(evaluation: Evaluation, item: ExplainedPart, error: str) -> str:
-    """The message about a part that failed: its operands with their types."""
+def failure_message(evaluation: Evaluation, node: TypedNode, error: str) -> str:
+    """Return the message about a part that failed: what does not exist and what does, or its operands with their types."""
+    if isinstance(node, typed_ast.FieldSelection | typed_ast.Index):
+        return _absence_message(evaluation, node)
     facts = []
-    for each in operands(item)[:_SHOWN_ARGUMENTS]:
-        outcome = evaluation.outcome(each)
-        if outcome.error is None and evaluation.is_open(each):
-            facts.append(f"{evaluation.text(each)} is {_typed(outcome.value)}")
+    for part in operands(node)[:_SHOWN_ARGUMENTS]:
+        outcome = evaluation.outcome(part)
+        if outcome.error is None and evaluation.is_open(part):
+            kind = type_name(outcome.value)
+            shape = "" if kind == "string" else f" ({kind.removeprefix('kubernetes.')})"
+            facts.append(f"{evaluation.text(part)} is {shown(outcome.value)}{shape}")
     where = f", where {', '.join(facts)}" if facts else ""
-    return f"{evaluation.text(item)} fails: {error}{where}"
+    return f"{evaluation.text(node)} fails: {error}{where}"
 
 
-def _typed(value: Any) -> str:
-    kind = type_name(value)
-    return shown(value) if kind == "string" else f"{shown(value)} ({kind.removeprefix('kubernetes.')})"
+def _absence_message(evaluation: Evaluation, node: typed_ast.FieldSelection | typed_ast.Index) -> str:
+    operand = node.operand
+    holder = evaluation.outcome(operand).value
+    key = _key(evaluation, node)
+    text = evaluation.text(node)
+    if type(holder) in MAPS:
+        path = _device_path(evaluation, operand)
+        missing = _missing_attribute(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
+        return f"{text} does not exist: {missing or _missing_key(holder, key)}"
+    what = f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a"
+    if type(holder) in LISTS:
+        return f"{what} list of {len(holder)}"
+    return f"{what} plain {type_name(holder).removeprefix('kubernetes.')} without anything inside"
+
+
+def _key(evaluation: Evaluation, node: typed_ast.FieldSelection | typed_ast.Index) -> Any:
+    return node.name if isinstance(node, typed_ast.FieldSelection) else evaluation.outcome(node.key).value
+
+
+def _device_path(evaluation: Evaluation, node: TypedNode) -> tuple[str, ...]:
+    """Return the names that lead from `device` to a part, such as ("attributes", domain); empty if there is no such path."""
+    names: list[Any] = []
+    while isinstance(node, typed_ast.FieldSelection | typed_ast.Index):
+        names.append(_key(evaluation, node))
+        node = node.operand
+    if not isinstance(node, typed_ast.DeviceVariable) or not all(isinstance(name, str) for name in names):
+        return ()
+    return tuple(reversed(names))
+
+
+def _missing_attribute(device: DeviceActivation, path: tuple[str, ...]) -> str:
+    """Return the message about a path that does not exist, such as ("attributes", domain, name); empty for other paths."""
+    device_map, *rest = path
+    if device_map not in _NOUNS or len(rest) != _PAIR:
+        return ""
+    domain, name = rest
+    domains = _domains(device, device_map)
+    noun, quoted = _NOUNS[device_map], text_literal(domain)
+    elsewhere = _elsewhere(device, device_map, name)
+    if domain in domains:
+        names = list(domains[domain])
+        hint = elsewhere or _choice(names, name) or "it has none there"
+        return f"the device has no {noun} {text_literal(name)} of domain {quoted}; {hint}"
+    before, slash, after = domain.partition("/")
+    if domain in domains.get(device.driver, {}):
+        hint = f"did you mean {access_expression(device_map, device.driver, domain)}?"
+    elif slash and after in domains.get(before, {}):
+        hint = f"did you mean {access_expression(device_map, before, after)}?"
+    else:
+        hint = elsewhere or _choice(list(domains), domain) or "it has none at all"
+    return f"the device has no {noun} of domain {quoted}; {hint}"
+
+
+def _missing_key(value: Any, key: object) -> str:
+    names = [shown(from_map_key(name)) for name in value]
+    return f"there is no {shown(key)}; {_choice(names, shown(key)) or 'the map is empty'}"
+
+
+def _domains(device: DeviceActivation, device_map: str) -> DomainMap:
+    return device.attributes if device_map == "attributes" else device.capacity
+
+
+def _elsewhere(device: DeviceActivation, device_map: str, name: str) -> str:
+    """Return a hint at the same name in another domain, or under the other map."""
+    for other in sorted(_NOUNS, key=lambda known: known != device_map):
+        for domain, names in _domains(device, other).items():
+            if name in names:
+                return f"did you mean {access_expression(other, domain, name)}?"
+    return ""
+
+
+def _choice(names: list[str], wanted: str) -> str:
+    """Return the most similar name if there is one, and the names that exist."""
+    if not names:
+        return ""
+    folded = {name.casefold(): name for name in sorted(names)}
+    close = get_close_matches(wanted.casefold(), list(folded), n=1, cutoff=0.6)
+    more = f" and {len(names) - MOST_ITEMS} more" if len(names) > MOST_ITEMS else ""
+    known = ", ".join(sorted(names)[:MOST_ITEMS]) + more
+    return f"did you mean {folded[close[0]]}? It has {known}" if close else f"it has {known}"

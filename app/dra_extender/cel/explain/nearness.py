@@ -5,106 +5,23 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from dra_extender.cel.analysis.attributes import driver_of
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import DeviceActivation
-from dra_extender.cel.explain.evaluation import (
-    Evaluation,
-    ExplainableExpression,
-    ExplainedPart,
-    body_of,
-    operands,
-    source_of,
-)
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
 from dra_extender.cel.explain.messages import compared_sides
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression
 from dra_extender.cel.types import typed_ast
+from dra_extender.cel.types.typed_ast import TypedNode, operands
 from dra_extender.cel.values.quantity import Quantity
 from dra_extender.cel.values.semver import Semver
 from dra_extender.cel.values.values import unwrapped
 
 _WRONG: Final = 2.0
-"""What a condition adds that no amount can satisfy: a text, a flag, an attribute that is absent."""
-_ORDERED: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_", "_==_"})
+"""The distance of a condition that no amount can satisfy: a text, a flag, an attribute that is absent."""
 _NUMBERS: Final = frozenset({int, float})
-
-
-def distance(expression: ExplainableExpression, device: DeviceActivation, budget: Budget | None = None) -> float:
-    """0 if the expression is true for the device, else the sum over its unmet conditions.
-
-    A comparison of two amounts counts 1 and the part of the larger one by which they differ; any other condition counts 2, and so
-    does one that fails.  Of alternatives the nearest counts.  What is evaluated is charged to `budget`; where that is spent, the
-    rest counts as unmet.
-    """
-    evaluation = Evaluation(expression, device, budget=budget)
-    if device.defect is not None:
-        return _WRONG
-    return _distance(evaluation, evaluation.root, wanted=True)
-
-
-def required_driver(expression: ExplainableExpression) -> str | None:
-    """The driver that a device must have: `device.driver == "..."`, alone or joined by `&&`; None if there is no such part."""
-    pending = [expression.root]
-    while pending:
-        item = pending.pop(0)
-        if isinstance(item.checked, typed_ast.Logical) and item.checked.absorbing is False:
-            pending += operands(item)
-        elif isinstance(item.node, ast.CallExpression) and item.node.function == "_==_":
-            found = _driver_of(item.node)
-            if found is not None:
-                return found
-    return None
-
-
-def _driver_of(comparison: ast.CallExpression) -> str | None:
-    values = [each.value for each in comparison.arguments if isinstance(each, ast.Literal)]
-    reads_driver = any(
-        isinstance(each, ast.Select)
-        and each.field == "driver"
-        and isinstance(each.operand, ast.Identifier)
-        and each.operand.name == "device"
-        for each in comparison.arguments
-    )
-    return values[0] if reads_driver and values and isinstance(values[0], str) else None
-
-
-def _distance(evaluation: Evaluation, item: ExplainedPart, *, wanted: bool) -> float:
-    outcome = evaluation.outcome(item)
-    if outcome.error is None and unwrapped(outcome.value) is wanted:
-        return 0.0
-    checked = item.checked
-    match checked:
-        case typed_ast.Logical():
-            terms = (_distance(evaluation, each, wanted=wanted) for each in operands(item))
-            # `&&` that should be true, and `||` that should be false, need all their terms.
-            return sum(terms) if checked.absorbing is not wanted else min(terms, default=_WRONG)
-        case typed_ast.Invoke() if checked.function.name == "!_":
-            return _distance(evaluation, operands(item)[0], wanted=not wanted)
-        case typed_ast.CelBind():
-            evaluation.defer(checked.slot, source_of(item))
-            return _distance(evaluation, body_of(item), wanted=wanted)
-    return _WRONG if outcome.error is not None else _of_comparison(evaluation, item)
-
-
-def _of_comparison(evaluation: Evaluation, item: ExplainedPart) -> float:
-    node = item.node
-    if not isinstance(node, ast.CallExpression) or node.function not in _ORDERED:
-        return _WRONG
-    found = [_number(evaluation.outcome(each).value) for each in compared_sides(operands(item))]
-    left, right = found if len(found) == len(("left", "right")) else (None, None)
-    if left is None or right is None:
-        return _WRONG
-    return 1.0 + abs(left - right) / max(abs(left), abs(right), 1)
-
-
-def _number(value: Any) -> float | None:
-    value = unwrapped(value)
-    if isinstance(value, Quantity):
-        return float(value.nano)
-    return float(value) if type(value) in _NUMBERS else None
-
-
 _WEAKER: Final = {"_<_": "_<=_", "_<=_": "_<=_", "_>_": "_>=_", "_>=_": "_>=_", "_==_": "_==_"}
 _MIRRORED: Final = {"_<_": "_>_", "_<=_": "_>=_", "_>_": "_<_", "_>=_": "_<=_", "_==_": "_==_"}
 _METHODS: Final = {"isGreaterThan": "_>_", "isLessThan": "_<_"}
@@ -120,75 +37,125 @@ class Relaxation(NamedTuple):
     conditions: tuple[str, ...]
 
 
+def distance(expression: ExplainableExpression, device: DeviceActivation, budget: Budget | None = None) -> float:
+    """Return 0 if the expression is true for the device, otherwise the sum over its unmet conditions.
+
+    A comparison of two amounts counts 1 and the part of the larger one by which they differ; any other condition counts 2, and so
+    does one that fails. Of alternatives the nearest counts. What is evaluated is charged to `budget`; where that is spent, the
+    rest counts as unmet.
+    """
+    evaluation = Evaluation(expression, device, budget=budget)
+    return _WRONG if device.defect is not None else _distance(evaluation, evaluation.root, wanted=True)
+
+
+def _distance(evaluation: Evaluation, node: TypedNode, *, wanted: bool) -> float:
+    outcome = evaluation.outcome(node)
+    if outcome.error is None and unwrapped(outcome.value) is wanted:
+        return 0.0
+    match node:
+        case typed_ast.Logical():
+            terms = (_distance(evaluation, term, wanted=wanted) for term in node.terms)
+            # `&&` that should be true, and `||` that should be false, need all their terms.
+            return sum(terms) if node.absorbing is not wanted else min(terms, default=_WRONG)
+        case typed_ast.Invoke() if node.function.name == "!_":
+            return _distance(evaluation, node.arguments[0], wanted=not wanted)
+        case typed_ast.CelBind():
+            evaluation.defer(node.slot, node.source)
+            return _distance(evaluation, node.body, wanted=wanted)
+    if outcome.error is not None or _function(node) not in _WEAKER:
+        return _WRONG
+    left, right = (_number(evaluation.outcome(side).value) for side in compared_sides(node))
+    if left is None or right is None:
+        return _WRONG
+    return 1.0 + abs(left - right) / max(abs(left), abs(right), 1)
+
+
+def _function(node: TypedNode) -> str:
+    return node.written.function if isinstance(node.written, ast.CallExpression) else ""
+
+
+def _number(value: Any) -> float | None:
+    value = unwrapped(value)
+    if isinstance(value, Quantity):
+        return float(value.nano)
+    return float(value) if type(value) in _NUMBERS else None
+
+
+def required_driver(expression: ExplainableExpression) -> str | None:
+    """Return the driver that a device must have: `device.driver == "..."`, alone or joined by `&&`; None if no part says so."""
+    pending = [expression.root]
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, typed_ast.Logical) and node.absorbing is False:
+            pending += node.terms
+        else:
+            driver = driver_of(node.written)
+            if driver is not None:
+                return driver
+    return None
+
+
 def relaxed(
     expression: ExplainableExpression, device: DeviceActivation, budget: Budget | None = None
 ) -> Relaxation | None:
-    """The expression with constants that the device has, in each comparison that is false for it; None if that is not enough.
+    """Return the expression with constants that the device has, in each comparison that is false for it.
 
-    Only comparisons joined by `&&` are changed.  What is evaluated is charged to `budget`; None also where that is spent.
+    Only comparisons joined by `&&` are changed. The result is None if that is not enough. What is evaluated is charged to
+    `budget`; the result is None also where that is spent.
     """
     evaluation = Evaluation(expression, device, budget=budget)
     if device.defect is not None:
         return None
     changes: dict[int, ast.SyntaxNode] = {}
     conditions: list[str] = []
-    for item in _unmet(evaluation, evaluation.root):
-        found = _weakened(evaluation, item)
-        if found is None:
+    for node in _unmet(evaluation, evaluation.root):
+        weaker = _weakened(evaluation, node)
+        if weaker is None:
             return None
-        changes[id(item.node)], text = found
+        changes[id(node.written)], text = weaker
         conditions.append(text)
     if not changes:
         return None
-    return Relaxation(print_expression(_replaced(evaluation.root.node, changes)), tuple(conditions))
+    return Relaxation(print_expression(_replaced(evaluation.root.written, changes)), tuple(conditions))
 
 
-def _unmet(evaluation: Evaluation, item: ExplainedPart) -> Iterator[ExplainedPart]:
-    if unwrapped(evaluation.outcome(item).value) is True:
+def _unmet(evaluation: Evaluation, node: TypedNode) -> Iterator[TypedNode]:
+    if unwrapped(evaluation.outcome(node).value) is True:
         return
-    if isinstance(item.checked, typed_ast.Logical) and item.checked.absorbing is False:
-        for each in operands(item):
-            yield from _unmet(evaluation, each)
+    if isinstance(node, typed_ast.Logical) and node.absorbing is False:
+        for term in node.terms:
+            yield from _unmet(evaluation, term)
     else:
-        yield item
+        yield node
 
 
-def _weakened(evaluation: Evaluation, item: ExplainedPart) -> tuple[ast.SyntaxNode, str] | None:
-    """The comparison with the value that the device has; None if it is no comparison of a value with a constant."""
-    node = item.node
-    if not isinstance(node, ast.CallExpression):
-        return None
-    function = _METHODS.get(node.function, node.function)
+def _weakened(evaluation: Evaluation, node: TypedNode) -> tuple[ast.SyntaxNode, str] | None:
+    """Return the comparison with the value that the device has; None if it is no comparison of a value with a constant."""
+    written = _function(node)
+    function = _METHODS.get(written, written)
     if function not in _WEAKER:
         return None
-    sides = operands(item)
-    left, right = sides if node.function in _METHODS else compared_sides(sides)
+    left, right = operands(node) if written in _METHODS else compared_sides(node)
     symbol = _WEAKER[function]
     if not evaluation.is_open(left):
         left, right, symbol = right, left, _WEAKER[_MIRRORED[function]]
     value = unwrapped(evaluation.outcome(left).value)
     if evaluation.is_open(right) or evaluation.outcome(left).error is not None:
         return None
+    subject = left.written
     if isinstance(value, Quantity | Semver):
         text = quantity_text(value.nano) if isinstance(value, Quantity) else value.text
         maker = "quantity" if isinstance(value, Quantity) else "semver"
-        literal: ast.SyntaxNode = _call(maker, None, _literal(text))
-        compared: ast.SyntaxNode = _call(symbol, None, _call("compareTo", left.node, literal), _literal(0))
+        constant = _call(maker, None, ast.Literal(0, 1, text))
+        compared = _call(symbol, None, _call("compareTo", subject, constant), ast.Literal(0, 1, 0))
     elif type(value) in _PLAIN:
         text = f'"{value}"' if isinstance(value, str) else str(value).lower()
-        compared = _call(symbol, None, left.node, _literal(value))
+        compared = _call(symbol, None, subject, ast.Literal(0, 1, value))
     else:
         return None
-    return compared, f"{_name(left.node)} {_SYMBOLS[symbol]} {text}"
-
-
-def _name(node: ast.SyntaxNode) -> str:
-    """The last name of an access, which is what people call an attribute or a capacity; else the whole text."""
-    return node.field if isinstance(node, ast.Select) else print_expression(node)
-
-
-def _literal(value: Any) -> ast.Literal:
-    return ast.Literal(0, 1, value)
+    # The last name of an access is what people call an attribute or a capacity.
+    name = subject.field if isinstance(subject, ast.Select) else print_expression(subject)
+    return compared, f"{name} {_SYMBOLS[symbol]} {text}"
 
 
 def _call(function: str, target: ast.SyntaxNode | None, *arguments: ast.SyntaxNode) -> ast.CallExpression:
@@ -196,9 +163,9 @@ def _call(function: str, target: ast.SyntaxNode | None, *arguments: ast.SyntaxNo
 
 
 def _replaced(node: ast.SyntaxNode, changes: dict[int, ast.SyntaxNode]) -> ast.SyntaxNode:
-    """The tree with other nodes in the place of conditions, which are joined by calls alone."""
+    """Return the tree with other nodes in the place of conditions, which are joined by calls alone."""
     if id(node) in changes:
         return changes[id(node)]
     if not isinstance(node, ast.CallExpression):
         return node
-    return msgspec.structs.replace(node, arguments=tuple(_replaced(each, changes) for each in node.arguments))
+    return msgspec.structs.replace(node, arguments=tuple(_replaced(part, changes) for part in node.arguments))

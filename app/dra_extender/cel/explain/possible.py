@@ -8,9 +8,10 @@ from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import prepare_device
 from dra_extender.cel.environment import LATEST, Release
 from dra_extender.cel.errors import CelBudgetError, CelCompileError
-from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression, ExplainedPart, operands
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
+from dra_extender.cel.types.typed_ast import TypedNode
 
 _COST: Final = 1_000_000
 _SHARED: Final = ("kubernetes.io", "k8s.io")
@@ -41,21 +42,20 @@ def may_hold(source: str, driver: str, emulate: Release = LATEST) -> bool:
     return _outcomes(evaluation, evaluation.root, driver).true
 
 
-def _outcomes(evaluation: Evaluation, item: ExplainedPart, driver: str) -> _Outcomes:
-    checked = item.checked
-    if isinstance(checked, typed_ast.Logical):
-        terms = [_outcomes(evaluation, each, driver) for each in operands(item)]
-        if checked.absorbing:
-            return _Outcomes(true=any(each.true for each in terms), false=all(each.false for each in terms))
-        return _Outcomes(true=all(each.true for each in terms), false=any(each.false for each in terms))
-    if isinstance(checked, typed_ast.Invoke) and checked.function.name == "!_":
-        negated = _outcomes(evaluation, operands(item)[0], driver)
+def _outcomes(evaluation: Evaluation, node: TypedNode, driver: str) -> _Outcomes:
+    if isinstance(node, typed_ast.Logical):
+        terms = [_outcomes(evaluation, term, driver) for term in node.terms]
+        if node.absorbing:
+            return _Outcomes(true=any(term.true for term in terms), false=all(term.false for term in terms))
+        return _Outcomes(true=all(term.true for term in terms), false=any(term.false for term in terms))
+    if isinstance(node, typed_ast.Invoke) and node.function.name == "!_":
+        negated = _outcomes(evaluation, node.arguments[0], driver)
         return _Outcomes(true=negated.false, false=negated.true)
-    domains = _domains_read(item.node)
-    if domains is None or any(_may_have(driver, each) for each in domains):
+    domains = _domains_read(node.written)
+    if domains is None or any(_may_have(driver, domain) for domain in domains):
         return _ANY
-    found = evaluation.outcome(item)
-    return _ANY if found.stopped else _Outcomes(true=found.value is True, false=found.value is False)
+    outcome = evaluation.outcome(node)
+    return _ANY if outcome.stopped else _Outcomes(true=outcome.value is True, false=outcome.value is False)
 
 
 def _domains_read(root: ast.SyntaxNode) -> set[str] | None:

@@ -4,97 +4,89 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from dra_extender.cel.analysis.walk import is_open
-from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, body_of, operands, source_of
+from dra_extender.cel.explain.evaluation import Evaluation
 from dra_extender.cel.explain.explain import explain_failure
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression
 from dra_extender.cel.types import typed_ast
+from dra_extender.cel.types.typed_ast import TypedNode, operands
 
 _MOST_CONSTANTS: Final = 1000
 _EQUALITY: Final = "_==_"
 
 
 def constant_findings(evaluation: Evaluation) -> Iterator[LintFinding]:
-    """The findings of an expression that compiles."""
+    """Yield the findings of an expression that compiles."""
     root = evaluation.root
     truth = _truth(evaluation, root)
-    failures = [each for each in _closed(root) if _fails(evaluation, each)]
-    for item in failures:
-        found = error if truth is None else warning
-        cause = explain_failure(evaluation, item).message
-        yield found(LintCode.CONSTANT_FAILURE, item.node.offset, f"whatever the device, {cause}", _remedy(item.node))
+    failures = [node for node in _closed(root) if _fails(evaluation, node)]
+    for node in failures:
+        finding = error if truth is None else warning
+        cause = explain_failure(evaluation, node).message
+        suggestion = _lenient_version(node.written)
+        yield finding(LintCode.CONSTANT_FAILURE, node.offset, f"whatever the device, {cause}", suggestion)
     if failures:
         return
     if truth is False:
-        reason = _contradiction(root)
+        reason = _contradiction(root.written)
         message = f"no device is ever selected{f': {reason}' if reason else ''}"
         yield warning(LintCode.ALWAYS_FALSE, 0, message)
     elif truth is True:
         yield warning(LintCode.ALWAYS_TRUE, 0, "every device is selected, whatever it is")
 
 
-def _fails(evaluation: Evaluation, item: ExplainedPart) -> bool:
-    outcome = evaluation.outcome(item)
+def _fails(evaluation: Evaluation, node: TypedNode) -> bool:
+    outcome = evaluation.outcome(node)
     return outcome.error is not None and not outcome.stopped
 
 
-def _remedy(node: ast.SyntaxNode) -> str:
-    """The lenient form of a version that is not a strict one."""
+def _lenient_version(node: ast.SyntaxNode) -> str:
+    """Return the lenient form of a version that is not a strict one; empty for any other node."""
     if isinstance(node, ast.CallExpression) and node.function == "semver" and len(node.arguments) == 1:
         return f"semver({print_expression(node.arguments[0])}, true)"
     return ""
 
 
-def _closed(root: ExplainedPart) -> Iterator[ExplainedPart]:
-    """The largest calls without device and variables."""
+def _closed(root: TypedNode) -> Iterator[TypedNode]:
+    """Yield the largest calls without device and variables."""
     pending = [root]
     for _ in range(_MOST_CONSTANTS):
         if not pending:
             return
-        item = pending.pop()
-        if isinstance(item.checked, typed_ast.Invoke) and not is_open(item.node):
-            yield item
+        node = pending.pop()
+        if isinstance(node, typed_ast.Invoke) and not is_open(node.written):
+            yield node
         else:
-            pending.extend(operands(item))
+            pending.extend(operands(node))
 
 
-def _truth(evaluation: Evaluation, item: ExplainedPart) -> bool | None:
-    """The value of a condition on every device, if its text decides it."""
-    checked = item.checked
-    if not is_open(item.node):
-        value = evaluation.outcome(item).value
+def _truth(evaluation: Evaluation, node: TypedNode) -> bool | None:
+    """Return the value of a condition on every device, if its text decides it."""
+    if not is_open(node.written):
+        value = evaluation.outcome(node).value
         return value if isinstance(value, bool) else None
-    match checked:
+    match node:
         case typed_ast.Logical():
-            return _logical(evaluation, item, checked)
+            terms = [_truth(evaluation, term) for term in node.terms]
+            if node.absorbing in terms:
+                return node.absorbing
+            if None not in terms:
+                return not node.absorbing
+            return False if not node.absorbing and _contradiction(node.written) else None
         case typed_ast.Conditional():
-            return _conditional(evaluation, item)
+            held = _truth(evaluation, node.condition)
+            if held is not None:
+                return _truth(evaluation, node.chosen if held else node.other)
+            chosen, other = _truth(evaluation, node.chosen), _truth(evaluation, node.other)
+            return chosen if chosen is other else None
         case typed_ast.CelBind():
-            evaluation.defer(checked.slot, source_of(item))
-            return _truth(evaluation, body_of(item))
-        case typed_ast.Invoke() if checked.function.name == "!_":
-            inner = _truth(evaluation, operands(item)[0])
+            evaluation.defer(node.slot, node.source)
+            return _truth(evaluation, node.body)
+        case typed_ast.Invoke() if node.function.name == "!_":
+            inner = _truth(evaluation, node.arguments[0])
             return None if inner is None else not inner
-    return _reflexive(item.node)
-
-
-def _conditional(evaluation: Evaluation, item: ExplainedPart) -> bool | None:
-    condition, chosen, other = operands(item)
-    held = _truth(evaluation, condition)
-    if held is not None:
-        return _truth(evaluation, chosen if held else other)
-    branches = {_truth(evaluation, each) for each in (chosen, other)}
-    return branches.pop() if len(branches) == 1 else None
-
-
-def _logical(evaluation: Evaluation, item: ExplainedPart, checked: typed_ast.Logical) -> bool | None:
-    terms = [_truth(evaluation, each) for each in operands(item)]
-    if checked.absorbing in terms:
-        return checked.absorbing
-    if all(each is not None for each in terms):
-        return not checked.absorbing
-    return False if not checked.absorbing and _contradiction(item) else None
+    return _reflexive(node.written)
 
 
 def _reflexive(node: ast.SyntaxNode) -> bool | None:
@@ -105,11 +97,11 @@ def _reflexive(node: ast.SyntaxNode) -> bool | None:
     return None
 
 
-def _contradiction(item: ExplainedPart) -> str:
+def _contradiction(root: ast.SyntaxNode) -> str:
     """The message about two operands of `&&` that demand different values of one part; empty if there are none."""
     allowed: dict[str, list[Any]] = {}
     forbidden: dict[str, list[Any]] = {}
-    for node in _conjuncts(item.node):
+    for node in _conjuncts(root):
         found = _demand(node)
         if found is None:
             continue

@@ -134,17 +134,17 @@ class Checker:
 
     def _literal(self, node: ast.Literal, _: Scopes) -> typed_ast.TypedNode:
         self.constants += 1
-        return typed_ast.Constant(node.offset, _LITERALS[type(node.value)], node.value)
+        return typed_ast.Constant(node, _LITERALS[type(node.value)], node.value)
 
     def _identifier(self, node: ast.Identifier, scopes: Scopes) -> typed_ast.TypedNode:
         scope = scopes.get(node.name)
         if scope is not None:
             self._require_value(scope.type, node.name, node)
-            return typed_ast.Variable(node.offset, scope.type, scope.slot, scope.lazy)
+            return typed_ast.Variable(node, scope.type, scope.slot, scope.lazy)
         if node.name == "device":
-            return typed_ast.DeviceVariable(node.offset, DEVICE)
+            return typed_ast.DeviceVariable(node, DEVICE)
         if node.name in TYPE_NAMES:
-            return typed_ast.Constant(node.offset, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
+            return typed_ast.Constant(node, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
         raise self._error(f"undeclared reference to {node.name!r}", node)
 
     def _qualified(self, node: ast.Select, scopes: Scopes) -> typed_ast.TypedNode | None:
@@ -158,10 +158,10 @@ class Checker:
             return None
         name = ".".join((operand.name, *reversed(names)))
         if name == _NULL_VALUE:
-            return typed_ast.Constant(node.offset, INT, 0)
+            return typed_ast.Constant(node, INT, 0)
         if name not in TYPE_NAMES:
             return None
-        return typed_ast.Constant(node.offset, type_of(TYPE_NAMES[name]), TypeValue(name))
+        return typed_ast.Constant(node, type_of(TYPE_NAMES[name]), TypeValue(name))
 
     def _select(self, node: ast.Select, scopes: Scopes) -> typed_ast.TypedNode:
         if not node.test and not node.optional:
@@ -176,7 +176,7 @@ class Checker:
             result = BOOL
         elif inner is not found or node.optional:
             result = optional_of(result)
-        return typed_ast.FieldSelection(node.offset, result, operand, node.field, node.optional, node.test)
+        return typed_ast.FieldSelection(node, result, operand, node.field, node.optional, node.test)
 
     def _member_type(self, node: ast.Select, operand: Type) -> Type:
         if operand.kind == "map":
@@ -222,7 +222,7 @@ class Checker:
             for end, earlier, shown in open_terms:
                 if end == place:
                     self._expect_bool(earlier, shown)
-        return typed_ast.Logical(node.offset, BOOL, _LOGICAL[node.function], tuple(terms))
+        return typed_ast.Logical(node, BOOL, _LOGICAL[node.function], tuple(terms))
 
     def _resolve(
         self, node: ast.CallExpression, name: str, target: ast.SyntaxNode | None, scopes: Scopes
@@ -287,10 +287,10 @@ class Checker:
             return None
         if name == "_[_]":
             fits = one.kind == "map" and other is one.parameters[0]
-            return typed_ast.Index(node.offset, one.parameters[1], left, right, optional=False) if fits else None
+            return typed_ast.Index(node, one.parameters[1], left, right, optional=False) if fits else None
         if one is other or one.kind == "dyn" or other.kind == "dyn":
             function = self._functions[name]
-            return typed_ast.Invoke(node.offset, BOOL, function, function.overloads, (left, right), member=False)
+            return typed_ast.Invoke(node, BOOL, function, function.overloads, (left, right), member=False)
         return None
 
     def _specialise(
@@ -303,12 +303,12 @@ class Checker:
     ) -> typed_ast.TypedNode:
         if name == "_?_:_":
             condition, chosen, other = arguments
-            return typed_ast.Conditional(node.offset, result, condition, chosen, other)
+            return typed_ast.Conditional(node, result, condition, chosen, other)
         if name in ast.INDEX_OPERATORS:
             operand, key = arguments
-            return typed_ast.Index(node.offset, result, operand, key, ast.INDEX_OPERATORS[name])
+            return typed_ast.Index(node, result, operand, key, ast.INDEX_OPERATORS[name])
         member = candidates[0].member
-        return typed_ast.Invoke(node.offset, result, self._functions[name], candidates, arguments, member)
+        return typed_ast.Invoke(node, result, self._functions[name], candidates, arguments, member)
 
     def _list_literal(self, node: ast.ListLiteral, scopes: Scopes) -> typed_ast.TypedNode:
         values: list[typed_ast.TypedNode] = []
@@ -319,7 +319,7 @@ class Checker:
             found = self._element_type(value.type, element.value, optional=element.optional)
             common = self._join(common, found, element.value)
         optional = tuple([item.optional for item in node.elements])
-        return typed_ast.MakeList(node.offset, list_of(self._joined(common)), tuple(values), optional)
+        return typed_ast.MakeList(node, list_of(self._joined(common)), tuple(values), optional)
 
     def _map_literal(self, node: ast.MapLiteral, scopes: Scopes) -> typed_ast.TypedNode:
         keys: list[typed_ast.TypedNode] = []
@@ -335,7 +335,7 @@ class Checker:
             common_value = self._join(common_value, found, entry.value)
         optional = tuple([entry.optional for entry in node.entries])
         result = map_of(self._joined(common_key), self._joined(common_value))
-        return typed_ast.MakeMap(node.offset, result, tuple(keys), tuple(values), optional)
+        return typed_ast.MakeMap(node, result, tuple(keys), tuple(values), optional)
 
     def _comprehension(self, node: ast.Comprehension, scopes: Scopes) -> typed_ast.TypedNode:
         if node.kind in {"opt_map", "opt_flat_map"}:
@@ -348,18 +348,18 @@ class Checker:
         body = self._check(node.body, inner)
         if node.kind == "sort":
             result, strict = self._sorted(node, source.type, body.type)
-            return typed_ast.Sort(node.offset, result, source, slot, body, strict)
+            return typed_ast.Sort(node, result, source, body, slot, strict)
         if condition is not None and node.condition is not None:
             self._expect_bool(condition, node.condition)
         result = self._loop_type(node, body, inner)
         slots = tuple(range(slot, slot + len(node.names)))
-        return typed_ast.ComprehensionLoop(node.offset, result, node.kind, source, slots, condition, body)
+        return typed_ast.ComprehensionLoop(node, result, source, body, node.kind, slots, condition)
 
     def _bind(self, node: ast.Comprehension, value: typed_ast.TypedNode, scopes: Scopes) -> typed_ast.TypedNode:
         self._require_value(value.type, node.names[0], node)
         slot, inner = self._declare(node.names, (value.type,), scopes, lazy=True)
         body = self._check(node.body, inner)
-        return typed_ast.CelBind(node.offset, self._types.resolve(body.type), slot, value, body)
+        return typed_ast.CelBind(node, self._types.resolve(body.type), value, body, slot)
 
     def _optional_map(self, node: ast.Comprehension, scopes: Scopes) -> typed_ast.TypedNode:
         """Check optMap or optFlatMap.
@@ -379,7 +379,7 @@ class Checker:
         slot, inner = self._declare(node.names, (value,), scopes, lazy=True)
         body = self._check(node.body, inner)
         result = self._optional_result(node.body, body.type, flat=flat)
-        return typed_ast.OptionalMap(node.offset, result, source, slot, body, flat)
+        return typed_ast.OptionalMap(node, result, source, body, slot, flat)
 
     def _open_variables(self, scopes: Scopes) -> list[Type]:
         """The open types of the variables in scope, with free type variables numbered so that equal results compare equal."""

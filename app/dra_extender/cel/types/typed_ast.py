@@ -1,18 +1,25 @@
 """The checked tree, from which code is compiled: names and the candidate overloads of calls are resolved."""
 
+from itertools import chain
 from typing import Any
 
 import msgspec
 
+from dra_extender.cel.syntax.ast import SyntaxNode
 from dra_extender.cel.types.declarations import Function, Overload
 from dra_extender.cel.types.types import Type
 
 
 class TypedNode(msgspec.Struct, frozen=True, gc=False):
-    """A node with its static type; `offset` is its place in the expression."""
+    """A node with its static type; `written` is the node of the syntax tree that it comes from."""
 
-    offset: int
+    written: SyntaxNode
     type: Type
+
+    @property
+    def offset(self) -> int:
+        """The place in the text of the expression."""
+        return self.written.offset
 
 
 class Constant(TypedNode, frozen=True, gc=False):
@@ -88,37 +95,58 @@ class MakeMap(TypedNode, frozen=True, gc=False):
     optional: tuple[bool, ...]
 
 
-class ComprehensionLoop(TypedNode, frozen=True, gc=False):
+class ComprehensionNode(TypedNode, frozen=True, gc=False):
+    """A macro that evaluates `body` with variables that come from `source`."""
+
+    source: TypedNode
+    body: TypedNode
+
+
+class ComprehensionLoop(ComprehensionNode, frozen=True, gc=False):
     """A loop of kind all, exists, exists_one, list, map or entries; `slots` are the indexes of its variables in the frame."""
 
     kind: str
-    source: TypedNode
     slots: tuple[int, ...]
     condition: TypedNode | None
-    body: TypedNode
 
 
-class CelBind(TypedNode, frozen=True, gc=False):
-    """`body` with a variable that is evaluated when first used."""
+class CelBind(ComprehensionNode, frozen=True, gc=False):
+    """`body` with a variable whose value `source` is evaluated on first use."""
 
     slot: int
-    value: TypedNode
-    body: TypedNode
 
 
-class OptionalMap(TypedNode, frozen=True, gc=False):
+class OptionalMap(ComprehensionNode, frozen=True, gc=False):
     """optMap and, if `flat`, optFlatMap."""
 
-    source: TypedNode
     slot: int
-    body: TypedNode
     flat: bool
 
 
-class Sort(TypedNode, frozen=True, gc=False):
-    """sortBy: `key` is evaluated per element; `strict` says that its static type is comparable."""
+class Sort(ComprehensionNode, frozen=True, gc=False):
+    """sortBy: `body` is the key of an element; `strict` says that its static type is comparable."""
 
-    source: TypedNode
     slot: int
-    key: TypedNode
     strict: bool
+
+
+def operands(node: TypedNode) -> tuple[TypedNode, ...]:
+    """Return the parts that are evaluated in the scope of a node, in the order of the text: not the body of a comprehension."""
+    match node:
+        case ComprehensionNode():
+            return (node.source,)
+        case FieldSelection():
+            return (node.operand,)
+        case Index():
+            return (node.operand, node.key)
+        case Logical():
+            return node.terms
+        case Conditional():
+            return (node.condition, node.chosen, node.other)
+        case Invoke():
+            return node.arguments
+        case MakeList():
+            return node.elements
+        case MakeMap():
+            return tuple(chain.from_iterable(zip(node.keys, node.values, strict=True)))
+    return ()

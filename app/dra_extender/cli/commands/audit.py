@@ -7,7 +7,7 @@ from dra_extender.cli.answers import AnswerFormat, ExitStatus, Output, ended, pr
 from dra_extender.cli.cluster_source import ClusterSource, asks_a_cluster
 
 if TYPE_CHECKING:
-    from dra_extender.inspection.audit_report import AuditReport
+    from dra_extender.inspection.audit.report import AuditReport
 
 
 @asks_a_cluster
@@ -52,9 +52,9 @@ def command(
     from time import sleep
 
     from dra_extender.config.policy_file import InvalidPolicyError
-    from dra_extender.inspection.audit_report import Soundness, audit_report, lasting, use_policy
-    from dra_extender.inspection.audit_tree import audit_tree
+    from dra_extender.inspection.audit.report import Soundness, audit_report, lasting, use_policy
     from dra_extender.inspection.cluster_view import ClusterView
+    from dra_extender.inspection.text.audit import audit_tree
     from dra_extender.scheduling.ports.options import Options
 
     options = Options(binding_timeout_seconds=binding_timeout, own_namespace=extender_namespace)

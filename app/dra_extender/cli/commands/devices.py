@@ -25,11 +25,10 @@ def command(
     the policy cannot be read.
     """
     from dra_extender.config.policy_file import InvalidPolicyError
-    from dra_extender.inspection.audit_report import use_policy
+    from dra_extender.inspection.audit.report import use_policy
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.devices import UnknownNodeError, devices_report
-    from dra_extender.inspection.devices_table import devices_csv, devices_wide
-    from dra_extender.inspection.devices_tree import devices_tree
+    from dra_extender.inspection.text.devices import devices_csv, devices_tree, devices_wide
 
     view = ClusterView(source.read())
     try:

@@ -11,8 +11,8 @@ def command(source: ClusterSource, output: TableOutput = TableFormat.TREE) -> No
     Works as `why` does.  Exit status: 0 answered; 2 an option is wrong, or the cluster or the snapshot cannot be read.
     """
     from dra_extender.inspection.cluster_view import ClusterView
+    from dra_extender.inspection.text.devices import usage_csv, usage_tree, usage_wide
     from dra_extender.inspection.usage import usage_report
-    from dra_extender.inspection.usage_tree import usage_csv, usage_tree, usage_wide
 
     report = usage_report(ClusterView(source.read()))
     if output is TableFormat.CSV:

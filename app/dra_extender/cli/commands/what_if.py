@@ -42,8 +42,8 @@ def command(
     Nothing is changed in the cluster.  A pod may be named as NAMESPACE/NAME.  Works as `why` does.  Exit status: 0 answered; 1 a
     change cannot be made; 2 an option is wrong, or the cluster or the snapshot cannot be read.
     """
+    from dra_extender.inspection.text.what_if import table
     from dra_extender.inspection.what_if.changes import ChangeError, Changes, read_changes
-    from dra_extender.inspection.what_if.table import table
     from dra_extender.inspection.what_if.what_if import what_if
     from dra_extender.model.metadata import split_key
     from dra_extender.runtime.installation import run

@@ -39,12 +39,11 @@ def command(
     the pod or node does not exist; 2 an option is wrong, or the cluster, the snapshot or the policy cannot be read.
     """
     from dra_extender.config.policy_file import InvalidPolicyError
-    from dra_extender.inspection.audit_report import use_policy
+    from dra_extender.inspection.audit.report import use_policy
     from dra_extender.inspection.cluster_view import ClusterView
     from dra_extender.inspection.devices import UnknownNodeError
-    from dra_extender.inspection.why.lists import node_tree, waiting_tree
+    from dra_extender.inspection.text.why import node_tree, tree, waiting_tree
     from dra_extender.inspection.why.node import why_on_node
-    from dra_extender.inspection.why.tree import tree
     from dra_extender.inspection.why.waiting import waiting
     from dra_extender.inspection.why.why import UnknownPodError, why
 

@@ -1,49 +1,49 @@
-"""Applies changes to a working copy, and notes what each did."""
+"""Applies changes to a copy of a cluster, and notes what each did."""
 
+from collections import Counter
 from typing import Any, Final
 
 from dra_extender.inspection.kept_fields import kept
-from dra_extender.inspection.what_if.changes import ChangeError, Changes, NodeCopies, WrittenObject
-from dra_extender.inspection.what_if.ended_pods import end_pod, evict_pod, stays_on_its_node, without_allocation
+from dra_extender.inspection.objects import KINDS
+from dra_extender.inspection.what_if.changes import ChangeError, Changes, PodKey, WrittenObject
+from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, without_allocation
 from dra_extender.inspection.what_if.report import ClaimFate
-from dra_extender.inspection.what_if.working_copy import KIND_NAMES, Json, Key, WorkingCopy
-from dra_extender.model.metadata import time_text
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 MOST_NODES_ADDED: Final = 5_000
 """Nodes that one trial may add."""
-_PODS: Final = "pods"
-_NODES: Final = "nodes"
-_SLICES: Final = "resourceslices"
-_CLAIMS: Final = "resourceclaims"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 
 class AppliedChanges:
-    """What changes did to a copy.
+    """Applies changes to a copy.
 
-    `sentences` say it in the order in which they were applied.  `ended` and `evicted`: the pods by key, each with what became of
-    its claims.
+    `sentences` say what was changed, in order.  `ended` and `evicted`: the pods by key, each with what became of its claims.
     """
 
-    def __init__(self, copy: WorkingCopy, changes: Changes) -> None:
+    def __init__(self, copy: CopiedCluster, changes: Changes) -> None:
         """Apply the changes.
 
         Raises:
             ChangeError: one of them names something that is not there, or cannot be made.
         """
         self._copy = copy
-        self._created = time_text(copy.origin.taken_at)
+        self._store = copy.store
         self.sentences: list[str] = []
-        self.ended: dict[Key, tuple[ClaimFate, ...]] = {}
-        self.evicted: dict[Key, tuple[ClaimFate, ...]] = {}
-        for each in sorted(changes.objects, key=lambda written: (_ORDER[written.kind], written.key)):
-            self._apply(each)
+        self.ended: dict[PodKey, tuple[ClaimFate, ...]] = {}
+        self.evicted: dict[PodKey, tuple[ClaimFate, ...]] = {}
+        for written in sorted(changes.objects, key=lambda each: (_ORDER[each.kind], each.key)):
+            self._apply(written)
         self._add_nodes(changes)
-        for key in sorted(set(changes.without)):
-            self._end(key)
-        for node in sorted(set(changes.drained)):
-            self._drain(node)
+        for pod_key in sorted(set(changes.without)):
+            pod = self._store.find(Key(StoredKind.POD, *pod_key))
+            if pod is None:
+                raise ChangeError(f"--without: pod {'/'.join(pod_key)} does not exist in {copy.origin.source}")
+            self.ended[pod_key] = copy.end_pod(pod)
+            self.sentences.append(f"pod {'/'.join(pod_key)} ended")
+        for name in sorted(set(changes.drained)):
+            self._drain(name)
 
     def _apply(self, written: WrittenObject) -> None:
         """Create the object, or replace the one of that name.
@@ -51,13 +51,14 @@ class AppliedChanges:
         What the API server and other writers keep stays: UID, age, owner, status.  The specs of claims and of pods with a node
         cannot be changed; such an object is ended, and a new one made.
         """
-        kind, key = written.kind, written.key
-        label = f"{KIND_NAMES[kind]} {'/'.join(each for each in key if each)}"
-        before = self._copy.find(kind, *key)
+        kind, before = StoredKind(written.kind), self._store.find(Key(StoredKind(written.kind), *written.key))
+        label = f"{kind.singular} {'/'.join(each for each in written.key if each)}"
         if before is None:
-            metadata = {"creationTimestamp": self._created, **_without_version(written.item["metadata"])}
+            metadata = {"creationTimestamp": self._copy.created, **_without_version(written.item["metadata"])}
             item = {**written.item, "metadata": metadata}
-            self._copy.put(kind, item if kind in (_NODES, _PODS, "podgroups") else _without_status(item))
+            if kind not in (StoredKind.NODE, StoredKind.POD, StoredKind.POD_GROUP):
+                item.pop("status", None)
+            self._copy.put(kind, item)
             self.sentences.append(f"{label} created")
             return
         kept_metadata = {
@@ -74,88 +75,67 @@ class AppliedChanges:
         item = {**written.item, "metadata": metadata}
         if "status" in before and not item.get("status"):
             item["status"] = before["status"]
-        self._replace(kind, before, item, label)
-
-    def _replace(self, kind: str, before: Json, item: Json, label: str) -> None:
-        key = (item["metadata"].get("namespace", ""), item["metadata"]["name"])
-        verb = "replaced"
-        if kind == _CLAIMS and kept(kind, item).get("spec") != kept(kind, before).get("spec"):
-            item = without_allocation({**item, "metadata": _renewed(item["metadata"], self._created)})
-            verb = "replaced by a new one, whose spec differs"
-        elif kind == _PODS:
-            node = before["spec"].get("nodeName")
-            spec = {**item["spec"], "nodeName": node} if node else item["spec"]
-            if node and kept(kind, {**item, "spec": spec}).get("spec") != kept(kind, before).get("spec"):
-                self.evicted[key] = end_pod(self._copy, before)
-                spec = {name: value for name, value in item["spec"].items() if name != "nodeName"}
-                item = {
-                    **item,
-                    "metadata": _renewed(item["metadata"], self._created),
-                    "spec": spec,
-                    "status": {"phase": "Pending"},
-                }
-                verb = "replaced by a new one, whose spec differs"
-            else:
-                item = {**item, "spec": spec}
+        is_new, item = self._renewed_where_fixed(kind, before, item)
         self._copy.put(kind, item)
-        self.sentences.append(f"{label} {verb}")
+        self.sentences.append(f"{label} {'replaced by a new one, whose spec differs' if is_new else 'replaced'}")
+
+    def _renewed_where_fixed(self, kind: StoredKind, before: Json, item: Json) -> tuple[bool, Json]:
+        """Return whether the spec differs where it cannot be changed, and the object as it is then."""
+        renewed = {**item["metadata"], "creationTimestamp": self._copy.created}
+        renewed["uid"] = f"{renewed['uid']}-replaced"
+        if kind is StoredKind.CLAIM and _spec_differs(kind, item, before):
+            return True, without_allocation({**item, "metadata": renewed})
+        node = before["spec"].get("nodeName") if kind is StoredKind.POD else None
+        if not node:
+            return False, item
+        placed = {**item, "spec": {**item["spec"], "nodeName": node}}
+        if not _spec_differs(kind, placed, before):
+            return False, placed
+        metadata = item["metadata"]
+        self.evicted[metadata.get("namespace", ""), metadata["name"]] = self._copy.end_pod(before)
+        spec = {name: value for name, value in item["spec"].items() if name != "nodeName"}
+        return True, {**item, "metadata": renewed, "spec": spec, "status": {"phase": "Pending"}}
 
     def _add_nodes(self, changes: Changes) -> None:
-        if sum(each.copies for each in changes.added) > MOST_NODES_ADDED:
+        """Copy nodes, schedulable, and the slices that name them; attributes of devices stay as they are."""
+        counts = Counter[str]()
+        for added in changes.added:
+            counts[added.node] += added.copies
+        if counts.total() > MOST_NODES_ADDED:
             raise ChangeError(f"--add-nodes: expected at most {MOST_NODES_ADDED} nodes in all")
-        counts: dict[str, int] = {}
-        for each in changes.added:
-            counts[each.node] = counts.get(each.node, 0) + each.copies
         for node, count in sorted(counts.items()):
-            self._copies(NodeCopies(node, count))
-
-    def _copies(self, wanted: NodeCopies) -> None:
-        """Copy the node, schedulable, and the slices that name it; attributes of devices stay as they are."""
-        template = self._copy.find(_NODES, "", wanted.node)
-        if template is None:
-            raise ChangeError(f"--add-nodes: node {wanted.node} does not exist in {self._copy.origin.source}")
-        slices = [each for each in self._copy.all(_SLICES) if _is_local(each["spec"], wanted.node)]
-        names = []
-        for number in range(1, wanted.copies + 1):
-            name = f"{wanted.node}-added-{number}"
-            if self._copy.has(_NODES, "", name):
-                raise ChangeError(f"--add-nodes: node {name} exists already")
-            self._copy.put(_NODES, _node_called(template, name, self._created))
-            for each in slices:
-                self._copy.put(_SLICES, _slice_of(each, name, number))
-            names.append(name)
-        if names:
-            which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            self.sentences.append(
-                f"{which} added, like {wanted.node} with {len(slices)} {'slice' if len(slices) == 1 else 'slices'}"
-            )
-
-    def _end(self, key: Key) -> None:
-        pod = self._copy.find(_PODS, *key)
-        if pod is None:
-            raise ChangeError(f"--without: pod {'/'.join(key)} does not exist in {self._copy.origin.source}")
-        self.ended[key] = end_pod(self._copy, pod)
-        self.sentences.append(f"pod {'/'.join(key)} ended")
+            template = self._store.find(Key(StoredKind.NODE, "", node))
+            if template is None:
+                raise ChangeError(f"--add-nodes: node {node} does not exist in {self._copy.origin.source}")
+            slices = [each for each in self._copy.all(StoredKind.SLICE) if _is_local(each["spec"], node)]
+            names = [f"{node}-added-{number}" for number in range(1, count + 1)]
+            for number, name in enumerate(names, 1):
+                if self._store.find(Key(StoredKind.NODE, "", name)) is not None:
+                    raise ChangeError(f"--add-nodes: node {name} exists already")
+                self._copy.put(StoredKind.NODE, _node_called(template, name, self._copy.created))
+                for each in slices:
+                    self._copy.put(StoredKind.SLICE, _slice_of(each, name, number))
+            if names:
+                which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+                self.sentences.append(
+                    f"{which} added, like {node} with {len(slices)} {'slice' if len(slices) == 1 else 'slices'}"
+                )
 
     def _drain(self, name: str) -> None:
-        node = self._copy.find(_NODES, "", name)
+        node = self._store.find(Key(StoredKind.NODE, "", name))
         if node is None:
             raise ChangeError(f"--drain: node {name} does not exist in {self._copy.origin.source}")
-        self._copy.put(_NODES, {**node, "spec": {**(node.get("spec") or {}), "unschedulable": True}})
-        found = [pod for pod in self._copy.all(_PODS) if (pod.get("spec") or {}).get("nodeName") == name]
-        staying = 0
-        for pod in found:
-            if stays_on_its_node(pod):
-                staying += 1
-                continue
-            metadata = pod["metadata"]
-            self.evicted[metadata["namespace"], metadata["name"]] = evict_pod(self._copy, pod, self._created)
-        stay = f", {staying} stay" if staying else ""
-        evicted = len(found) - staying
-        self.sentences.append(f"node {name} cordoned, {evicted} {'pod' if evicted == 1 else 'pods'} evicted{stay}")
+        self._copy.put(StoredKind.NODE, {**node, "spec": {**(node.get("spec") or {}), "unschedulable": True}})
+        pods = [pod for pod in self._copy.all(StoredKind.POD) if (pod.get("spec") or {}).get("nodeName") == name]
+        evicted = [pod for pod in pods if not _stays_on_its_node(pod)]
+        for pod in evicted:
+            self.evicted[pod["metadata"]["namespace"], pod["metadata"]["name"]] = self._copy.evict_pod(pod)
+        stay = f", {len(pods) - len(evicted)} stay" if len(evicted) < len(pods) else ""
+        number = f"{len(evicted)} {'pod' if len(evicted) == 1 else 'pods'}"
+        self.sentences.append(f"node {name} cordoned, {number} evicted{stay}")
 
 
-_ORDER: Final = {kind: place for place, kind in enumerate(KIND_NAMES)}
+_ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 
 
 def _without_version(metadata: Json, *more: str) -> Json:
@@ -163,12 +143,16 @@ def _without_version(metadata: Json, *more: str) -> Json:
     return {name: value for name, value in metadata.items() if name not in left_out}
 
 
-def _without_status(item: Json) -> Json:
-    return {name: value for name, value in item.items() if name != "status"}
+def _spec_differs(kind: StoredKind, item: Json, before: Json) -> bool:
+    return bool(kept(kind, item).get("spec") != kept(kind, before).get("spec"))
 
 
-def _renewed(metadata: Json, created: str) -> Json:
-    return {**metadata, "uid": f"{metadata['uid']}-replaced", "creationTimestamp": created}
+def _stays_on_its_node(pod: Json) -> bool:
+    """Return whether a drain leaves the pod: it has ended, or belongs to a DaemonSet or to the node (a static pod)."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return True
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
 
 
 def _node_called(template: Json, name: str, created: str) -> Json:
@@ -185,7 +169,7 @@ def _node_called(template: Json, name: str, created: str) -> Json:
 
 
 def _is_local(spec: Json, node: str) -> bool:
-    """Whether this is the spec of a slice that names the node."""
+    """Return whether this is the spec of a slice that names the node."""
     return spec.get("nodeName") == node and bool((spec.get("pool") or {}).get("name"))
 
 

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.inspection.what_if.working_copy import KIND_NAMES, NAMESPACED, Json, Key
 from dra_extender.manifests.api_defaults import fill_in
 from dra_extender.manifests.check import schema_problems
 from dra_extender.manifests.documents import MOST_BYTES, FieldPath, YamlDocument, YamlError, read_documents
@@ -22,6 +21,7 @@ from dra_extender.model.pod_group import read_pod_group
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.model.templated_claim import read_template
+from dra_extender.simulator.apiserver.objects import KIND_OF, Json, StoredKind
 
 _READERS: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -35,11 +35,14 @@ _READERS: Final[Mapping[str, Any]] = MappingProxyType(
         "pods": read_pod,
     }
 )
-_PLURALS: Final[Mapping[str, str]] = MappingProxyType({kind: plural for plural, kind in KIND_NAMES.items()})
 _GROUPS: Final[Mapping[str, str]] = MappingProxyType({"nodes": "", "pods": "", "podgroups": "scheduling.k8s.io"})
 _DRA: Final = "resource.k8s.io"
 _ANY_VERSION: Final = frozenset({"devicetaintrules", "podgroups"})
 """Kinds whose fields that are read are the same in all versions that are served."""
+
+
+PodKey = tuple[str, str]
+"""(namespace, name)."""
 
 
 class ChangeError(ValueError):
@@ -54,7 +57,7 @@ class WrittenObject(NamedTuple):
     place: str
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PodKey:
         """(namespace, name)."""
         metadata = self.item["metadata"]
         return metadata.get("namespace", ""), metadata["name"]
@@ -72,7 +75,7 @@ class Changes(NamedTuple):
 
     objects: Sequence[WrittenObject] = ()
     added: Sequence[NodeCopies] = ()
-    without: Sequence[Key] = ()
+    without: Sequence[PodKey] = ()
     drained: Sequence[str] = ()
 
     def __bool__(self) -> bool:
@@ -98,7 +101,7 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
         raise ChangeError(f"{file}: expected YAML in UTF-8") from problem
     except YamlError as problem:
         raise ChangeError(problem.located(str(file))) from problem
-    found: dict[tuple[str, Key], WrittenObject] = {}
+    found: dict[tuple[str, PodKey], WrittenObject] = {}
     for document in documents:
         for each in _objects(document):
             written = _Document(file, each).read(namespace)
@@ -135,9 +138,9 @@ class _Document:
         if not isinstance(value, dict):
             raise self._problem(f"expected a Kubernetes object, got {shown(value)}")
         kind = self._kind(value)
-        self._check_fields(KIND_NAMES[kind], value)
+        self._check_fields(StoredKind(kind).singular, value)
         metadata = {name: field for name, field in value["metadata"].items() if name != "namespace"}
-        if kind in NAMESPACED:
+        if StoredKind(kind).namespaced:
             metadata["namespace"] = value["metadata"].get("namespace") or namespace
         item: Json = copy.deepcopy({**value, "metadata": metadata})
         try:
@@ -149,9 +152,9 @@ class _Document:
 
     def _kind(self, value: Json) -> str:
         kind, version = value.get("kind"), str(value.get("apiVersion") or "")
-        plural = _PLURALS.get(kind) if isinstance(kind, str) else None
+        plural = KIND_OF.get(kind) if isinstance(kind, str) else None
         if plural is None:
-            known = ", ".join(sorted(_PLURALS))
+            known = ", ".join(sorted(KIND_OF))
             raise self._problem(f"expected an object of kind {known}; got {shown(kind)}", ("kind",))
         group, _, named = version.rpartition("/")
         wanted = _GROUPS.get(plural, _DRA)
@@ -187,4 +190,4 @@ def _label(item: Json) -> str:
 
 
 def _name(written: WrittenObject) -> str:
-    return f"{KIND_NAMES[written.kind]} {'/'.join(each for each in written.key if each)}"
+    return f"{StoredKind(written.kind).singular} {'/'.join(each for each in written.key if each)}"

@@ -1,41 +1,200 @@
-"""Where the pods that wait would land: the service's filter, rating and bind, one pod after the other, over a working copy."""
+"""Where the pods that wait would land: the service's filter, score and bind, one pod after the other, over a copy."""
 
 import asyncio
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+import msgspec
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Rejection
-from dra_extender.inspection.cluster_view import ClusterView, has_devices_beside_counters
-from dra_extender.inspection.held_devices import held_devices
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.holders import held_devices
 from dra_extender.inspection.pod_facts import read_pod_facts
-from dra_extender.inspection.what_if.candidate_nodes import CandidateNodes
-from dra_extender.inspection.what_if.outcomes import (
-    NodeChoice,
-    best_node,
-    counted,
-    gated,
-    held_back,
-    landed,
-    refused,
-    running,
-    waits_for,
-)
+from dra_extender.inspection.what_if.copied_cluster import ASSUMED, CopiedCluster, is_made
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
-from dra_extender.inspection.what_if.trial_cluster import TrialCluster, with_reported_conditions
 from dra_extender.inspection.what_if.unjudged import Unjudged
-from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy, is_made
-from dra_extender.ledger.sinks import sinks_of
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod, read_pod
+from dra_extender.nodefit.node_fit import NodeFit
+from dra_extender.nodefit.pod_needs import PodNeeds, read_pod_needs
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.scoring import ratings, total
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.ports.options import Options, Weights
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+
+_MOST_KINDS: Final = 64
+"""Pods with different needs whose candidates are kept."""
+
+
+class Candidates(NamedTuple):
+    """Nodes by name that a pod may go to, and the words of kube-scheduler's filters for the others."""
+
+    nodes: Sequence[str]
+    refused: Mapping[str, str]
+
+
+class _Kind(NamedTuple):
+    needs: PodNeeds
+    refused: dict[str, str]
+
+
+class CandidateNodes:
+    """Candidates by what a pod needs; when a pod takes a node, that node alone is judged anew.
+
+    Where nodes or pods could not be read, every node is a candidate.
+    """
+
+    def __init__(self, view: ClusterView) -> None:
+        self._names = sorted(view.ledger.nodes)
+        self._fit: NodeFit | None = view.node_fit
+        self._kinds: LruCache[bytes, _Kind] = LruCache(_MOST_KINDS)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether nodes are judged."""
+        return self._fit is not None
+
+    def of(self, pod: Pod) -> Candidates:
+        """The candidates of this pod."""
+        needs = None if self._fit is None else self._fit.needs(pod.key)
+        if needs is None:
+            return Candidates(self._names, {})
+        anonymous = msgspec.structs.replace(needs, key="", node="")
+        kind = self._kinds.use(key := msgspec.json.encode(anonymous))
+        if kind is None:
+            kind = self._kinds[key] = _Kind(anonymous, {})
+            for name in self._names:
+                self._judge(kind, name)
+        refused = kind.refused
+        names = self._names if not refused else [name for name in self._names if name not in refused]
+        return Candidates(names, refused)
+
+    def add(self, data: bytes) -> None:
+        """A pod is there, or has a node now (API JSON)."""
+        if self._fit is None:
+            return
+        with suppress(ModelError):
+            needs = read_pod_needs(data)
+            self._fit.add(needs)
+            if needs.node:
+                for kind in self._kinds.values():
+                    self._judge(kind, needs.node)
+
+    def move(self, pod: Pod, node: str) -> None:
+        """Count the pod on this node; with an empty name, take it off the node that it has."""
+        needs = None if self._fit is None else self._fit.needs(pod.key)
+        if self._fit is not None and needs is not None and needs.node != node:
+            self._fit.add(msgspec.structs.replace(needs, node=node))
+            for kind in self._kinds.values():
+                self._judge(kind, node or needs.node)
+
+    def _judge(self, kind: _Kind, node: str) -> None:
+        found = () if self._fit is None else self._fit.refusals(kind.needs, node)
+        if found:
+            kind.refused[node] = found[0].said
+        else:
+            kind.refused.pop(node, None)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChoice:
+    """The node that a pod would be bound to, or why it fits nowhere."""
+
+    pod: Pod
+    node: str = ""
+    reasons: tuple[ReasonCount, ...] = ()
+
+
+def best_node(pod: Pod, result: FilterResult, weights: Weights) -> str:
+    """Of the nodes that fit the nominated one, else that with the best rating as prioritize gives it, of equals the first by name.
+
+    A member of a gang has the node of its plan.
+    """
+    if result.assigned_node is not None:
+        return result.assigned_node
+    if pod.nominated_node_name in result.fits:
+        return pod.nominated_node_name
+    terms = {name: each.score_terms for name, each in result.fits.items() if each is not None and each.score_terms}
+    if not terms:
+        return min(result.fits)
+    rated = ratings({name: total(each) for name, each in terms.items()}, weights)
+    return min(result.fits, key=lambda name: (-round(rated.get(name, 0.0)), name))
+
+
+def counted(texts: Iterable[str]) -> tuple[ReasonCount, ...]:
+    """Reasons of nodes, most nodes first."""
+    found = sorted(Counter(texts).items(), key=lambda entry: (-entry[1], entry[0]))
+    return tuple(ReasonCount(nodes=count, text=text) for text, count in found)
+
+
+def runs(pod: Pod, records: Iterable[ClaimRecord]) -> PodOutcome:
+    """The outcome of a pod that has its node, with the devices of its claims."""
+    return PodOutcome(kind=OutcomeKind.RUNS, node=pod.node_name, devices=_device_names(records))
+
+
+def landed(choice: NodeChoice, records: Sequence[ClaimRecord], unjudged: tuple[str, ...]) -> PodOutcome:
+    """Return the outcome of a pod that was bound.
+
+    It has the devices of its claims, the conditions that no driver has reported yet, and what is `unjudged`.
+    """
+    return PodOutcome(
+        kind=OutcomeKind.LANDS,
+        node=choice.node,
+        devices=_device_names(records),
+        conditions=tuple(sorted(_assumed(records))),
+        unjudged=unjudged,
+    )
+
+
+def _device_names(records: Iterable[ClaimRecord]) -> tuple[str, ...]:
+    return tuple(
+        "/".join(result.device_id)
+        for record in records
+        if record.claim.status.allocation is not None
+        for result in record.claim.status.allocation.devices.results
+    )
+
+
+def _assumed(records: Iterable[ClaimRecord]) -> set[str]:
+    return {
+        condition.type
+        for record in records
+        for device in record.claim.status.devices
+        for condition in device.conditions or ()
+        if condition.reason == ASSUMED
+    }
+
+
+def waits_for(text: str) -> PodOutcome:
+    """The outcome of a pod that waits for one reason, whatever the node."""
+    return PodOutcome(kind=OutcomeKind.WAITS, reasons=(ReasonCount(nodes=0, text=text),))
+
+
+def fits_nowhere(choice: NodeChoice) -> PodOutcome:
+    """The outcome of a pod that fits nowhere."""
+    return PodOutcome(kind=OutcomeKind.WAITS, reasons=choice.reasons)
+
+
+def waits_at_gates(gates: Sequence[str]) -> PodOutcome:
+    """The outcome of a pod that its scheduling gates keep out of the queue."""
+    return waits_for(f"scheduling gates: {', '.join(gates)}")
+
+
+def held_back(choice: NodeChoice, needed: int, fitting: int) -> PodOutcome:
+    """The outcome of a member whose gang does not fit as a whole."""
+    if choice.reasons:
+        return fits_nowhere(choice)
+    return waits_for(f"its PodGroup needs {needed} more members with a node, {fitting} fit")
+
 
 NODE_FIT: Final = "NODE_FIT"
 """The code of nodes that kube-scheduler's own filters refuse."""
@@ -46,9 +205,6 @@ NAMESPACE_SECONDS: Final = 60.0
 _BIND_SECONDS: Final = 60.0
 """A bind of a trial has nothing to wait for; one that waits all the same ends then."""
 _ALL_NODES: Final = 2**31
-_MARK: Final = b"indingConditions"
-_PODS: Final = "pods"
-_CLAIMS: Final = "resourceclaims"
 
 
 class WaitingPod(NamedTuple):
@@ -76,15 +232,9 @@ class Trial:
     `held` is what a running extender holds at the beginning.
     """
 
-    def __init__(self, copy: WorkingCopy, options: Options | None = None) -> None:
+    def __init__(self, copy: CopiedCluster, options: Options | None = None) -> None:
         self.copy = copy
-        for key in copy.keys(_CLAIMS):
-            if _MARK in (copy.data(_CLAIMS, *key) or b""):
-                claim = copy.find(_CLAIMS, *key) or {}
-                with suppress(ModelError):
-                    if (reported := with_reported_conditions(claim)) is not claim:
-                        copy.put(_CLAIMS, reported)
-        self._cluster = TrialCluster(copy, devices_beside_counters=has_devices_beside_counters(copy.origin))
+        copy.report_conditions()
         # Nobody else waits for the answer: all nodes count, and a search may take its time.  Limits that are counted hold.
         unhurried = replace(
             options or Options(),
@@ -92,21 +242,19 @@ class Trial:
             filter_budget_seconds=math.inf,
             search_burst_seconds=math.inf,
         )
-        self.view = ClusterView(copy.cluster(), options=unhurried, cluster=self._cluster)
-        self.held = held_devices(self.view)
+        self.view = ClusterView(copy.objects(), options=unhurried, cluster=copy.cluster)
+        self.held = held_devices(self.view.ledger, self.view.held)
         self._fit = CandidateNodes(self.view)
         self._unjudged = Unjudged(self.view)
-        self._sinks = sinks_of(self.view.ledger)
-        self._cluster.deliver_to(self._sinks)
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def waiting(self) -> list[WaitingPod]:
         """The pods that wait for a node, in the order in which kube-scheduler tries them."""
         found = []
-        for key in self.copy.keys(_PODS):
-            pod = self.view.pod(*key)
+        for key, data in self.copy.store.keyed(StoredKind.POD).items():
+            pod = self.view.pod(key.namespace, key.name)
             if pod is not None and not (pod.node_name or pod.finished or pod.deleting):
-                facts = read_pod_facts(self.copy.data(_PODS, *key) or b"{}")
+                facts = read_pod_facts(data)
                 order = (-pod.priority, facts.created or 0.0, pod.key)
                 found.append(WaitingPod(order, pod, facts.gates))
         return sorted(found)
@@ -117,7 +265,7 @@ class Trial:
         Pods that ask for no devices are left out.  The members of a gang are placed together: at least `minCount` of them, or none.
         """
         queue = [each for each in self.waiting() if each.pod.needs_devices or self._needed(each.pod) is not None]
-        outcomes = {each.pod.uid: gated(each.gates) for each in queue if each.gates}
+        outcomes = {each.pod.uid: waits_at_gates(each.gates) for each in queue if each.gates}
         pending = [each.pod for each in queue if not each.gates]
         for left_out in pending[MOST_PODS:]:
             outcomes[left_out.uid] = waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
@@ -143,14 +291,16 @@ class Trial:
                 continue
             if gates or len(outcomes) >= MOST_PODS:
                 outcomes[pod.uid] = (
-                    gated(gates) if gates else waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
+                    waits_at_gates(gates)
+                    if gates
+                    else waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
                 )
                 continue
             candidates = self._fit.of(pod)
             node = min(candidates.nodes, key=lambda name: (pods[name], name), default="")
             choice = NodeChoice(pod, node, reasons=counted(candidates.refused.values()))
             pods[node] += 1
-            outcomes[pod.uid] = await self._bind(choice, asyncio.Event()) if node else refused(choice)
+            outcomes[pod.uid] = await self._bind(choice, asyncio.Event()) if node else fits_nowhere(choice)
         return outcomes
 
     async def place(self, pod: Pod) -> PodOutcome:
@@ -163,11 +313,11 @@ class Trial:
 
     def outcome_of(self, pod: Pod) -> PodOutcome:
         """Where a pod stands that has a node, with its devices."""
-        return running(pod, self._records(pod))
+        return runs(pod, self._records(pod))
 
     def monotonic(self) -> float:
         """The clock of the trial, see Clock."""
-        return self._cluster.clock.monotonic()
+        return self.copy.cluster.clock.monotonic()
 
     @property
     def judges_nodes(self) -> bool:
@@ -183,24 +333,15 @@ class Trial:
         texts = {node: each.reason for node, each in rejections.items()}
         return Refusals(result.demand, {**texts, **own}, {**codes, **dict.fromkeys(own, NODE_FIT)})
 
-    def put_pod(self, data: bytes) -> Pod:
-        """Let the ledger know of a pod of the copy, which is returned as decisions read it.
+    def add_pod(self, pod: Json) -> Pod:
+        """Count a pod of the copy among those that may be placed; return it as decisions read it.
 
         Raises:
             ModelError: it cannot be read.
         """
-        self._sinks[_PODS].changed(data)
+        data = msgspec.json.encode(pod)
         self._fit.add(data)
         return read_pod(data)
-
-    def put_claims(self, keys: Iterable[Key]) -> None:
-        """Let the ledger know of these claims of the copy."""
-        for key in keys:
-            data = self.copy.data(_CLAIMS, *key)
-            if data is not None:
-                # One that cannot be read is as one that the watch brings: the pod waits, and says why.
-                with suppress(ModelError):
-                    self._sinks[_CLAIMS].changed(data)
 
     def _units(self, pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
         """The queue with the members of each gang at the place of the first of them."""
@@ -231,7 +372,7 @@ class Trial:
 
         Afterwards outcomes of an earlier round (`before`) stay.
         """
-        namespace, clock = unit[0].namespace, self._cluster.clock
+        namespace, clock = unit[0].namespace, self.copy.cluster.clock
         if self._seconds[namespace] > NAMESPACE_SECONDS:
             text = f"not tried: placing pods of namespace {namespace} has taken {NAMESPACE_SECONDS:g} s"
             return {each.uid: before.get(each.uid, waits_for(text)) for each in unit}
@@ -258,7 +399,7 @@ class Trial:
                 self.view.extender.forget_plan(pod)
                 self._fit.move(pod, "")
             return {each.pod.uid: held_back(each, needed, len(chosen)) for each in choices}
-        outcomes = {each.pod.uid: refused(each) for each in choices}
+        outcomes = {each.pod.uid: fits_nowhere(each) for each in choices}
         # The members of a gang wait for each other at the permit: one that fails ends the waiting of the others.
         disconnected = asyncio.Event()
         bound = await asyncio.gather(*(self._bind(each, disconnected) for each in chosen))
@@ -278,7 +419,8 @@ class Trial:
 
     async def _bind(self, choice: NodeChoice, disconnected: asyncio.Event) -> PodOutcome:
         pod = choice.pod
-        data = self.copy.data(_PODS, pod.namespace, pod.name) or b"{}"
+        key = Key(StoredKind.POD, pod.namespace, pod.name)
+        data = self.copy.store.read(key)
         try:
             async with asyncio.timeout(_BIND_SECONDS):
                 await self.view.extender.bind(pod.namespace, pod.name, pod.uid, choice.node, disconnected)
@@ -286,7 +428,7 @@ class Trial:
             disconnected.set()
             self._fit.move(pod, "")
             return waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
-        self._fit.add(self.copy.data(_PODS, pod.namespace, pod.name) or b"{}")
+        self._fit.add(self.copy.store.read(key))
         records = self._records(self.view.ledger.pods.newest(pod))
         return landed(choice, records, self._unjudged.of(pod, data, is_new=is_made(pod.uid)))
 

@@ -9,7 +9,7 @@ import msgspec
 from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts, read_pod_facts
-from dra_extender.inspection.what_if.working_copy import is_made
+from dra_extender.inspection.what_if.copied_cluster import is_made
 from dra_extender.inspection.why.reported_events import (
     JUDGED,
     absent_scheduler,

@@ -5,15 +5,13 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.inspection.objects import ClusterObjects
-from dra_extender.inspection.unread import EVERYTHING, require
+from dra_extender.inspection.objects import EVERYTHING, ClusterObjects, require
 from dra_extender.inspection.what_if.applied_changes import AppliedChanges
-from dra_extender.inspection.what_if.changes import Changes
+from dra_extender.inspection.what_if.changes import Changes, PodKey
+from dra_extender.inspection.what_if.copied_cluster import CopiedCluster, generate_claims
 from dra_extender.inspection.what_if.fill import MOST_COPIES, fill, find_subject
-from dra_extender.inspection.what_if.generated_claims import generate_claims
 from dra_extender.inspection.what_if.report import FORMAT, OutcomeKind, PodOutcome, PodRow, WhatIfReport
 from dra_extender.inspection.what_if.trial import Trial
-from dra_extender.inspection.what_if.working_copy import Key, WorkingCopy
 from dra_extender.model.pod import Pod
 
 DEVICES_ONLY: Final = "devices only"
@@ -23,7 +21,7 @@ _WAITS: Final = PodOutcome(kind=OutcomeKind.WAITS)
 
 
 async def what_if(
-    objects: ClusterObjects, changes: Changes | None = None, subject: Key | None = None, most: int = MOST_COPIES
+    objects: ClusterObjects, changes: Changes | None = None, subject: PodKey | None = None, most: int = MOST_COPIES
 ) -> WhatIfReport:
     """What would happen with these changes; without changes, what happens next.
 
@@ -44,7 +42,7 @@ async def what_if(
     require(objects.origin, EVERYTHING)
     changes = changes or Changes()
     before = await _before(objects) if changes else None
-    copy = WorkingCopy(objects)
+    copy = CopiedCluster(objects)
     applied = AppliedChanges(copy, changes)
     after, trial = await _placed(copy)
     rows = _rows(_now(after) if before is None else before, after, applied)
@@ -69,12 +67,12 @@ async def what_if(
 class _Placed(msgspec.Struct, frozen=True):
     """Outcomes of the pods that were placed, by key, and the pods that had a node already; `plain` ask for no devices."""
 
-    outcomes: Mapping[Key, PodOutcome]
-    running: Mapping[Key, PodOutcome]
-    plain: frozenset[Key] = frozenset()
+    outcomes: Mapping[PodKey, PodOutcome]
+    running: Mapping[PodKey, PodOutcome]
+    plain: frozenset[PodKey] = frozenset()
 
 
-async def _placed(copy: WorkingCopy) -> tuple[_Placed, Trial]:
+async def _placed(copy: CopiedCluster) -> tuple[_Placed, Trial]:
     """Place the pods that wait, with the claims that their templates make."""
     generate_claims(copy)
     trial = Trial(copy)
@@ -91,7 +89,7 @@ async def _placed(copy: WorkingCopy) -> tuple[_Placed, Trial]:
 
 
 async def _before(objects: ClusterObjects) -> _Placed:
-    placed, trial = await _placed(WorkingCopy(objects))
+    placed, trial = await _placed(CopiedCluster(objects))
     await trial.end()
     return placed
 

@@ -1,15 +1,90 @@
-"""What helps where no change of the pod does: an object that is missing, waiting, a look at a driver.  None of it can be tried."""
+"""What helps without a trial: another DeviceClass that is known to be meant, a missing object, a look at a driver."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from types import MappingProxyType
 from typing import Final
 
+from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.cel.errors import CelCompileError
+from dra_extender.cel.explain.possible import may_hold
+from dra_extender.cel.program import Program
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.report import NextStep, NodeReason, ReportedReason
 from dra_extender.inspection.why.reported_events import creation_events
 from dra_extender.model.pod import Pod
+
+_SEPARATORS: Final = re.compile(r"[-.]")
+_SHORT: Final = 5
+"""A word with fewer letters may be another one for a single letter: gpu, vgpu, cpu."""
+_LONG: Final = 8
+"""The last letter of a name that has so many may be missing, or one too much."""
+
+
+def meant_class(view: ClusterView, missing: str) -> str | None:
+    """Return the class whose name was misspelt as that of one that does not exist; None if there is none or several."""
+    found = [name for name in view.ledger.classes if is_slip(missing, name)]
+    return found[0] if len(found) == 1 else None
+
+
+def is_slip(written: str, name: str) -> bool:
+    """Return whether one name is the other with a slip: other separators, or one letter of a long word.
+
+    Digits tell kinds apart (a10, a100), and so may every letter of a short word.
+    """
+    if written == name:
+        return False
+    parts, others = _SEPARATORS.split(written), _SEPARATORS.split(name)
+    if "".join(parts) == "".join(others):
+        return True
+    pairs = [pair for pair in zip(parts, others, strict=False) if pair[0] != pair[1]]
+    if len(parts) != len(others) or len(pairs) != 1:
+        return False
+    ((word, other),) = pairs
+    if not (word + other).isalpha():
+        return False
+    is_long = min(len(word), len(other)) >= _SHORT or (
+        min(len(written), len(name)) >= _LONG and (written.startswith(name) or name.startswith(written))
+    )
+    return is_long and _is_one_letter(word, other)
+
+
+def _is_one_letter(word: str, other: str) -> bool:
+    """Return whether one letter is added, missing or another one, or two neighbours have changed places."""
+    edits = [each for each in SequenceMatcher(None, word, other, autojunk=False).get_opcodes() if each[0] != "equal"]
+    changed = sum(max(end - start, other_end - other_start) for _, start, end, other_start, other_end in edits)
+    swapped = sorted(word) == sorted(other) and sum(a != b for a, b in zip(word, other, strict=True)) == len("ab")
+    return changed == 1 or swapped
+
+
+def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | None:
+    """Return the one class whose devices the request's own selectors mean, where those of its class cannot be; else None.
+
+    A request without selectors of its own says nothing of what it means.
+    """
+    own = len(option.device_class.spec.selectors)
+    selectors = option.selectors.programs
+    drivers = {each.driver for each in view.ledger.slices.by_name.values()}
+    meant = {each for each in drivers if may_all_hold(selectors[own:], each)}
+    if not meant or meant == drivers or any(may_all_hold(selectors[:own], each) for each in meant):
+        return None
+    names = [
+        name
+        for name, each in view.ledger.classes.items()
+        if any(
+            all(may_hold(found.cel.expression, driver) for found in each.spec.selectors if found.cel)
+            for driver in meant
+        )
+    ]
+    return names[0] if len(names) == 1 else None
+
+
+def may_all_hold(programs: Iterable[Program | CelCompileError], driver: str) -> bool:
+    """Return whether all these selectors can be true for a device of the driver; those that do not compile do not count."""
+    return all(may_hold(each.expression, driver, each.emulate) for each in programs if isinstance(each, Program))
+
 
 _QUOTA: Final = re.compile(r"exceeded quota: ([a-z0-9.-]+)")
 _ADMIN_LABEL: Final = re.compile(r"resource\.[a-z0-9.]+/admin-access")

@@ -9,10 +9,9 @@ import msgspec
 from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.cel.explain.values import quantity_text
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.cause import PodCause
-from dra_extender.inspection.why.changes import joined
-from dra_extender.inspection.why.closeness import refused_by_closeness
+from dra_extender.inspection.why.cause import PodCause, refused_by_closeness
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, Cause, NextStep
+from dra_extender.inspection.why.trials import joined
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_placement import Toleration

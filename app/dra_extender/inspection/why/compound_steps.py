@@ -10,10 +10,9 @@ from typing import Final
 
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.why.beside_steps import BesideSteps
-from dra_extender.inspection.why.changes import ProposedChange
 from dra_extender.inspection.why.reasons import Reasons
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, NextStep
-from dra_extender.inspection.why.trials import Trials
+from dra_extender.inspection.why.trials import ProposedChange, Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
 

@@ -7,8 +7,7 @@ import msgspec
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import UnknownNodeError
-from dra_extender.inspection.objects import Origin
-from dra_extender.inspection.unread import DEVICES, require
+from dra_extender.inspection.objects import DEVICES, Origin, require
 from dra_extender.inspection.why.nearest import NearestDevices
 from dra_extender.inspection.why.reasons import pool_gaps
 from dra_extender.inspection.why.report import NearestDevice, PoolGap

@@ -9,13 +9,10 @@ from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES
-from dra_extender.inspection.why.changes import ProposedChange
-from dra_extender.inspection.why.classes import meant_class
-from dra_extender.inspection.why.closeness import rejections_by_closeness
-from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount
+from dra_extender.inspection.why.advice import meant_class
+from dra_extender.inspection.why.cause import EXAMPLES, SELECTED_DEVICES, rejections_by_closeness
+from dra_extender.inspection.why.nearest import MOST_NODES, NearestDevices, NodeAccount, NoMatch
 from dra_extender.inspection.why.next_steps import NextSteps, ReasonFacts
-from dra_extender.inspection.why.no_match import NoMatch
 from dra_extender.inspection.why.report import (
     DEVICES_ONLY,
     Branch,
@@ -25,7 +22,7 @@ from dra_extender.inspection.why.report import (
     NodeReason,
     PoolGap,
 )
-from dra_extender.inspection.why.trials import Trials
+from dra_extender.inspection.why.trials import ProposedChange, Trials
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 from dra_extender.scheduling.extended_resources.need import subject_of

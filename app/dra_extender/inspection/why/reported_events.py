@@ -10,8 +10,7 @@ from typing import Final
 
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.object_events import FAILED_SCHEDULING, ObjectEvent
-from dra_extender.inspection.pod_facts import SCHEDULING_GATED, PodFacts
+from dra_extender.inspection.pod_facts import FAILED_SCHEDULING, SCHEDULING_GATED, ObjectEvent, PodFacts
 from dra_extender.inspection.why.report import Cause, ReasonKind, ReportedEvent, ReportedReason
 from dra_extender.model.api_json import listed
 from dra_extender.model.pod import Pod

@@ -7,11 +7,15 @@ import msgspec
 
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.inspection.cluster_view import ClusterView
-from dra_extender.inspection.objects import Origin
+from dra_extender.inspection.objects import Origin, require, unread
 from dra_extender.inspection.pod_facts import PodFacts
-from dra_extender.inspection.unread import require, unread
-from dra_extender.inspection.why.cause import OF_DEVICES, PodCause, cause_of
-from dra_extender.inspection.why.closeness import rejections_by_closeness, reported_by_closeness
+from dra_extender.inspection.why.cause import (
+    OF_DEVICES,
+    PodCause,
+    cause_of,
+    rejections_by_closeness,
+    reported_by_closeness,
+)
 from dra_extender.inspection.why.gang import unready_summary
 from dra_extender.inspection.why.report import Cause, NextStep, ReasonKind
 from dra_extender.inspection.why.reported_events import absent_scheduler, reported_reasons, scheduler_message

@@ -12,8 +12,8 @@ import msgspec
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.extender_view import held_notes
+from dra_extender.inspection.objects import require
 from dra_extender.inspection.pod_facts import PodFacts
-from dra_extender.inspection.unread import require
 from dra_extender.inspection.why.advice import reported_advice
 from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes

@@ -18,7 +18,7 @@ from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import fully_reserved, sort_claims, useless_on
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.extended_resources.need import ExtendedNeed, existing_claim, extended_need
+from dra_extender.scheduling.extended_resources.need import existing_claim, extended_need
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _MOST_PODS: Final = 500
@@ -45,7 +45,7 @@ class _Published(NamedTuple):
 
     item: ResourceSlice
     position: int
-    nodes: Sequence[Node]
+    nodes: Sequence[Node] = ()
 
 
 class Competitors:
@@ -87,9 +87,9 @@ class Competitors:
             return still_known or first
         if still_known is not None and self._competes(still_known, published, budget):
             return still_known
-        for other in islice(chain((first,), waiting), _MOST_PODS):
-            if self._competes(other, published, budget):
-                return other
+        for pod in islice(chain((first,), waiting), _MOST_PODS):
+            if self._competes(pod, published, budget):
+                return pod
         return next(waiting, None)
 
     def _published(self, devices: Collection[DeviceId]) -> Iterator[_Published]:
@@ -114,6 +114,7 @@ class Competitors:
             return ()
 
     def _competes(self, pod: Pod, published: Sequence[_Published], budget: CallBudget) -> bool:
+        """Return whether the pod competes for one of the devices, or that is not known because the budget is spent."""
         budget.spend(POD_COST * max(1, len(pod.claims)))
         if budget.left <= 0:
             return True
@@ -128,40 +129,30 @@ class Competitors:
         need = None if existing_claim(pod, ledger) is not None else extended_need(pod, ledger)
         undecided = (*claims.held, *claims.open)
         if need is None:
-            published = [each for each in published if self._asks(undecided, each, budget)]
-        return not (published and ledger.member_fit.refusal(pod.uid)) and any(
-            self._admits(pod, node, claims.allocated, budget)
-            and (need is None or self._asks_on(node, undecided, need, each, budget))
-            for each in published
-            for node in each.nodes
-        )
+            published = [device for device in published if self._asks(undecided, device, budget)]
+        if not published or ledger.member_fit.refusal(pod.uid):
+            return False
+        for device in published:
+            for node in device.nodes:
+                if not self._admits(pod, node, claims.allocated, budget):
+                    continue
+                if need is None:
+                    return True
+                special = need.on(node)
+                wanted = undecided if special is None or isinstance(special, Rejection) else (*undecided, special.found)
+                if not isinstance(special, Rejection) and self._asks(wanted, device, budget):
+                    return True
+        return False
 
     def _admits(self, pod: Pod, node: Node, allocated: Sequence[FoundClaim], budget: CallBudget) -> bool:
         """Return whether the pod may run on the node, or that is not known because the budget is spent."""
         budget.spend(NODE_COST)
         if budget.left <= 0:
             return True
+        refusals = (useless_on(node, claim, self._ledger) for claim in allocated)
         return self._ledger.member_fit.admits(pod.uid, node.name) and not any(
-            self._is_elsewhere(node, each) for each in allocated
+            refusal is not None and refusal.code is Code.CLAIM_ON_OTHER_NODE for refusal in refusals
         )
-
-    def _is_elsewhere(self, node: Node, found: FoundClaim) -> bool:
-        refusal = useless_on(node, found, self._ledger)
-        return refusal is not None and refusal.code is Code.CLAIM_ON_OTHER_NODE
-
-    def _asks_on(
-        self,
-        node: Node,
-        undecided: tuple[FoundClaim, ...],
-        need: ExtendedNeed,
-        published: _Published,
-        budget: CallBudget,
-    ) -> bool:
-        """Return whether the device may serve an open claim, or on this node that for the pod's extended resources."""
-        special = need.on(node)
-        if isinstance(special, Rejection):
-            return False
-        return self._asks(undecided if special is None else (*undecided, special.found), published, budget)
 
     def _asks(self, claims: tuple[FoundClaim, ...], published: _Published, budget: CallBudget) -> bool:
         """Return whether the device may serve one of these open claims, or that is not known."""
@@ -190,7 +181,7 @@ class Competitors:
         slices = self._ledger.slices
         for item in chain(slices.local(node.name), slices.near(node)):
             for position, device in enumerate(item.devices):
-                if _selects(option, _Published(item, position, ()), budget):
+                if _selects(option, _Published(item, position), budget):
                     count = 0 if device.allow_multiple_allocations else count - 1
                     if count <= 0:
                         return True

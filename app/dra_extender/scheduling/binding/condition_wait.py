@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import structlog
 
+from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.notifier import wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import allocated_at
-from dra_extender.scheduling.binding.conflict_release import ConflictRelease, WaitingBind
+from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.conditions import (
     ConditionVerdict,
     Readiness,
@@ -19,13 +20,16 @@ from dra_extender.scheduling.claims.conditions import (
     evaluate_conditions,
 )
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.releaser import ClaimReleasedError, ClaimReleaser
+from dra_extender.scheduling.claims.unreserve import ClaimReleasedError, Unreserve
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.ports.cluster import Clock, ClusterError
-from dra_extender.scheduling.ports.context import SchedulingContext
+from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.messages import with_why_command
 from dra_extender.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from dra_extender.scheduling.binding.session import BindSession
 
 PENDING_REASON: Final = "BindingConditionsPending"
 _LONGEST_SECONDS: Final = 60.0
@@ -33,7 +37,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class _ClaimVerdict(NamedTuple):
-    found: FoundClaim
+    claim: FoundClaim
     verdict: ConditionVerdict
 
 
@@ -49,27 +53,45 @@ class ConditionWait:
     """Holds a bind back until the drivers report the pod's devices ready; releases the claims if they fail or take too long."""
 
     def __init__(
-        self, context: SchedulingContext, releaser: ClaimReleaser, backoff: DeviceBackoff, conflicts: ConflictRelease
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        metrics: Metrics,
+        options: Options,
+        unreserve: Unreserve,
+        backoff: DeviceBackoff,
+        conflicts: ConflictYield,
     ) -> None:
-        self._ledger = context.ledger
-        self._cluster = context.cluster
-        self._metrics = context.metrics
-        self._options = context.options
-        self._releaser = releaser
+        self._ledger = ledger
+        self._cluster = cluster
+        self._metrics = metrics
+        self._options = options
+        self._unreserve = unreserve
         self._backoff = backoff
         self._conflicts = conflicts
         self._waiting = 0
-        context.metrics.before_render(lambda: context.metrics.binding.waiting(self._waiting))
+        metrics.before_render(lambda: metrics.binding.waiting(self._waiting))
 
-    async def wait(self, bind: WaitingBind) -> None:
-        """Return when every device of the bind's claims is ready; conflicts are looked for at every turn.
+    def concerns(self, claims: Sequence[FoundClaim]) -> bool:
+        """Return whether any device of these claims, allocated or pending, has binding conditions."""
+        if not self._options.binding_conditions:
+            return False
+        return any(
+            any(result.binding_conditions for result in pending.allocation.devices.results)
+            if (pending := claim.record.pending) is not None
+            else bool(conditional_devices(claim.record.claim))
+            for claim in claims
+        )
+
+    async def wait_until_ready(self, bind: "BindSession") -> None:
+        """Return when every device of the bind's claims is ready; look for conflicts at every turn.
 
         Raises:
             RetryableError: a device failed or took too long (then the pod's part of the claim is released, and other devices are
-                tried first for it for a while), a claim is not the pod's any more, or as `ConflictRelease.release_conflicting`.
+                tried first for it for a while), a claim is not the pod's any more, or as `ConflictYield.release_conflicting`.
         """
         await self._conflicts.release_conflicting(bind)
-        devices = [result for each in bind.claims for result in conditional_devices(each.record.claim)]
+        devices = [result for claim in bind.claims for result in conditional_devices(claim.record.claim)]
         if not devices or not self._options.binding_conditions:
             return
         since = self._cluster.clock.now()
@@ -87,19 +109,8 @@ class ConditionWait:
         finally:
             self._waiting -= 1
             seconds = self._cluster.clock.now() - since
-            drivers = [each.driver for each in devices]
+            drivers = [device.driver for device in devices]
             self._metrics.binding.waited(bind.pod.scheduler_name, drivers, status, seconds)
-
-    def concerns(self, claims: Sequence[FoundClaim]) -> bool:
-        """Whether any device of these claims, allocated or pending, has binding conditions."""
-        if not self._options.binding_conditions:
-            return False
-        return any(
-            any(each.binding_conditions for each in pending.allocation.devices.results)
-            if (pending := claim.record.pending) is not None
-            else bool(conditional_devices(claim.record.claim))
-            for claim in claims
-        )
 
     async def confirm(self, claims: Sequence[FoundClaim], ready: Sequence[ClaimHead], pod: Pod) -> None:
         """Return if every device is still ready after the bind waited for other things.
@@ -107,11 +118,11 @@ class ConditionWait:
         Claims that are the same objects as in `ready`, when they were ready, are not looked at again.
 
         Raises:
-            RetryableError: as `wait`, or a device is not ready any more.
+            RetryableError: as `wait_until_ready`, or a device is not ready any more.
         """
         if not self._options.binding_conditions:
             return
-        if all(self._releaser.current(each, pod).claim is claim for each, claim in zip(claims, ready, strict=True)):
+        if all(self._unreserve.current(claim, pod).claim is then for claim, then in zip(claims, ready, strict=True)):
             return
         try:
             pending = await self._pending(claims, pod, self._cluster.clock.now())
@@ -119,9 +130,9 @@ class ConditionWait:
             await self._nominate(pod, "")
             raise
         if pending:
-            raise RetryableError(f"not ready any more: {'; '.join(each.verdict.text for each in pending)}")
+            raise RetryableError(f"not ready any more: {'; '.join(claim.verdict.text for claim in pending)}")
 
-    async def _wait(self, bind: WaitingBind) -> None:
+    async def _wait(self, bind: "BindSession") -> None:
         pod, node, since = bind.pod, bind.node, self._cluster.clock.now()
         published, nominated = "", pod.nominated_node_name == node
         try:
@@ -143,39 +154,39 @@ class ConditionWait:
             raise
 
     async def _pending(self, claims: Sequence[FoundClaim], pod: Pod, since: float) -> Sequence[_ClaimVerdict]:
-        """The claims that are not ready yet, as they are known now.
+        """Return the claims that are not ready yet, as they are known now.
 
         Raises:
             RetryableError: a claim is not the pod's any more.
             _DevicesFailedError, BindingTimeoutError: the claims of such devices are released.
         """
-        verdicts = [self._verdict(each, pod, since) for each in claims]
+        timeout = self._options.binding_timeout_seconds
+        verdicts = []
+        for claim in claims:
+            known, now = self._unreserve.current(claim, pod), self._cluster.clock.now()
+            verdict = evaluate_conditions(known.claim, now=now, waiting_since=since, timeout=timeout)
+            verdicts.append(_ClaimVerdict(claim, verdict))
         for readiness, problem in ((Readiness.FAILED, _DevicesFailedError), (Readiness.TIMED_OUT, BindingTimeoutError)):
-            bad = [each for each in verdicts if each.verdict.readiness is readiness]
+            bad = [claim for claim in verdicts if claim.verdict.readiness is readiness]
             if bad:
                 self._begin_backoff(bad, pod)
-                for each in bad:
-                    await self._releaser.release(each.found, pod)
-                text = "; ".join(each.verdict.text for each in bad)
+                for claim, _ in bad:
+                    await self._unreserve.release(claim, pod)
+                text = "; ".join(claim.verdict.text for claim in bad)
                 raise problem(f"binding conditions {readiness}: {text}")
-        return [each for each in verdicts if each.verdict.readiness is Readiness.PENDING]
+        return [claim for claim in verdicts if claim.verdict.readiness is Readiness.PENDING]
 
     def _begin_backoff(self, bad: Sequence[_ClaimVerdict], pod: Pod) -> None:
         """Have the pod try other devices first for a while; of a claim of its PodGroup also the members that wait."""
-        for each in bad:
-            devices = frozenset(problem.device for problem in each.verdict.problems)
+        for claim, verdict in bad:
+            devices = frozenset(problem.device for problem in verdict.problems)
             waiting = {pod.uid}
-            if is_group(each.found.consumer):
-                members = self._ledger.pods.members(pod.namespace, each.found.consumer.name)
-                waiting |= {other.uid for other in members if not (other.node_name or other.finished)}
+            if is_group(claim.consumer):
+                members = self._ledger.pods.members(pod.namespace, claim.consumer.name)
+                waiting |= {member.uid for member in members if not (member.node_name or member.finished)}
             for uid in waiting:
                 if not devices <= self._backoff.of(uid):
                     self._backoff.start(uid, devices)
-
-    def _verdict(self, found: FoundClaim, pod: Pod, since: float) -> _ClaimVerdict:
-        known = self._releaser.current(found, pod)
-        now, timeout = self._cluster.clock.now(), self._options.binding_timeout_seconds
-        return _ClaimVerdict(found, evaluate_conditions(known.claim, now=now, waiting_since=since, timeout=timeout))
 
     async def _nominate(self, pod: Pod, node: str) -> None:
         """Publish where the pod is going, for autoscalers and a scheduler that starts meanwhile; a failure is logged only."""
@@ -184,11 +195,10 @@ class ConditionWait:
         except ClusterError as problem:
             _LOG.warning("the nominated node could not be published", pod=pod.key, node=node, problem=str(problem))
 
-    async def _wait_for_change(self, bind: WaitingBind, pending: Sequence[_ClaimVerdict]) -> None:
+    async def _wait_for_change(self, bind: "BindSession", pending: Sequence[_ClaimVerdict]) -> None:
         """Wait until a claim changes (one that is ready may fail yet), the first timeout passes, or `recheck` fires."""
-        claims = self._ledger.claims
-        left = min(each.verdict.deadline for each in pending) - self._cluster.clock.now()
-        signals = [claims.change_of(each.record.claim.metadata.uid) for each in bind.claims]
+        left = min(claim.verdict.deadline for claim in pending) - self._cluster.clock.now()
+        signals = [self._ledger.claims.change_of(claim.uid) for claim in bind.claims]
         await wait_for_any((*signals, bind.recheck), min(max(left, 0.0) + 0.001, _LONGEST_SECONDS))
 
 
@@ -197,8 +207,6 @@ class PreBindTimer:
 
     On the way out it is observed: a success if nothing was left to do, a timeout if BindingTimeoutError ends it, else a failure.
     """
-
-    __slots__ = ("_clock", "_metrics", "_passed", "_requires", "_seconds", "_since")
 
     def __init__(self, clock: Clock, metrics: Metrics, *, requires_conditions: bool = False) -> None:
         self._clock = clock
@@ -233,11 +241,9 @@ class PreBindTimer:
 
 
 def _message(pending: Sequence[_ClaimVerdict], pod: Pod, node: str) -> str:
-    """Which device waits for what since when; constant until that changes, so that it is one Event."""
-    parts = (*map(_claim_message, pending), f"before that the pod cannot run on node {node}")
-    return with_why_command(parts, "; ", pod)
-
-
-def _claim_message(claim: _ClaimVerdict) -> str:
-    since = allocated_at(claim.found.record.claim)
-    return claim.verdict.text + (f", since {since}" if since else "")
+    """Say which device waits for what since when; constant until that changes, so that it is one Event."""
+    texts = []
+    for claim, verdict in pending:
+        since = allocated_at(claim.record.claim)
+        texts.append(verdict.text + (f", since {since}" if since else ""))
+    return with_why_command((*texts, f"before that the pod cannot run on node {node}"), "; ", pod)

@@ -1,5 +1,3 @@
-"""Which claims no bind may decide about now: their allocation is being written, its fate is unknown, or reclaim has them locked."""
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +11,10 @@ from dra_extender.scheduling.claims.writer import ClaimWriter
 
 
 class PendingClaims:
-    """Ends pending allocations when their write is over, and locks claims against decisions; `changed` fires after either."""
+    """The claims about which no bind may decide now: their allocation is being written, its fate is unknown, or they are locked.
+
+    `changed` fires when a write is over and when a lock ends.
+    """
 
     def __init__(self, ledger: Ledger, writer: ClaimWriter, supervisor: Supervisor) -> None:
         self.changed = Notifier()
@@ -25,7 +26,7 @@ class PendingClaims:
 
     @contextmanager
     def lock_claim(self, claim_uid: str) -> Iterator[None]:
-        """Inside, no bind decides about this claim; one that needs it waits for the end of the block."""
+        """Keep binds from deciding about this claim; one that needs it waits for the end of the block."""
         self._locked.add(claim_uid)
         try:
             yield
@@ -34,19 +35,19 @@ class PendingClaims:
             self.changed.fire()
 
     def is_busy(self, record: ClaimRecord) -> bool:
-        """Whether another bind writes the claim, or the claim is locked."""
+        """Return whether another bind writes the claim, or the claim is locked."""
         return record.pending is not None or record.claim.metadata.uid in self._locked
 
     def end(self, record: ClaimRecord) -> None:
-        """The write of this claim is over, stored or given up."""
+        """Note that the write of this claim is over, stored or given up."""
         self._ledger.end_pending(record.claim.metadata.uid)
         self.changed.fire()
 
     def end_unwritten(self, claims: Sequence[FoundClaim]) -> None:
         """Give up what is still pending of these claims, except allocations that may be stored (`resolve`)."""
-        for each in claims:
-            if each.record.pending is not None and each.record.claim.metadata.uid not in self._in_doubt:
-                self.end(each.record)
+        for claim in claims:
+            if claim.record.pending is not None and claim.uid not in self._in_doubt:
+                self.end(claim.record)
 
     def resolve(self, record: ClaimRecord) -> None:
         """Read in the background what the API server stored; until then the allocation stays pending, and no other pod gets it."""

@@ -19,13 +19,14 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBindTimer
-from dra_extender.scheduling.binding.conflict_release import ConflictRelease
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.pending_claims import PendingClaims
+from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.group_entries import most_entries, relying
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
-from dra_extender.scheduling.claims.releaser import ClaimReleaser
 from dra_extender.scheduling.claims.reserver import ClaimReserver
+from dra_extender.scheduling.claims.short_claims import ShortClaims
+from dra_extender.scheduling.claims.unreserve import Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
@@ -33,7 +34,7 @@ from dra_extender.scheduling.holds import HoldService
 from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, ServerUnavailableError
-from dra_extender.scheduling.ports.errors import RetryableError, Shutdown
+from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError, Shutdown
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.telemetry.metrics import Metrics
@@ -55,13 +56,14 @@ class BindDependencies:
     shutdown: Shutdown
     pods: PodResolver
     decision: BindDecision
+    short_claims: ShortClaims
     extended: ExtendedClaims
     pending: PendingClaims
     writer: ClaimWriter
     reserver: ClaimReserver
-    releaser: ClaimReleaser
+    unreserve: Unreserve
     conditions: ConditionWait
-    conflicts: ConflictRelease
+    conflicts: ConflictYield
     permit: Permit
     holds: HoldService
     unschedulable: UnschedulablePods
@@ -72,12 +74,12 @@ class BindDependencies:
 class BindSession:
     """One bind of one pod to one node; every caller that asks for the same joins it.
 
-    `run` is the flow.  Between the decision and the first pending claim nothing is awaited, so no other bind decides in between.
+    `bind` is the flow.  Between the decision and the first pending claim nothing is awaited, so no other bind decides in between.
     What is written stays written when the session ends early: the next bind of the pod carries on from the API objects.
 
     `key`: namespace and name of the pod.  `callers`: for each caller an event that is set when it disconnects.  `other_node`: where
     the scheduler wants the pod now instead.  `recheck` fires when `cancel_reason` may have changed.  `pod`, `claims` and `deadline`
-    (monotonic seconds) are set by `run`.
+    (monotonic seconds) are set by `bind`.
     """
 
     __slots__ = (
@@ -114,7 +116,7 @@ class BindSession:
         self._decided = False
         self._live: dict[str, bytes] = {}
 
-    async def run(self) -> None:
+    async def bind(self) -> None:
         """Decide, write, wait and post the Binding.
 
         Raises:
@@ -155,7 +157,7 @@ class BindSession:
                 raise
 
     def cancel_reason(self) -> str | None:
-        """Why the bind should end now, None if it should go on.
+        """Return why the bind should end now, None if it should go on.
 
         Once the claims are decided it ends for two further reasons.  Nobody waits any more: the scheduler gives the pod's CPU and
         memory to other pods then.  The node is gone: the API server would bind the pod all the same, and delete it soon after.
@@ -195,30 +197,31 @@ class BindSession:
     async def _decide_and_begin_pending(self, extended: ExtendedResourceClaim | None) -> None:
         """Decide for every open claim of the pod, and make these allocations pending; nothing is awaited in between."""
         deps, pod = self._deps, self.pod
-        budget = deps.decision.begin(pod)
+        slices = deps.short_claims.slices
+        budget = slices.begin(pod, deps.options.filter_budget_seconds)
         while True:
             claims = self.claims = await self._wait_for_shared_claims(extended)
             try:
                 decided = deps.decision.decide(pod, self.node, claims, budget)
                 break
             except SearchPaused:
-                await deps.decision.pause(pod, budget)
+                if not await slices.next(pod, budget):
+                    raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}") from None
             except SpecNotKeptError as missing:
-                live = await deps.decision.read(pod, missing, budget)
+                live = await deps.short_claims.read_for(pod, missing, budget)
                 self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
-        deps.decision.end(pod, budget)
+        slices.end(pod, budget)
         stamp = time_text(self._clock.now())
         for claim, placement in decided:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
-            ours = ClaimPlacement(allocation=timed, holdings=placement.holdings)
-            deps.ledger.begin_pending(claim.record.claim.metadata.uid, ours)
+            deps.ledger.begin_pending(claim.uid, ClaimPlacement(allocation=timed, holdings=placement.holdings))
         self._decided = True
         node = deps.ledger.nodes.get(self.node)
         if node is not None and (by_group := relying(claims, node, deps.ledger)):
             deps.ledger.group_starts.begin(pod, node, by_group)
 
     async def _wait_for_shared_claims(self, extended: ExtendedResourceClaim | None) -> tuple[FoundClaim, ...]:
-        """The claims of the pod, as soon as no other bind writes one of them."""
+        """Return the claims of the pod, as soon as no other bind writes one of them."""
         deps, pod = self._deps, self.pod
         deadline = self._clock.monotonic() + deps.options.shared_claim_wait_seconds
         while True:
@@ -228,7 +231,7 @@ class BindSession:
                 raise RetryableError(claims.text)
             if extended is not None:
                 claims = (*claims, deps.extended.known(extended))
-            if not any(deps.pending.is_busy(each.record) for each in claims):
+            if not any(deps.pending.is_busy(claim.record) for claim in claims):
                 return claims
             left = deadline - self._clock.monotonic()
             if left <= 0 or not await wait_for_any((deps.pending.changed, self.recheck), left):
@@ -252,7 +255,7 @@ class BindSession:
         if record.pending is not None:
             try:
                 await deps.conflicts.wait_for_guards(record, self)
-                live = self._live.pop(record.claim.metadata.uid, b"") if self._live else b""
+                live = self._live.pop(claim.uid, b"") if self._live else b""
                 await deps.writer.allocate(record, record.pending, claim.consumer, live)
             except OutcomeUnknownError:
                 deps.pending.resolve(record)
@@ -270,32 +273,29 @@ class BindSession:
         That includes one that another pod's bind wrote, or an earlier bind of this pod that did not wait so long.
         """
         deps = self._deps
-        for each in self.claims:
-            if each.record.allocated_version:
+        for claim in self.claims:
+            if claim.record.allocated_version:
                 continue
-            meta = each.record.claim.metadata
+            version = claim.record.claim.metadata.resource_version
             try:
-                alive = await deps.ledger.claims.delivered(
-                    meta.uid, meta.resource_version, deps.options.watch_lag_seconds
-                )
+                alive = await deps.ledger.claims.delivered(claim.uid, version, deps.options.watch_lag_seconds)
             except TimeoutError as late:
-                raise RetryableError(f"claim {'/'.join(meta.key)}: the claim watch is behind") from late
+                raise RetryableError(f"claim {claim.name}: the claim watch is behind") from late
             if not alive:
-                raise RetryableError(f"claim {'/'.join(meta.key)} was deleted while pod {self.pod.key} was being bound")
+                raise RetryableError(f"claim {claim.name} was deleted while pod {self.pod.key} was being bound")
 
     async def _wait_for_conditions(self) -> Sequence[ClaimHead]:
-        """Wait for the binding conditions; the claims as they were when every device was ready.
+        """Wait for the binding conditions; return the claims as they were when every device was ready.
 
         Restores the finalizer of our allocations, and the snapshot they had before the wait, where another client removed them.
         """
-        deps = self._deps
-        before = [each.record.claim for each in self.claims]
-        await deps.conditions.wait(self)
-        ready = [each.record.claim for each in self.claims]
-        for each, claim in zip(self.claims, before, strict=True):
-            snapshot = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
-            if snapshot is not None and not is_kept(each.record.claim, snapshot) and is_snapshotted(claim):
-                await deps.writer.restore(each.record, snapshot)
+        before = [claim.record.claim for claim in self.claims]
+        await self._deps.conditions.wait_until_ready(self)
+        ready = [claim.record.claim for claim in self.claims]
+        for claim, then in zip(self.claims, before, strict=True):
+            snapshot = then.metadata.annotations.get(SNAPSHOT_ANNOTATION)
+            if snapshot is not None and not is_kept(claim.record.claim, snapshot) and is_snapshotted(then):
+                await self._deps.writer.restore(claim.record, snapshot)
         return ready
 
     async def _permit_and_bind(self, ready: Sequence[ClaimHead], timer: PreBindTimer) -> None:
@@ -312,16 +312,18 @@ class BindSession:
                 await deps.conflicts.release_conflicting(self)
                 await deps.conditions.confirm(self.claims, ready, pod)
                 timer.pause()
-                with deps.releaser.counted_as_bound(pod):
+                with deps.unreserve.counted_as_bound(pod):
                     await post_binding(deps, pod, self.node)
         except QuorumNotReachedError:
-            for each in self.claims:
-                await deps.releaser.release(each, pod)
+            for claim in self.claims:
+                await deps.unreserve.release(claim, pod)
             raise
 
 
 async def post_binding(deps: BindDependencies, pod: Pod, node: str) -> None:
     """Post the Binding of the pod, and forget what is kept for a pod that is not bound.
+
+    A conflict, or no answer, is success if the pod is on our node already.
 
     Raises:
         RetryableError: the pod is not bound, or it is not known whether it is.
@@ -329,19 +331,14 @@ async def post_binding(deps: BindDependencies, pod: Pod, node: str) -> None:
     try:
         await deps.cluster.pods.bind(pod.namespace, pod.name, pod.uid, node)
     except (ConflictError, ServerUnavailableError) as unclear:
-        await _check_bound(deps, pod, node, unclear)
+        try:
+            live = await deps.cluster.pods.read(pod.namespace, pod.name)
+        except (ClusterError, ModelError) as problem:
+            raise RetryableError(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
+        if live.uid != pod.uid or live.node_name != node:
+            raise RetryableError(f"pod {pod.key}: {unclear}") from unclear
     except ClusterError as problem:
         raise RetryableError(f"pod {pod.key}: {problem}") from problem
     deps.unschedulable.forget(pod.uid)
     deps.backoff.forget(pod.uid)
     deps.holds.release_pods(pod.uid)
-
-
-async def _check_bound(deps: BindDependencies, pod: Pod, node: str, unclear: ClusterError) -> None:
-    """A conflict, or no answer, is success if the pod is on our node already."""
-    try:
-        live = await deps.cluster.pods.read(pod.namespace, pod.name)
-    except (ClusterError, ModelError) as problem:
-        raise RetryableError(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
-    if live.uid != pod.uid or live.node_name != node:
-        raise RetryableError(f"pod {pod.key}: {unclear}") from unclear

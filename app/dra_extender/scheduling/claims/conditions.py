@@ -52,12 +52,12 @@ class ConditionVerdict(NamedTuple):
 
 
 def conditional_devices(claim: ClaimHead) -> tuple[DeviceResult, ...]:
-    """The allocated devices for which a bind has to wait."""
+    """Return the allocated devices for which a bind has to wait."""
     return tuple(result for result in results_of(claim) if result.binding_conditions)
 
 
 def evaluate_conditions(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float) -> ConditionVerdict:
-    """The readiness of an allocated claim at `now` (seconds since the epoch).
+    """Return the readiness of an allocated claim at `now` (seconds since the epoch).
 
     Ready: each device with binding conditions has a status entry in which all of them are "True"; of a share it is the entry of
     that share.  A failure condition that is "True" wins over everything.  The clock starts at the allocation timestamp, so that

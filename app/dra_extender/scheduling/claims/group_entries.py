@@ -25,7 +25,7 @@ _ADVICE: Final = (
 
 
 def crowded_out(found: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Rejection | None:
-    """Why a crowded claim keeps the pod off this node; None if there is an entry with which it may start there."""
+    """Return why a crowded claim keeps the pod off this node; None if there is an entry with which it may start there."""
     group, claim = found.group, found.record.claim
     if group is None or not is_crowded(found, ledger):
         return None
@@ -48,7 +48,7 @@ def crowded_out(found: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Reje
 
 
 def most_entries(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger) -> int:
-    """How many entries the claim may have with this consumer, without those that are kept for pods on trial."""
+    """Return how many entries the claim may have with this consumer, without those that are kept for pods on trial."""
     if is_group(found.consumer) or found.group is None or not _is_automatic(ledger):
         return MAX_RESERVATIONS
     unable = (
@@ -58,7 +58,7 @@ def most_entries(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger)
 
 
 def relying(found: Iterable[FoundClaim], node: Node, ledger: Ledger) -> frozenset[str]:
-    """UIDs of the claims in which a pod on this node has its group's entry alone, and the node has no label about that."""
+    """Return UIDs of the claims in which a pod on this node has its group's entry alone; none if the node's label says so."""
     if not _is_automatic(ledger) or known_on(node) is not None:
         return frozenset()
     return frozenset(each.record.claim.metadata.uid for each in found if each.group == each.consumer)
@@ -69,13 +69,13 @@ def _is_automatic(ledger: Ledger) -> bool:
 
 
 def _needs_its_gang(pod: Pod, ledger: Ledger) -> bool:
-    """Whether the pod would be bound together with others only, and not start before them."""
+    """Return whether the pod would be bound together with others only, and not start before them."""
     group = None if pod.pod_group is None else ledger.pod_groups.get(pod.namespace, pod.pod_group)
     return group is not None and group.min_count is not None and not ledger.pods.has_running_member(*group.metadata.key)
 
 
 def why_full(found: FoundClaim, ledger: Ledger) -> str:
-    """Which setting stands in the way of more pods, if one does."""
+    """Return which setting stands in the way of more pods, if one does."""
     groups = ledger.pod_groups
     if not groups.have_claims:
         return "features.pod_group_claims is off"

@@ -48,7 +48,7 @@ class GroupTrials:
         self._due: dict[str, float] = {}
         self._unable: dict[tuple[str, str], float] = {}
 
-    async def run(self) -> None:
+    async def keep_looking(self) -> None:
         """Look every half second until cancelled."""
         self._due.clear()
         while True:
@@ -84,7 +84,7 @@ class GroupTrials:
                 self._ledger.group_starts.begin(pod, node, claims)
 
     def _relied_on(self, pod: Pod) -> frozenset[str]:
-        """UIDs of the claims by name that are reserved for the pod's group and not for the pod."""
+        """Return UIDs of the claims by name that are reserved for the pod's group and not for the pod."""
         found = set()
         recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
         for entry in pod.claims:
@@ -97,7 +97,7 @@ class GroupTrials:
         return frozenset(found)
 
     def _claims_of(self, trial: GroupEntryTrial) -> Sequence[ClaimRecord]:
-        """The claims of the trial that still exist."""
+        """Return the claims of the trial that still exist."""
         return [record for uid in sorted(trial.claims) if (record := self._ledger.claims.by_uid(uid)) is not None]
 
     async def _verify(self, trial: GroupEntryTrial) -> None:

@@ -32,18 +32,28 @@ class FoundClaim(NamedTuple):
     group: ConsumerReference | None = None
 
     @property
+    def uid(self) -> str:
+        """The UID of the claim."""
+        return self.record.claim.metadata.uid
+
+    @property
+    def name(self) -> str:
+        """The claim as namespace/name."""
+        return "/".join(self.record.claim.metadata.key)
+
+    @property
     def reserved(self) -> bool:
         """Whether the consumer is in `reservedFor` already."""
         return self.record.claim.reserved_by(self.consumer.uid)
 
 
 def consumer_of(pod: Pod) -> ConsumerReference:
-    """How the pod appears in `reservedFor`."""
+    """Return how the pod appears in `reservedFor`."""
     return ConsumerReference(resource=PODS, name=pod.name, uid=pod.uid)
 
 
 def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[FoundClaim, ...] | Rejection:
-    """The claims a pod needs, in the order of its spec, or why they cannot be had yet.
+    """Return the claims a pod needs, in the order of its spec, or why they cannot be had yet.
 
     Same steps as upstream: the named claim, or the generated one that `status.resourceClaimStatuses` records (which may say that
     none is needed); the claim must exist, must not be going away, and a generated one must belong to this pod or to its PodGroup.
@@ -68,7 +78,7 @@ def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[Fou
 
 
 def claim_names(pod: Pod, ledger: Ledger) -> Iterator[str]:
-    """The names of the claims that `find_claims` looks for, as far as they are recorded."""
+    """Yield the names of the claims that `find_claims` looks for, as far as they are recorded."""
     lookup = _lookup(pod, ledger, None)
     if isinstance(lookup, Rejection):
         return
@@ -79,7 +89,7 @@ def claim_names(pod: Pod, ledger: Ledger) -> Iterator[str]:
 
 
 def is_crowded(found: FoundClaim, ledger: Ledger) -> bool:
-    """Whether the claim has so many entries that further pods of its PodGroup are reserved through that where they can be."""
+    """Return whether the claim has so many entries that further pods are reserved through their PodGroup where they can be."""
     groups = ledger.pod_groups
     return (
         found.group is not None
@@ -90,7 +100,7 @@ def is_crowded(found: FoundClaim, ledger: Ledger) -> bool:
 
 
 def goes_by_group(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger) -> bool:
-    """Whether the pod, bound to this node, is to have nothing but its group's entry, because the claim is crowded.
+    """Return whether the pod, bound to this node, is to have nothing but its group's entry, because the claim is crowded.
 
     On a node that is known to be unable it needs an entry of its own.
     """
@@ -102,7 +112,7 @@ def goes_by_group(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger
 
 
 def names_missing(pod: Pod) -> bool:
-    """Whether this state of the pod lacks the name of the claim that was created for one of its templates."""
+    """Return whether this state of the pod lacks the name of the claim that was created for one of its templates."""
     templated = [each.name for each in pod.claims if not each.resource_claim_name]
     return bool(templated) and not {each.name for each in pod.claim_statuses}.issuperset(templated)
 
@@ -124,7 +134,7 @@ class _Lookup:
         self._recorded: Mapping[str, str | None] = {each.name: each.resource_claim_name for each in pod.claim_statuses}
 
     def of(self, entry: PodResourceClaim) -> FoundClaim | Rejection | None:
-        """The claim of one entry, None if it needs none."""
+        """Return the claim of one entry, None if it needs none."""
         target = self.target(entry)
         if target is None or isinstance(target, Rejection):
             return target
@@ -148,7 +158,7 @@ class _Lookup:
     def _generated(
         self, entry: PodResourceClaim, target: _Target, record: ClaimRecord, controller: OwnerReference | None
     ) -> FoundClaim | Rejection:
-        """A claim that was not generated for the pod itself: the group's.
+        """Return a claim that was not generated for the pod itself: the group's.
 
         A kubelet that does not accept reservations for a group does not accept this claim with any reservation.
         """
@@ -169,7 +179,7 @@ class _Lookup:
         return FoundClaim(entry.name, record, group_consumer(controller.name, controller.uid))
 
     def target(self, entry: PodResourceClaim) -> _Target | Rejection | None:
-        """What the entry stands for, or why that is not known; None if it needs no claim."""
+        """Return what the entry stands for, or why that is not known; None if it needs no claim."""
         if entry.pod_group_resource_claim:
             return self._drafted(entry, entry.pod_group_resource_claim)
         of_group = self._group is not None and entry in self._group.spec.resource_claims
@@ -186,7 +196,7 @@ class _Lookup:
         return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
 
     def _drafted(self, entry: PodResourceClaim, wanted: str) -> _Target | Rejection | None:
-        """The entry names one of the group's, as drafts of KEP-5729 have it."""
+        """Read an entry that names one of the group's, as drafts of KEP-5729 have it."""
         if entry.resource_claim_name or entry.resource_claim_template_name:
             detail = "podGroupResourceClaim excludes resourceClaimName and resourceClaimTemplateName"
             return Rejection(code=Code.CLAIM_UNSUPPORTED, claim=entry.name, detail=detail)
@@ -213,7 +223,7 @@ class _Lookup:
         return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
 
     def _shared(self, entry: PodResourceClaim, target: _Target, record: ClaimRecord, *, alone: bool) -> FoundClaim:
-        """A claim that is reserved for the group if it is the group's, else for the pod.
+        """Return a claim that is reserved for the group if it is the group's, else for the pod.
 
         A claim that was generated for the pod alone (`alone`) is the pod's in any case, and so is one that is reserved for it
         already, from a time when groups were not reserved: that suffices everywhere.
@@ -230,7 +240,7 @@ class _Lookup:
 
 
 def _lookup(pod: Pod, ledger: Ledger, node: Node | None) -> _Lookup | Rejection:
-    """The lookup of a pod's entries, or why none is possible."""
+    """Return the lookup of a pod's entries, or why none is possible."""
     group = None
     if pod.pod_group is not None and ledger.pod_groups.have_claims:
         group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
@@ -240,7 +250,7 @@ def _lookup(pod: Pod, ledger: Ledger, node: Node | None) -> _Lookup | Rejection:
 
 
 def _is_group(controller: OwnerReference | None, pod: Pod) -> bool:
-    """Whether the owner is the pod's PodGroup; pods know no UID of it, so the name decides (KEP-5729)."""
+    """Return whether the owner is the pod's PodGroup; pods know no UID of it, so the name decides (KEP-5729)."""
     return (
         controller is not None
         and controller.kind == POD_GROUP_KIND

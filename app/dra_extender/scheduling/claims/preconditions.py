@@ -41,7 +41,7 @@ def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
 
 
 def fully_reserved(found: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
-    """Why a claim cannot take one more consumer, whatever the node."""
+    """Return why a claim cannot take one more consumer, whatever the node."""
     for each in found:
         claim = each.record.claim
         if not claim.status.reserved_for:
@@ -54,7 +54,7 @@ def fully_reserved(found: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection |
 
 
 def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
-    """Why an allocated claim is of no use: its devices failed or timed out, and other consumers keep it from being released.
+    """Return why an allocated claim is of no use: its devices failed or timed out, and other consumers keep it.
 
     A claim that is reserved for the pod alone, or for its PodGroup without a bound member, is no reason: the bind releases it.
     """
@@ -75,7 +75,7 @@ def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: floa
 
 
 def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rejection | None:
-    """Why the allocated and held claims exclude this node for the pod; None if they allow it."""
+    """Return why the allocated and held claims exclude this node for the pod; None if they allow it."""
     for each in claims.allocated:
         refusal = useless_on(node, each, ledger) or crowded_out(each, pod, node, ledger)
         if refusal is not None:
@@ -88,7 +88,7 @@ def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rej
 
 
 def useless_on(node: Node, found: FoundClaim, ledger: Ledger) -> Rejection | None:
-    """Why the allocation of a claim, stored or pending, cannot be used on this node; None if it can, or if there is none."""
+    """Return why the allocation of a claim, stored or pending, cannot be used on this node; None if it can."""
     record = found.record
     allocation = record.claim.status.allocation
     if allocation is None and record.pending is not None:

@@ -35,7 +35,7 @@ class UndeliveredClaims:
         self._questions = TokenBuckets(QUESTIONS_RATE, QUESTIONS_BURST, _NAMESPACES)
 
     async def come(self, pod: Pod, budget: CallBudget) -> bool:
-        """Whether the ledger has got claims that the pod names and that it lacked; False if one of them does not exist.
+        """Return whether the ledger has got claims that the pod names and that it lacked; False if one does not exist.
 
         kube-scheduler waits meanwhile, so the wait is charged as a search is.  For a namespace that has taken more than its share
         of time there is none: the watch alone decides what exists.
@@ -70,7 +70,7 @@ class UndeliveredClaims:
             ) from late
 
     def _missing(self, pod: Pod) -> str | None:
-        """The name of the first claim that the ledger lacks."""
+        """Return the name of the first claim that the ledger lacks."""
         names = claim_names(self._ledger.pods.newest(pod), self._ledger)
         return next((name for name in names if self._lacks(pod.namespace, name)), None)
 

@@ -122,7 +122,7 @@ class ClaimWriter:
     def _with_room(
         self, claim: ResourceClaim, wanted: Sequence[tuple[ConsumerReference, int]]
     ) -> Sequence[ConsumerReference]:
-        """The consumers without a reservation for which there is room."""
+        """Return the consumers without a reservation for which there is room."""
         missing: list[ConsumerReference] = []
         for each, most in wanted:
             if claim.reserved_by(each.uid) or each in missing:
@@ -336,7 +336,7 @@ class ClaimGoneError(RetryableError):
 
 
 def same_devices(left: AllocationResult, right: AllocationResult) -> bool:
-    """Whether both give the same devices, under the same share names, to the same requests."""
+    """Return whether both give the same devices, under the same share names, to the same requests."""
     return _identity(left) == _identity(right)
 
 
@@ -346,7 +346,7 @@ def same_allocation(left: AllocationResult, right: AllocationResult) -> bool:
 
 
 def stripped(written: AllocationResult, stored: AllocationResult) -> Iterable[str]:
-    """The fields of the written allocation that are not in the stored one; the devices must be the same."""
+    """Return the fields of the written allocation that are not in the stored one; the devices must be the same."""
     if stored.allocation_timestamp != written.allocation_timestamp:
         yield "allocationTimestamp"
     for sent, kept in zip(written.devices.results, stored.devices.results, strict=True):
@@ -363,7 +363,7 @@ def _identity(allocation: AllocationResult) -> list[tuple[str, str, str, str, st
 
 
 def is_kept(claim: ClaimHead, snapshot: str) -> bool:
-    """Whether the claim has the finalizer and this snapshot."""
+    """Return whether the claim has the finalizer and this snapshot."""
     metadata = claim.metadata
     return FINALIZER in metadata.finalizers and metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot
 
@@ -383,7 +383,7 @@ def _name(claim: ClaimHead) -> str:
 
 
 def _is_written(claim: ClaimHead, written: AllocationResult, snapshot: str) -> bool:
-    """Whether the claim has what we write: our write may be stored although its answer was lost, and without its share IDs."""
+    """Return whether the claim has what we write: our write may be stored without its share IDs although its answer was lost."""
     stored = claim.status.allocation
     if stored is None or same_devices(stored, written):
         return stored is not None

@@ -9,8 +9,8 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.gang.assignment import Assignment
-from dra_extender.scheduling.gang.holds import GangHolds
 from dra_extender.scheduling.gang.offers import GangOffers
+from dra_extender.scheduling.gang.plan import GangHolds
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.permit.members import MemberCandidate, existing_members, take_snapshot, too_large
 from dra_extender.scheduling.search_time.time_slices import CallBudget
@@ -56,10 +56,10 @@ class GangAccounts:
         self._holds = holds
 
     @contextmanager
-    def of(
+    def take_account(
         self, group: PodGroup, nodes: Sequence[str], budget: CallBudget, *, partly: bool = True
     ) -> Iterator[GangAccount]:
-        """The account of a gang; members that no nodes were offered to may go to these.  Inside, what is `placed` is held.
+        """Take the account of a gang; members without an offer may go to these nodes.  Inside, what is `placed` is held.
 
         Without `partly` no member is placed if the gang does not fit.
         """
@@ -101,14 +101,14 @@ class GangAccounts:
         *,
         partly: bool,
     ) -> tuple[dict[str, Assignment], bool]:
-        """Assignments for all that are needed, else for the most of the first members; whether a search was cut short."""
+        """Return assignments for all that are needed, else for the most of the first members; whether a search was cut short."""
         limited = False
         offered = self._offers.among(group, "", nodes)
 
         def planned(count: int, least: int) -> dict[str, Assignment]:
             nonlocal limited
             chosen = candidates[:count]
-            result = self._planner.plan(chosen[0].pod.uid, chosen, least, offered, budget)
+            result = self._planner.plan_members(chosen[0].pod.uid, chosen, least, offered, budget)
             limited |= result.limited
             return dict(result.assignments)
 

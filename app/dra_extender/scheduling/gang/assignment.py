@@ -27,15 +27,15 @@ class PlacementOracle(Protocol):
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
-        """A placement for each claim on this node, beside the `kept` holdings and without these devices; None if there is none."""
+        """Return a placement for each claim on this node besides the `kept` holdings and `without` these devices; or None."""
         ...
 
     def allowed(self, member: GangMember, node: str) -> bool:
-        """Whether the offer, the allocated claims and the extended resources of the member permit the node."""
+        """Return whether the offer, the allocated claims and the extended resources of the member permit the node."""
         ...
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
-        """Whether a pod on the node can use the devices of the placement."""
+        """Return whether a pod on the node can use the devices of the placement."""
         ...
 
     def reach(self, holding: DeviceHolding) -> Hashable | None:
@@ -43,19 +43,19 @@ class PlacementOracle(Protocol):
         ...
 
     def symmetry_class(self, node: str) -> Hashable | None:
-        """Equal for equivalent nodes, about which every answer is the same; None for a node without an equivalent."""
+        """Return a value that is equal for equivalent nodes, for which every answer is the same; None without an equivalent."""
         ...
 
     def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
-        """How many of these members, all of one kind and without shared claims, fit on this node; None if not known."""
+        """Return how many of these members, all of one kind and without shared claims, fit on this node; None if not known."""
         ...
 
     def out_of_time(self) -> bool:
-        """Whether the time for planning is up."""
+        """Return whether the time for planning is up."""
         ...
 
     def pause_due(self) -> bool:
-        """Whether the search has to pause now.  A question may also raise SearchPaused; it is asked again then."""
+        """Return whether the search has to pause now.  A question may also raise SearchPaused; it is asked again then."""
         ...
 
 
@@ -132,12 +132,12 @@ class PartialAssignment:
             }
 
     def is_full(self, member: GangMember, node: str) -> bool:
-        """Whether it is known that nothing is left for the member beside the members of the node."""
+        """Return whether it is known that nothing is left for the member beside the members of the node."""
         full = self._full.get(node)
         return full is not None and self._question(member) in full
 
     def assignments(self) -> Mapping[str, Assignment]:
-        """The assignments of all members."""
+        """Return the assignments of all members."""
         return {
             member.uid: Assignment(node, {uid: self._decided[uid][1] for uid in member.claims})
             for node, members in self._on_node.items()
@@ -145,11 +145,11 @@ class PartialAssignment:
         }
 
     def states(self) -> Mapping[str, Hashable]:
-        """The state of each node that has members."""
+        """Return the state of each node that has members."""
         return {node: self.state_of(node) for node, members in self._on_node.items() if members}
 
     def state_of(self, node: str) -> Hashable | None:
-        """The kinds of members on the node, and the devices they have that other nodes reach; None for a node without members."""
+        """Return the kinds of members on the node, and their devices that other nodes reach; None for a node without members."""
         members = self._on_node.get(node)
         if not members:
             return None
@@ -168,7 +168,7 @@ class PartialAssignment:
         before: Mapping[str, ClaimPlacement],
         without: frozenset[DeviceId],
     ) -> Mapping[str, ClaimPlacement] | None:
-        """Placements for all claims on the node, those of the member included; None if there are none."""
+        """Return placements for all claims on the node, those of the member included; None if there are none."""
         new = [uid for uid in member.claims if uid not in self._decided]
         if not new:
             return before
@@ -181,7 +181,7 @@ class PartialAssignment:
     def _ask_beside(
         self, before: Mapping[str, ClaimPlacement], new: Sequence[str], node: str, without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
-        """Placements for all claims on the node; those that are there stay as they are if that is possible."""
+        """Return placements for all claims on the node; those that are there stay as they are if that is possible."""
         others = [holding for other, held in self._wide.items() if other != node for holding in held]
         here = [holding for placement in before.values() for holding in placement.holdings]
         found = self._oracle.ask(new, node, [*others, *here], without)
@@ -190,7 +190,7 @@ class PartialAssignment:
         return self._oracle.ask([*before, *new], node, others, without) if before else None
 
     def _question(self, member: GangMember) -> Hashable:
-        """What the member asks for on a node, without the claims that are decided already."""
+        """Return what the member asks for on a node, without the claims that are decided already."""
         return tuple(ask for uid, ask in zip(member.claims, member.asks, strict=True) if uid not in self._decided)
 
     def _note_full(self, member: GangMember, node: str, without: Iterable[DeviceId]) -> None:
@@ -208,7 +208,7 @@ class PartialAssignment:
     def _still_usable(
         self, before: Mapping[str, ClaimPlacement], after: Mapping[str, ClaimPlacement], node: str
     ) -> bool:
-        """Whether members on other nodes can use the new placements of the claims that they share."""
+        """Return whether members on other nodes can use the new placements of the claims that they share."""
         moved = {uid for uid, placement in before.items() if after[uid] != placement}
         return (
             not moved

@@ -5,7 +5,6 @@ plans the whole group at the call for the first member, holds the plan, and answ
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -18,9 +17,8 @@ from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.gang.account import GangAccounts
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.failure_cache import GangFailures
-from dra_extender.scheduling.gang.holds import GangHolds
 from dra_extender.scheduling.gang.offers import GangOffers
-from dra_extender.scheduling.gang.plan import GangPhase, GangPlan
+from dra_extender.scheduling.gang.plan import GangHolds, GangPhase, GangPlan
 from dra_extender.scheduling.gang.planner import GangPlanner, PlanResult, PlanUnfinishedError
 from dra_extender.scheduling.gang.search import MAX_STEPS
 from dra_extender.scheduling.permit.members import (
@@ -42,7 +40,7 @@ GroupKey = tuple[str, str]
 """(namespace, name) of a PodGroup."""
 
 
-class _Request(NamedTuple):
+class _Call(NamedTuple):
     """A filter call for one member: the nodes offered to it, and its budget of time."""
 
     pod: Pod
@@ -54,29 +52,13 @@ class _Request(NamedTuple):
 class _Failure(NamedTuple):
     """Why a member gets no assignment.
 
-    `short`: whether too few other members have one for the gang to start.  `cached`: the rejection that further calls get until a
-    fact changes; None if a further call may end otherwise.
+    `short`: too few other members have one for the gang to start.  `cached`: the rejection that further calls get until a fact
+    changes; None if a further call may end otherwise.
     """
 
     result: FilterResult
     short: bool
     cached: Rejection | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GangDependencies:
-    """What the coordinator works with.
-
-    `on_assigned` is called with the UID of each member that gets an assignment in a call for another member.
-    """
-
-    ledger: Ledger
-    planner: GangPlanner
-    permit: Permit
-    failures: GangFailures
-    holds: GangHolds
-    fairness: HoldFairness
-    on_assigned: Callable[[str], None]
 
 
 class GangCoordinator:
@@ -85,22 +67,32 @@ class GangCoordinator:
     `plans` shows them to readers.
     """
 
-    def __init__(self, uses: GangDependencies) -> None:
-        self._ledger = uses.ledger
-        self._planner = uses.planner
-        self._permit = uses.permit
-        self._failures = uses.failures
-        self._holds = uses.holds
-        self.fairness = uses.fairness
-        self._on_assigned = uses.on_assigned
-        self._offers = GangOffers(uses.ledger)
-        self.accounts = GangAccounts(uses.ledger, self._offers, uses.planner, uses.holds)
+    def __init__(
+        self,
+        ledger: Ledger,
+        planner: GangPlanner,
+        permit: Permit,
+        failures: GangFailures,
+        holds: GangHolds,
+        fairness: HoldFairness,
+        on_assigned: Callable[[str], None],
+    ) -> None:
+        """`on_assigned` is called with the UID of each member that gets an assignment in a call for another member."""
+        self._ledger = ledger
+        self._planner = planner
+        self._permit = permit
+        self._failures = failures
+        self._holds = holds
+        self.fairness = fairness
+        self._on_assigned = on_assigned
+        self._offers = GangOffers(ledger)
+        self.accounts = GangAccounts(ledger, self._offers, planner, holds)
         self._plans: dict[GroupKey, GangPlan] = {}
         self.plans: Mapping[GroupKey, GangPlan] = MappingProxyType(self._plans)
-        uses.fairness.stale.subscribe(self.revoke)
+        fairness.stale.subscribe(self.revoke)
 
-    def offer(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
-        """The one node that is planned and held for this member, or why the gang does not fit; None if the pod needs no assignment.
+    def place_member(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
+        """Return the node that is planned and held for this member, or why the gang does not fit; None if it needs no node.
 
         If the planned node is not among the offered `nodes`, the member gets another one beside the other assignments, or a new
         plan is made for it and for the members whose assignments are not announced.  If an announced assignment has become
@@ -112,12 +104,32 @@ class GangCoordinator:
         rejection = too_large(group, self._ledger)
         if rejection is not None:
             return rejected_everywhere(nodes, rejection)
-        try:
-            return self._offer(_Request(pod, group, nodes, budget))
-        except PlanUnfinishedError:
-            result = rejected_everywhere(nodes, _search_stopped(group))
-            result.limited = True
-            return result
+        call = _Call(pod, group, nodes, budget)
+        self._offers.record(group, pod.uid, nodes)
+        plan = self._plan_of(group)
+        if plan is None or pod.uid not in plan.assignments:
+            cached = self._failures.find(group, pod.uid, self._offers.revision(group))
+            if cached is not None:
+                return rejected_everywhere(nodes, cached)
+        if plan is None:
+            self.fairness.shares.check_plan(group.metadata.uid, *group.metadata.key)
+            self._forget_without_holds()
+            plan = GangPlan(group.metadata.uid)
+        deleted = [uid for uid in plan.assignments if self._ledger.pods.was_deleted(uid)]
+        for uid in deleted:
+            plan.revoke(uid)
+        # After a deletion the others may be too few.
+        if deleted or not self._has_valid_assignment(plan, call):
+            try:
+                failure = self._replan(plan, call, may_extend=not deleted)
+            except PlanUnfinishedError:
+                result = rejected_everywhere(nodes, _search_stopped(group))
+                result.limited = True
+                return result
+            if failure is not None:
+                return self._reject(failure, call)
+        assignment = plan.assignments.get(pod.uid)
+        return None if assignment is None else self._announce(plan, call, assignment)
 
     def record_offer(self, pod: Pod, nodes: Sequence[str]) -> None:
         """Note that the other filters of kube-scheduler let the pod use these nodes alone; of no effect for one in no group."""
@@ -127,7 +139,7 @@ class GangCoordinator:
     def may_fit(
         self, pod: Pod, group: PodGroup, nodes: Collection[str], budget: CallBudget, lacking: Rejection | None
     ) -> bool:
-        """Whether a filter call for this rejected member might end with an assignment now; nothing is held for it.
+        """Return whether a filter call for this rejected member might end with an assignment now; nothing is held for it.
 
         Also True if the answer would require dropping a plan, and if the gang does not lack the members named in `lacking`, the
         reason of the last rejection: the call then says what is true now.
@@ -136,7 +148,7 @@ class GangCoordinator:
             SearchPaused: the slice of the budget is over.
         """
         plan = self._plans.get(group.metadata.key)
-        if plan is not None and self._holds.any_of(plan.assignments):
+        if plan is not None and self._holds.exist_for(plan.assignments):
             return True
         if self._failures.find(group, pod.uid, self._offers.revision(group)) is not None:
             return False
@@ -148,13 +160,13 @@ class GangCoordinator:
         lacks = _too_few(group, snapshot) if snapshot.cannot_start else None
         if lacks != lacking:
             return True
-        if all(each.pod.uid != pod.uid for each in snapshot.candidates):
+        if all(member.pod.uid != pod.uid for member in snapshot.candidates):
             return not self._lacks_members(group, snapshot)
         if lacks is not None:
             return False
         offered = self._offers.last(group, pod.uid) or nodes
-        request = _Request(pod, group, tuple(offered), budget)
-        planned = self._search(request, snapshot.candidates, max(snapshot.needed, 1))
+        call = _Call(pod, group, tuple(offered), budget)
+        planned = self._search(call, snapshot.candidates, max(snapshot.needed, 1))
         return planned.narrowing or bool(planned.revocable) or pod.uid in planned.assignments
 
     def revoke(self, group_uid: str) -> None:
@@ -164,34 +176,14 @@ class GangCoordinator:
                 self._drop(key)
 
     def phase(self, group: PodGroup) -> GangPhase:
-        """How far the gang has come."""
+        """Return how far the gang has come."""
         if self._permit.is_admitted(group):
             return GangPhase.BOUND
         plan = self._plans.get(group.metadata.key)
         return GangPhase.NEW if plan is None or plan.group_uid != group.metadata.uid else plan.phase
 
-    def _offer(self, request: _Request) -> FilterResult | None:
-        pod, group, nodes = request.pod, request.group, request.nodes
-        self._offers.record(group, pod.uid, nodes)
-        plan = self._plan_of(group)
-        if plan is None or pod.uid not in plan.assignments:
-            cached = self._failures.find(group, pod.uid, self._offers.revision(group))
-            if cached is not None:
-                return rejected_everywhere(nodes, cached)
-        if plan is None:
-            self.fairness.shares.check_plan(group.metadata.uid, *group.metadata.key)
-            self._forget_without_holds()
-            plan = GangPlan(group.metadata.uid)
-        deleted = self._revoke_deleted(plan)
-        if deleted or not self._has_valid_assignment(plan, request):
-            failure = self._replan(plan, request, may_extend=not deleted)
-            if failure is not None:
-                return self._reject(failure, request)
-        assignment = plan.assignments.get(pod.uid)
-        return None if assignment is None else self._announce(plan, request, assignment)
-
     def _plan_of(self, group: PodGroup) -> GangPlan | None:
-        """The plan of this gang; one of an earlier PodGroup of the same name is dropped."""
+        """Return the plan of this gang; drop one of an earlier PodGroup of the same name."""
         key = group.metadata.key
         plan = self._plans.get(key)
         if plan is not None and plan.group_uid != group.metadata.uid:
@@ -199,92 +191,95 @@ class GangCoordinator:
             return None
         return plan
 
-    def _has_valid_assignment(self, plan: GangPlan, request: _Request) -> bool:
-        """Whether the member has an assignment that can be announced; the node of an announced one must be unchanged."""
-        uid = request.pod.uid
+    def _forget_without_holds(self) -> None:
+        for key, plan in list(self._plans.items()):
+            if not self._holds.exist_for(plan.assignments):
+                del self._plans[key]
+
+    def _drop(self, key: GroupKey) -> None:
+        plan = self._plans.pop(key, None)
+        if plan is not None:
+            self._holds.release(plan.assignments)
+
+    def _has_valid_assignment(self, plan: GangPlan, call: _Call) -> bool:
+        """Return whether the member's assignment can be announced; the node of an announced one must be unchanged."""
+        uid = call.pod.uid
         assignment = plan.assignments.get(uid)
         return (
             assignment is not None
-            and assignment.node in request.nodes
-            and self._holds.has(uid, assignment, unchanged=uid in plan.announced)
+            and assignment.node in call.nodes
+            and self._holds.cover(uid, assignment, unchanged=uid in plan.announced)
         )
 
-    def _replan(self, plan: GangPlan, request: _Request, *, may_extend: bool) -> _Failure | None:
-        """Find an assignment for the member; returns why there is none, or None if it has one or needs none.
+    def _replan(self, plan: GangPlan, call: _Call, *, may_extend: bool) -> _Failure | None:
+        """Find an assignment for the member; return why there is none, or None if it has one or needs none.
 
         1. Extend: all others keep their assignments.
         2. Replan the members whose assignments are not announced.
         3. Restart the gang, if an announced assignment became invalid and too few members fit beside the other announced ones.
         """
-        uid = request.pod.uid
-        restartable = uid in plan.announced or uid in plan.replanned
-        if restartable:
+        uid = call.pod.uid
+        may_restart = uid in plan.announced or uid in plan.replanned
+        if may_restart:
             # Until the call for it ends: the search may pause in between.
             plan.replanned.add(uid)
-            self._revoke_invalid(plan, uid)
-        elif may_extend and self._extend(plan, request):
+            for other in list(plan.announced):
+                if other == uid or not self._holds.cover(other, plan.assignments[other], unchanged=True):
+                    plan.revoke(other)
+                    self._holds.release((other,))
+        elif may_extend and self._extend(plan, call):
             return None
-        failure = self._replan_unannounced(plan, request)
-        if failure is not None and failure.short and restartable and plan.phase is GangPhase.ANNOUNCED:
+        failure = self._plan_members(plan, call)
+        if failure is not None and failure.short and may_restart and plan.phase is GangPhase.ANNOUNCED:
             self._holds.release(plan.assignments)
             plan.restart()
-            failure = self._replan_unannounced(plan, request)
+            failure = self._plan_members(plan, call)
         plan.replanned.discard(uid)
         return failure
 
-    def _extend(self, plan: GangPlan, request: _Request) -> bool:
-        """Whether the pod gets an assignment beside all others.  That costs much less than a new plan."""
-        pod = request.pod
+    def _extend(self, plan: GangPlan, call: _Call) -> bool:
+        """Assign the pod beside all others, if possible; return whether it was.  That costs much less than a new plan."""
+        pod = call.pod
         others = plan.assignments.keys() - {pod.uid}
-        if not others or not all(self._holds.has(uid, plan.assignments[uid]) for uid in others - plan.announced):
+        if not others or not all(self._holds.cover(uid, plan.assignments[uid]) for uid in others - plan.announced):
             return False
         plan.revoke(pod.uid)
         self._holds.release((pod.uid,))
         candidate = candidate_of(pod, self._ledger)
         if candidate is None or isinstance(candidate, Rejection):
             return False
-        planned = self._search(request, (candidate,), 1, MAX_STEPS // _EXTENSION_DIVISOR)
+        planned = self._search(call, (candidate,), 1, MAX_STEPS // _EXTENSION_DIVISOR)
         if pod.uid not in planned.assignments:
             return False
-        self._assign(plan, request, planned.assignments, (candidate,))
+        self._assign(plan, call, planned.assignments, (candidate,))
         return True
 
-    def _replan_unannounced(self, plan: GangPlan, request: _Request) -> _Failure | None:
-        """Plan the members whose assignments are not announced; returns why that is impossible, if it is."""
-        pod, group = request.pod, request.group
+    def _plan_members(self, plan: GangPlan, call: _Call) -> _Failure | None:
+        """Assign the members whose assignments are not announced, all or as many as the gang lacks.
+
+        Returns why the member of the call gets no assignment, if it does not get one and needs one.
+        """
+        pod, group, nodes, _ = call
         self._holds.release((pod.uid, *plan.unannounced))
         for uid in plan.unannounced:
             plan.revoke(uid)
         snapshot = take_snapshot(group, self._ledger, pod.uid)
-        if all(each.pod.uid != pod.uid for each in snapshot.candidates):
-            return self._check_without_assignment(request, snapshot)
-        candidates = tuple(each for each in snapshot.candidates if each.pod.uid not in plan.announced)
-        lacking = snapshot.needed - sum(each.pod.uid in plan.announced for each in snapshot.candidates)
-        if len(candidates) < max(lacking, 1):
-            return _Failure(rejected_everywhere(request.nodes, _too_few(group, snapshot)), short=lacking > 0)
-        return self._plan_candidates(plan, request, candidates, lacking)
-
-    def _check_without_assignment(self, request: _Request, snapshot: GangSnapshot) -> _Failure | None:
-        """Why a pod that is no candidate is rejected: its claims are not ready, or its gang lacks members; None if it is not."""
-        pod, group, nodes = request.pod, request.group, request.nodes
-        for other, rejection in snapshot.missing:
-            if other.uid == pod.uid:
-                return _Failure(rejected_everywhere(nodes, rejection), short=False)
-        if self._lacks_members(group, snapshot):
-            return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=False)
-        return None
-
-    def _plan_candidates(
-        self, plan: GangPlan, request: _Request, candidates: Sequence[MemberCandidate], lacking: int
-    ) -> _Failure | None:
-        """Assign all candidates, or as many as the gang lacks; returns why the member of the call gets no assignment, if so."""
-        pod, group, nodes = request.pod, request.group, request.nodes
+        if all(member.pod.uid != pod.uid for member in snapshot.candidates):
+            # Its claims are not ready, or its gang lacks members; otherwise it needs no assignment.
+            not_ready = (why for other, why in snapshot.missing if other.uid == pod.uid)
+            too_few = _too_few(group, snapshot) if self._lacks_members(group, snapshot) else None
+            rejection = next(not_ready, too_few)
+            return None if rejection is None else _Failure(rejected_everywhere(nodes, rejection), short=False)
+        candidates = tuple(member for member in snapshot.candidates if member.pod.uid not in plan.announced)
+        lacking = snapshot.needed - sum(member.pod.uid in plan.announced for member in snapshot.candidates)
         needed, short = max(lacking, 1), lacking > 0
-        planned = self._search(request, candidates, needed)
+        if len(candidates) < needed:
+            return _Failure(rejected_everywhere(nodes, _too_few(group, snapshot)), short=short)
+        planned = self._search(call, candidates, needed)
         if planned.limited:
             return _failure(nodes, _search_stopped(group), plan, short=False)
         if pod.uid in planned.assignments:
-            self._assign(plan, request, planned.assignments, candidates)
+            self._assign(plan, call, planned.assignments, candidates)
             return None
         why = _does_not_fit(group, len(candidates), needed, planned.unplaceable)
         if planned.narrowing or planned.revocable:
@@ -293,90 +288,63 @@ class GangCoordinator:
             return _Failure(result, short=False)
         if planned.assignments:
             self._plans[group.metadata.key] = plan
-            self._assign(plan, request, planned.assignments, candidates)
+            self._assign(plan, call, planned.assignments, candidates)
         failure = _failure(nodes, why, plan, short=short and not planned.assignments)
         failure.result.behind = planned.behind
         return failure._replace(cached=None) if planned.behind else failure
 
     def _search(
-        self, request: _Request, candidates: Sequence[MemberCandidate], needed: int, steps: int = MAX_STEPS
+        self, call: _Call, candidates: Sequence[MemberCandidate], needed: int, steps: int = MAX_STEPS
     ) -> PlanResult:
-        pod, group = request.pod, request.group
-        offered = self._offers.among(group, pod.uid, request.nodes)
-        return self._planner.plan(pod.uid, candidates, needed, offered, request.budget, (steps, group.metadata.uid))
+        pod, group, nodes, budget = call
+        offered = self._offers.among(group, pod.uid, nodes)
+        return self._planner.plan_members(
+            pod.uid, candidates, needed, offered, budget, steps=steps, unit=group.metadata.uid
+        )
 
     def _assign(
-        self,
-        plan: GangPlan,
-        request: _Request,
-        assignments: Mapping[str, Assignment],
-        candidates: Sequence[MemberCandidate],
+        self, plan: GangPlan, call: _Call, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
     ) -> None:
         """Hold these assignments, and report them: earlier calls for the other members may have ended with a rejection."""
-        plan.assign(assignments)
-        self._holds.place(request.group, assignments, candidates)
+        plan.assignments.update(assignments)
+        self._holds.place(call.group, assignments, candidates)
         for uid in assignments:
-            if uid != request.pod.uid:
+            if uid != call.pod.uid:
                 self._on_assigned(uid)
 
-    def _announce(self, plan: GangPlan, request: _Request, assignment: Assignment) -> FilterResult:
+    def _announce(self, plan: GangPlan, call: _Call, assignment: Assignment) -> FilterResult:
         """Answer the call with the member's node."""
-        uid, group = request.pod.uid, request.group
+        uid, group = call.pod.uid, call.group
         if plan.phase is not GangPhase.ANNOUNCED:
             self.fairness.shares.offered(group.metadata.uid)
         if uid not in plan.announced:
             self.fairness.stale.progressed(group.metadata.uid)
         self._plans[group.metadata.key] = plan
-        plan.announce(uid)
+        plan.announced.add(uid)
         self._holds.extend(uid, assignment)
-        result = rejected_everywhere([name for name in request.nodes if name != assignment.node], _ELSEWHERE)
+        result = rejected_everywhere([name for name in call.nodes if name != assignment.node], _ELSEWHERE)
         result.assigned_node, result.fits = assignment.node, {assignment.node: None}
         return result
 
-    def _reject(self, failure: _Failure, request: _Request) -> FilterResult:
+    def _reject(self, failure: _Failure, call: _Call) -> FilterResult:
         """Answer the call with a rejection, which further calls get as long as no fact changes."""
-        pod, group = request.pod, request.group
+        group, cached = call.group, failure.cached
         if failure.short:
             self._drop(group.metadata.key)
             self._permit.reject(group)
-        if failure.cached is not None:
-            limited = failure.cached.code is Code.SEARCH_LIMIT
+        if cached is not None:
+            limited = cached.code is Code.SEARCH_LIMIT
             whole_gang, revision = limited or failure.short, self._offers.revision(group)
-            self._failures.record(group, pod.uid, revision, failure.cached, whole_gang=whole_gang, limited=limited)
+            self._failures.record(group, call.pod.uid, revision, cached, whole_gang=whole_gang, limited=limited)
         return failure.result
 
-    def _revoke_deleted(self, plan: GangPlan) -> bool:
-        """Revoke the assignments of deleted members; whether there were any, so that the others may be too few now."""
-        deleted = [uid for uid in plan.assignments if self._ledger.pods.was_deleted(uid)]
-        for uid in deleted:
-            plan.revoke(uid)
-        return bool(deleted)
-
-    def _revoke_invalid(self, plan: GangPlan, pod_uid: str) -> None:
-        """Revoke this member's assignment, and announced ones whose holds or nodes have changed."""
-        for uid in list(plan.announced):
-            if uid == pod_uid or not self._holds.has(uid, plan.assignments[uid], unchanged=True):
-                plan.revoke(uid)
-                self._holds.release((uid,))
-
-    def _forget_without_holds(self) -> None:
-        """Drop plans without holds."""
-        for key, plan in list(self._plans.items()):
-            if not self._holds.any_of(plan.assignments):
-                del self._plans[key]
-
-    def _drop(self, key: GroupKey) -> None:
-        plan = self._plans.pop(key, None)
-        if plan is not None:
-            self._holds.release(plan.assignments)
-
     def _lacks_members(self, group: PodGroup, snapshot: GangSnapshot) -> bool:
-        """Whether too few members exist for the gang to start, and none is bound yet."""
+        """Return whether too few members exist for the gang to start, and none is bound yet."""
         return snapshot.cannot_start and self.phase(group) is not GangPhase.BOUND
 
 
 def _failure(nodes: Sequence[str], why: Rejection, plan: GangPlan, *, short: bool) -> _Failure:
-    """A gang that does not fit beside its announced assignments may fit without them."""
+    """Make a failure that is cached, unless the gang may fit without its announced assignments."""
     return _Failure(rejected_everywhere(nodes, why), short, None if short and plan.announced else why)
 
 

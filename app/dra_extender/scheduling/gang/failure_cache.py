@@ -58,7 +58,7 @@ class GangFailures:
         self._failures: LruCache[tuple[str, str], _Failure] = LruCache(_MOST_GANGS)
 
     def find(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
-        """Why the pod gets no assignment, if no fact has changed since; `offers`: the revision of what members were offered."""
+        """Return why the pod gets no assignment, if no fact has changed; `offers`: the revision of what members were offered."""
         failure = self._failures.get(group.metadata.key)
         if failure is None or self._clock.monotonic() >= failure.end:
             return None
@@ -69,7 +69,7 @@ class GangFailures:
     def record(
         self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, whole_gang: bool, limited: bool
     ) -> None:
-        """The pod gets no assignment, and with `whole_gang` no other member does; `limited` if that is not certain."""
+        """Record that the pod gets no assignment, and with `whole_gang` no other member; `limited` if that is not certain."""
         facts, end = self._facts(group, offers), self._clock.monotonic() + _LIMIT_SECONDS
         failure = self._failures.get(group.metadata.key)
         if failure is None or failure.facts != facts or failure.whole_gang:

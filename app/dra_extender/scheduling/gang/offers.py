@@ -134,18 +134,18 @@ class GangOffers:
         self._names -= known.size
 
     def revision(self, group: PodGroup) -> int:
-        """A number that changes with the offers to the gang's members, known or assumed, and not with changes of nodes."""
+        """Return a number that changes with the offers to the gang's members, known or assumed, and not with changes of nodes."""
         known = self._gangs.get(group.metadata.key)
         return known.revision if known is not None and known.uid == group.metadata.uid else -1
 
     def last(self, group: PodGroup, pod_uid: str) -> Collection[str]:
-        """The last offer to the member; empty if that is not known."""
+        """Return the last offer to the member; empty if that is not known."""
         known = self._gangs.get(group.metadata.key)
         offer = known.offers.get(pod_uid) if known is not None and known.uid == group.metadata.uid else None
         return offer.nodes if offer is not None else ()
 
     def among(self, group: PodGroup, pod_uid: str, nodes: Collection[str]) -> "OfferedNodes":
-        """The offers to the gang in a call that offers these `nodes` to the member with this UID."""
+        """Return the offers to the gang in a call that offers these `nodes` to the member with this UID."""
         known = self._gangs.get(group.metadata.key)
         if known is None or known.uid != group.metadata.uid:
             known = _GangOffers(group.metadata.uid)
@@ -170,7 +170,7 @@ class GangOffers:
         self._names += known.size - before
 
     def _needs_no_node(self, pod_uid: str) -> bool:
-        """Whether the pod is bound, finished or gone."""
+        """Return whether the pod is bound, finished or gone."""
         pod = self._ledger.pods.by_uid(pod_uid)
         return self._ledger.pods.was_deleted(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
 
@@ -197,7 +197,7 @@ class OfferedNodes:
         self._first = nodes if first is None else self._valid(first, nodes)
 
     def to(self, pod_uid: str) -> Names:
-        """The nodes of this member; equal sets are one object."""
+        """Return the nodes of this member; equal sets are one object."""
         if pod_uid == self._pod_uid:
             return self._one(self._now)
         offer = self._offers.get(pod_uid)
@@ -214,7 +214,7 @@ class OfferedNodes:
         return pod_uid == self._pod_uid or (offer is not None and self._changed.get(node, offer.place) <= offer.place)
 
     def _valid(self, offer: _Offer, others: Names) -> Names:
-        """The offer, with that to `others` for the nodes that have changed since."""
+        """Return the offer, with that to `others` for the nodes that have changed since."""
         outdated = {name for name, place in self._changed.items() if place > offer.place}
         return (offer.nodes - outdated) | (others & outdated) if outdated else offer.nodes
 

@@ -194,7 +194,7 @@ class LedgerPlacementOracle:
         return len(members)
 
     def _attributes_read(self) -> Reads | None:
-        """The attributes that the claims read; None if they may read any."""
+        """Return the attributes that the claims read; None if they may read any."""
         found: Reads = frozenset()
         for claim in {each.record.spec_digest: each for each in self._claims.values()}.values():
             demand = self._allocator.demand((claim,), self.budget)
@@ -205,7 +205,7 @@ class LedgerPlacementOracle:
         return None if self._special else found
 
     def _claim_on(self, uid: str, node: Node) -> FoundClaim | None:
-        """The claim with this UID; None if the node needs none for the extended resources."""
+        """Return the claim with this UID; None if the node needs none for the extended resources."""
         special = self._special.get(uid)
         if special is None:
             return self._claims[uid]

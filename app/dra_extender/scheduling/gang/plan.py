@@ -1,10 +1,14 @@
-"""The plan of one gang and its phases: NEW, PLANNED, ANNOUNCED, and BOUND once a member is bound."""
+"""The plan of one gang, and the holds that it consists of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.gang.assignment import Assignment
+from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.permit.members import MemberCandidate
 
 
 class GangPhase(StrEnum):
@@ -44,14 +48,6 @@ class GangPlan:
         """UIDs of the members whose assignments may change."""
         return [uid for uid in self.assignments if uid not in self.announced]
 
-    def assign(self, assignments: Mapping[str, Assignment]) -> None:
-        """Add these assignments: NEW becomes PLANNED.  `revoke` undoes it."""
-        self.assignments.update(assignments)
-
-    def announce(self, pod_uid: str) -> None:
-        """The answer to kube-scheduler names the member's assignment: PLANNED becomes ANNOUNCED."""
-        self.announced.add(pod_uid)
-
     def revoke(self, pod_uid: str) -> None:
         """Remove the member's assignment, announced or not."""
         self.announced.discard(pod_uid)
@@ -61,3 +57,53 @@ class GangPlan:
         """Remove all assignments: the phase is NEW."""
         self.announced.clear()
         self.assignments.clear()
+
+
+class GangHolds:
+    """Places, extends and releases the holds of gang members."""
+
+    def __init__(self, ledger: Ledger, holds: HoldService) -> None:
+        self._ledger = ledger
+        self._holds = holds
+
+    def place(
+        self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
+    ) -> None:
+        """Hold each claim on the nodes of the members that use it.  `release` undoes it."""
+        unit = self._holds.unit(group.metadata.namespace, group.metadata.uid)
+        users: dict[str, list[str]] = {}
+        for uid, assignment in assignments.items():
+            for claim in assignment.placements:
+                users.setdefault(claim, []).append(uid)
+        for claim, pods in users.items():
+            placement = self._holds.with_own_shares(assignments[pods[0]].placements[claim])
+            nodes = {assignments[uid].node for uid in pods}
+            versions = {name: self._ledger.state.of(name) for name in nodes}
+            self._holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)
+        for candidate in candidates:
+            for held in candidate.claims.held if candidate.pod.uid in assignments else ():
+                self._holds.extend(held.uid, candidate.pod.uid)
+
+    def extend(self, pod_uid: str, assignment: Assignment) -> None:
+        """Extend the member's holds: its node is announced now."""
+        for claim in assignment.placements:
+            self._holds.extend(claim, pod_uid)
+
+    def release(self, pods: Iterable[str]) -> None:
+        """End the holds of these members."""
+        self._holds.release_pods(*pods)
+
+    def exist_for(self, pods: Iterable[str]) -> bool:
+        """Return whether something is held for one of these members."""
+        return any(self._ledger.holds.of_pod(uid) for uid in pods)
+
+    def cover(self, pod_uid: str, assignment: Assignment, *, unchanged: bool = False) -> bool:
+        """Return whether the whole assignment is held for the member; `unchanged`: and its node is as it was at the decision."""
+        holds, state = self._ledger.holds, self._ledger.state.of(assignment.node)
+        return all(
+            (hold := holds.get(uid)) is not None
+            and pod_uid in hold.pods
+            and assignment.node in hold.placements
+            and (not unchanged or hold.versions.get(assignment.node) == state)
+            for uid in assignment.placements
+        )

@@ -1,6 +1,6 @@
 """Plans for gangs as the ledger stands."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.rejection import Code, Rejection
@@ -37,7 +37,7 @@ class PlanResult(NamedTuple):
     """Assignments by pod UID, none if the gang does not fit.
 
     `unplaceable`: members that get no devices even alone, one of each kind, and why.
-    `limited`: whether it fits is not known.  `narrowing`, `behind` and `revocable`: see FilterResult.
+    `limited`: it is not known whether the gang fits.  `narrowing`, `behind` and `revocable`: see FilterResult.
     """
 
     assignments: Mapping[str, Assignment] = {}
@@ -64,7 +64,7 @@ class _Facts(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """What is to be planned, `without` the holds of these claims; `pod_uid`: the member of the call."""
+    """A plan that is asked for, `without` the holds of these claims; `pod_uid`: the member of the call."""
 
     pod_uid: str
     candidates: Sequence[MemberCandidate]
@@ -76,10 +76,13 @@ class _Question(NamedTuple):
     @property
     def key(self) -> Hashable:
         """Equal for equal questions of one or several calls."""
-        return (self.pod_uid, tuple(each.pod.uid for each in self.candidates), self.needed, self.steps, self.without)
+        pods = tuple(member.pod.uid for member in self.candidates)
+        return self.pod_uid, pods, self.needed, self.steps, self.without
 
 
 class _Answer(NamedTuple):
+    """`assignments` is None if the search ended at a limit."""
+
     facts: _Facts
     assignments: Mapping[str, Assignment] | None
     unplaceable: frozenset[str] = frozenset()
@@ -95,9 +98,10 @@ class _OngoingPlan(NamedTuple):
     versions: tuple[NodeVersions, NodeVersions]
 
     def can_continue(self, question: _Question, facts: _Facts) -> bool:
-        """Whether claims, nodes and classes are the same as at the start, and so are the nodes of each member."""
+        """Return whether claims, nodes and classes are the same as at the start, and so are the nodes of each member."""
+        uids = [member.pod.uid for member in question.candidates]
         return facts[2:] == self.facts[2:] and all(
-            question.offered.to(each.pod.uid) == self.question.offered.to(each.pod.uid) for each in question.candidates
+            question.offered.to(uid) == self.question.offered.to(uid) for uid in uids
         )
 
 
@@ -118,18 +122,20 @@ class GangPlanner:
         self._stale = stale
         self._paused: LruCache[Hashable, _OngoingPlan] = LruCache(_MOST_PAUSED)
 
-    def plan(
+    def plan_members(
         self,
         pod_uid: str,
         candidates: Sequence[MemberCandidate],
         needed: int,
         offered: OfferedNodes,
         budget: CallBudget,
-        terms: tuple[int, str] = (MAX_STEPS, ""),
+        *,
+        steps: int = MAX_STEPS,
+        unit: str = "",
     ) -> PlanResult:
-        """Assignments for all candidates, or for at least `needed` of them, perhaps without the member of the call (`pod_uid`).
+        """Assign all candidates, or at least `needed` of them, perhaps without the member of the call (`pod_uid`).
 
-        `terms`: the most steps, and the UID of the PodGroup, whose own holds do not block it.
+        `unit`: the UID of the PodGroup, whose own holds do not block it.
 
         Raises:
             SearchPaused: the slice of the budget is over; the same call continues.
@@ -138,8 +144,7 @@ class GangPlanner:
         """
         if budget.closed:
             raise PlanUnfinishedError
-        ledger, (steps, unit) = self._ledger, terms
-
+        ledger = self._ledger
         question = _Question(pod_uid, candidates, needed, offered, steps, frozenset())
 
         def planned(usage: Callable[[], Usage], without: frozenset[str]) -> Mapping[str, Assignment]:
@@ -151,30 +156,33 @@ class GangPlanner:
             return PlanResult(limited=True)
         assignments = answer.assignments or {}
         views = self._stale.views(besides=unit)
-        if pod_uid in assignments or views.is_empty:
-            return PlanResult(assignments, unplaceable=tuple(self._unplaceable(question, answer, budget)))
         try:
-            behind = planned(lambda: views.without_loose(ledger), views.loose)
+            behind: Mapping[str, Assignment] = {}
+            if pod_uid not in assignments and not views.is_empty:
+                behind = planned(lambda: views.without_loose(ledger), views.loose)
             if pod_uid not in behind:
-                return PlanResult(assignments, unplaceable=tuple(self._unplaceable(question, answer, budget)))
+                return PlanResult(assignments, unplaceable=self._unplaceable(question, answer, budget))
             revocable = planned(lambda: views.without_stale(ledger), views.stale) if views.has_stale else {}
             narrowing = bool(views.multi_node) and pod_uid in planned(
                 lambda: views.without_multi_node(ledger), views.multi_node
             )
         except PlanLimitError:
             return PlanResult(assignments)
-        found = _placements(revocable) if pod_uid in revocable else ()
-        return PlanResult(assignments, narrowing=narrowing, behind=_placements(behind), revocable=found)
+        revocable = revocable if pod_uid in revocable else {}
+        return PlanResult(
+            assignments, narrowing=narrowing, behind=_placements(behind), revocable=_placements(revocable)
+        )
 
-    def _unplaceable(self, question: _Question, answer: _Answer, budget: CallBudget) -> Iterator[tuple[Pod, Rejection]]:
-        for candidate in question.candidates:
-            if candidate.pod.uid in answer.unplaceable:
-                wanted = candidate.claims.open
-                demand = self._context.allocator.demand(wanted, budget) if wanted else None
-                yield candidate.pod, demand if isinstance(demand, Rejection) else _NOT_EVEN_ALONE
+    def _unplaceable(self, question: _Question, answer: _Answer, budget: CallBudget) -> Sequence[tuple[Pod, Rejection]]:
+        reasons = []
+        for member in question.candidates:
+            if member.pod.uid in answer.unplaceable:
+                demand = self._context.allocator.demand(member.claims.open, budget) if member.claims.open else None
+                reasons.append((member.pod, demand if isinstance(demand, Rejection) else _NOT_EVEN_ALONE))
+        return reasons
 
     def _solve(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> _Answer:
-        """The assignments found, none if the gang does not fit.
+        """Return the assignments found, none if the gang does not fit.
 
         A paused search continues for an equal question.  Its result is valid if nothing changed on the nodes of its assignments.
 
@@ -183,27 +191,28 @@ class GangPlanner:
             PlanLimitError: the search ended at a limit.
         """
         key, facts = question.key, self._facts(question)
-        known: _Answer | None = budget.answers.get(key)
-        if known is not None and known.facts == facts:
-            return _decided(known)
-        self._require_specs(question, budget)
-        ongoing = self._paused.pop(key, None)
-        if ongoing is None or not ongoing.can_continue(question, facts):
-            ongoing = self._begin(question, facts, usage(), budget)
-        ongoing.oracle.budget = budget
-        try:
-            assignments: Mapping[str, Assignment] | None = ongoing.search.solve(question.needed) or {}
-        except PlanLimitError:
-            assignments = None
-        except SearchPaused:
-            self._paused[key] = ongoing
-            raise
-        if facts != ongoing.facts and not self._is_valid(ongoing, assignments):
-            # Something changed during a pause: the next slice begins a new search.
-            raise SearchPaused
-        unplaceable = frozenset(member.uid for member in ongoing.search.unplaceable)
-        answer = budget.answers[key] = _Answer(facts, assignments, unplaceable)
-        return _decided(answer)
+        answer: _Answer | None = budget.answers.get(key)
+        if answer is None or answer.facts != facts:
+            self._require_specs(question, budget)
+            ongoing = self._paused.pop(key, None)
+            if ongoing is None or not ongoing.can_continue(question, facts):
+                ongoing = self._begin(question, facts, usage(), budget)
+            ongoing.oracle.budget = budget
+            try:
+                assignments: Mapping[str, Assignment] | None = ongoing.search.solve(question.needed) or {}
+            except PlanLimitError:
+                assignments = None
+            except SearchPaused:
+                self._paused[key] = ongoing
+                raise
+            if facts != ongoing.facts and not self._is_valid(ongoing, assignments):
+                # Something changed during a pause: the next slice begins a new search.
+                raise SearchPaused
+            unplaceable = frozenset(member.uid for member in ongoing.search.unplaceable)
+            answer = budget.answers[key] = _Answer(facts, assignments, unplaceable)
+        if answer.assignments is None:
+            raise PlanLimitError
+        return answer
 
     def _require_specs(self, question: _Question, budget: CallBudget) -> None:
         """Check that the specs of all members are kept: all that are not are read together, before the search begins.
@@ -212,8 +221,8 @@ class GangPlanner:
             SpecNotKeptError: some must be read, and were not in this call.
         """
         missing: dict[bytes, ClaimRecord] = {}
-        for each in question.candidates:
-            for record in self._context.allocator.missing(each.claims.open):
+        for member in question.candidates:
+            for record in self._context.allocator.missing(member.claims.open):
                 if record.claim.metadata.uid not in budget.read_again:
                     missing.setdefault(record.spec_digest, record)
         if missing:
@@ -225,43 +234,29 @@ class GangPlanner:
         if len(self._context.capacities) > _MOST_CAPACITIES:
             self._context.capacities.clear()
         oracle = LedgerPlacementOracle(self._context, candidates, offered, usage, facts.backed_off, budget)
-        versions = (ledger.state.copy(), ledger.held.copy())
-        return _OngoingPlan(
-            question, facts, oracle, GangSearch(members, offered.nodes, oracle, question.steps), versions
-        )
+        search = GangSearch(members, offered.nodes, oracle, question.steps)
+        return _OngoingPlan(question, facts, oracle, search, (ledger.state.copy(), ledger.held.copy()))
 
     def _is_valid(self, ongoing: _OngoingPlan, assignments: Mapping[str, Assignment] | None) -> bool:
-        """Whether nothing has changed on the nodes of these assignments since the search began."""
+        """Return whether nothing has changed on the nodes of these assignments since the search began."""
         if not assignments:
             return False
         ledger, (state, held) = self._ledger, ongoing.versions
         nodes = {assignment.node for assignment in assignments.values()}
         return all(ledger.state.of(name) == state.of(name) and ledger.held.of(name) == held.of(name) for name in nodes)
 
-    def _backed_off(self, question: _Question) -> frozenset[DeviceId]:
-        return frozenset(device for each in question.candidates for device in self._device_backoff.of(each.pod.uid))
-
     def _facts(self, question: _Question) -> _Facts:
-        ledger = self._ledger
+        ledger, members = self._ledger, question.candidates
+        claims = (claim for member in members for claim in (*member.claims.open, *member.claims.held))
         return _Facts(
-            ledger.state.since(-1)[1],
-            ledger.held.since(-1)[1],
-            ledger.node_changes.since(-1)[1],
-            ledger.changes.classes,
-            tuple(
-                (each.record.claim.metadata.uid, each.record.claim.metadata.resource_version)
-                for one in question.candidates
-                for each in (*one.claims.open, *one.claims.held)
-            ),
-            tuple(question.offered.nodes),
-            self._backed_off(question),
+            state=ledger.state.since(-1)[1],
+            held=ledger.held.since(-1)[1],
+            nodes=ledger.node_changes.since(-1)[1],
+            classes=ledger.changes.classes,
+            claims=tuple((claim.uid, claim.record.claim.metadata.resource_version) for claim in claims),
+            offered=tuple(question.offered.nodes),
+            backed_off=frozenset(device for member in members for device in self._device_backoff.of(member.pod.uid)),
         )
-
-
-def _decided(answer: _Answer) -> _Answer:
-    if answer.assignments is None:
-        raise PlanLimitError
-    return answer
 
 
 def _placements(assignments: Mapping[str, Assignment]) -> tuple[ClaimPlacement, ...]:

@@ -66,6 +66,14 @@ class _Level:
     others: deque[_Choice] = field(default_factory=deque)
     known: set[_Choice] = field(default_factory=set)
 
+    def add_exchanges(self, choice: _Choice) -> None:
+        """Add the same choice without each of the devices that other nodes reach and that it gave to the members of the node."""
+        for device in () if self.assigned is None else self.assigned.further:
+            other = _Choice(choice.node, choice.without | {device})
+            if other not in self.known:
+                self.known.add(other)
+                self.others.append(other)
+
 
 class GangSearch:
     """One search; call `solve` until it does not pause.
@@ -94,7 +102,7 @@ class GangSearch:
         self._comparable = len(self._kinds) * len(nodes) <= _MOST_COMPARED
 
     def solve(self, needed: int) -> Mapping[str, Assignment] | None:
-        """Assignments by member UID, for all members if that is possible, else for at least `needed` of them; None if it is not.
+        """Return assignments by member UID, for all members if possible, else for at least `needed`; None if that is impossible.
 
         Raises:
             SearchPaused: a pause is due; the same call continues.
@@ -112,25 +120,28 @@ class GangSearch:
     def _plan(self, needed: int) -> _Pausable[Mapping[str, Assignment] | None]:
         """Try to assign all members, then `needed` of them."""
         unplaceable = yield from self._count_unplaceable()
-        spare = len(self._members) - needed
-        if unplaceable > max(spare, 0):
+        spare = max(len(self._members) - needed, 0)
+        if unplaceable > spare:
             return None
-        if spare <= 0:
-            return self._checked((yield from self._search_within(self._max_steps, 0)))
-        found = None
-        if not unplaceable:
-            with suppress(PlanLimitError):
-                found = yield from self._search_within(self._max_steps // 2, 0)
-        return found or self._checked((yield from self._search_within(self._max_steps // 2, spare)))
+        found, steps = None, self._max_steps
+        if spare:
+            steps = self._max_steps // 2
+            if not unplaceable:
+                with suppress(PlanLimitError):
+                    found = yield from self._search(steps, 0)
+        found = found or (yield from self._search(steps, spare))
+        if found is None and self._oracle.undecided:
+            raise PlanLimitError
+        return found
 
     def _count_unplaceable(self) -> _Pausable[int]:
-        """A lower bound of the members that get no node: of each kind, those beyond the capacity of all nodes together."""
+        """Count the members of each kind beyond the capacity of all nodes together: at least so many get no node."""
         if not self._comparable:
             return 0
         unplaceable = 0
         for kind, member in self._kinds.items():
             if not member.shared:
-                members = [each for each in self._members if each.kind == kind]
+                members = [other for other in self._members if other.kind == kind]
                 beyond = yield from self._count_beyond_capacity(members)
                 if beyond == len(members):
                     self.unplaceable.append(members[0])
@@ -138,113 +149,79 @@ class GangSearch:
         return unplaceable
 
     def _count_beyond_capacity(self, members: Sequence[GangMember]) -> _Pausable[int]:
-        """How many of these members, all of one kind, exceed the capacity of all nodes; 0 if a capacity is not known."""
+        """Count how many of these members, all of one kind, exceed the capacity of all nodes; 0 if a capacity is not known."""
         left = len(members)
         for index, node in enumerate(self._nodes):
             if not left:
                 break
             self._poll_time()
             if self._is_allowed(members[-1], index):
-                capacity = yield from self._ask(partial(self._oracle.capacity, members, node))
+                capacity = yield from _until_answered(partial(self._oracle.capacity, members, node))
                 if capacity is None:
                     return 0
                 left = max(left - capacity, 0)
         return left
 
-    def _checked(self, found: Mapping[str, Assignment] | None) -> Mapping[str, Assignment] | None:
-        """The result; raises PlanLimitError if None is not certain."""
-        if found is None and self._oracle.undecided:
-            raise PlanLimitError
-        return found
-
-    def _ask(self, question: Callable[[], T]) -> _Pausable[T]:
-        """The answer, after as many pauses as the question takes."""
-        while True:
-            try:
-                return question()
-            except SearchPaused:
-                yield
-
-    def _search_within(self, steps: int, spare: int) -> _Pausable[Mapping[str, Assignment] | None]:
-        """A search with so many steps, and another one that exchanges devices between nodes if there are any to exchange."""
+    def _search(self, steps: int, spare: int) -> _Pausable[Mapping[str, Assignment] | None]:
+        """Search with so many steps, and once more with exchanges of devices between nodes if there are any to exchange."""
         self._exchanging, self._left = False, steps
-        found = yield from self._search(spare)
+        found = yield from self._search_depth_first(spare)
         if found is None and self._partial.reached_further:
             self._exchanging, self._left = True, min(self._left, MAX_EXCHANGES)
-            found = yield from self._search(spare)
+            found = yield from self._search_depth_first(spare)
         return found
 
-    def _search(self, spare: int) -> _Pausable[Mapping[str, Assignment] | None]:
-        """Depth first with an explicit stack of decision levels, one for each member up to the present one."""
+    def _search_depth_first(self, spare: int) -> _Pausable[Mapping[str, Assignment] | None]:
+        """Search with an explicit stack of decision levels, one for each member up to the present one."""
         self._partial.clear()
         self._nogoods.clear()
-        levels = [self._open_level(0, 0, spare)]
+        levels = [_Level(self._choices(0, 0, spare), spare)]
         while levels:
             if self._oracle.pause_due():
                 yield
             level, position = levels[-1], len(levels) - 1
-            choice = self._next_choice(level)
+            if level.assigned is not None:
+                self._partial.unassign(level.assigned)
+                level.assigned = None
+            choice = next(level.choices, None) or (level.others.popleft() if level.others else None)
             if choice is None:
-                self._backtrack(levels)
+                levels.pop()
+                if levels:
+                    self._nogoods.add(self._state(len(levels), level.spare))
                 continue
-            if not (yield from self._apply(level, position, choice)):
-                continue
+            left = level.spare
+            if choice.node == _SKIPPED:
+                level.node, left = len(self._nodes), left - 1
+            else:
+                self._left -= 1
+                if self._left < 0:
+                    raise PlanLimitError
+                assign = partial(
+                    self._partial.assign, self._members[position], self._nodes[choice.node], choice.without
+                )
+                level.assigned = yield from _until_answered(assign)
+                if level.assigned is None:
+                    continue
+                level.node = choice.node
+                if self._exchanging:
+                    level.add_exchanges(choice)
             if position + 1 == len(self._members):
                 return self._partial.assignments()
-            left = level.spare - (choice.node == _SKIPPED)
             if not self._nogoods or self._state(position + 1, left) not in self._nogoods:
-                levels.append(self._open_level(position + 1, level.node, left))
+                levels.append(_Level(self._choices(position + 1, level.node, left), left))
         return None
 
-    def _open_level(self, position: int, previous: int, spare: int) -> _Level:
-        return _Level(self._choices(position, previous, spare), spare)
-
-    def _next_choice(self, level: _Level) -> _Choice | None:
-        """Undo the level's present choice; the next one, None if there is none."""
-        if level.assigned is not None:
-            self._partial.unassign(level.assigned)
-            level.assigned = None
-        return next(level.choices, None) or (level.others.popleft() if level.others else None)
-
-    def _backtrack(self, levels: list[_Level]) -> None:
-        """Close the last level: its state is a nogood."""
-        level = levels.pop()
-        if levels:
-            self._nogoods.add(self._state(len(levels), level.spare))
-
-    def _apply(self, level: _Level, position: int, choice: _Choice) -> _Pausable[bool]:
-        """Assign the member as chosen, or leave it without a node; whether that is possible."""
-        if choice.node == _SKIPPED:
-            level.node = len(self._nodes)
-            return True
-        self._count_step()
-        return (yield from self._ask(partial(self._try_assign, level, position, choice)))
-
-    def _try_assign(self, level: _Level, position: int, choice: _Choice) -> bool:
-        """Assign the member as chosen; whether that is possible."""
-        assigned = self._partial.assign(self._members[position], self._nodes[choice.node], choice.without)
-        if assigned is None:
-            return False
-        level.assigned, level.node = assigned, choice.node
-        if self._exchanging:
-            for device in assigned.further:
-                other = _Choice(choice.node, choice.without | {device})
-                if other not in level.known:
-                    level.known.add(other)
-                    level.others.append(other)
-        return True
-
     def _choices(self, position: int, previous: int, spare: int) -> Iterator[_Choice]:
-        """The nodes to try in order, and then no node; a member of the same kind as the one before begins at its node."""
-        member, partial_assignment = self._members[position], self._partial
+        """Yield the nodes to try in order, and then no node; a member of the same kind as the one before begins at its node."""
+        member = self._members[position]
         seen: set[Hashable] = set()
         for index in range(previous if self._follows_equal_member(position) else 0, len(self._nodes)):
             self._poll_time()
-            if not self._is_allowed(member, index) or partial_assignment.is_full(member, self._nodes[index]):
+            if not self._is_allowed(member, index) or self._partial.is_full(member, self._nodes[index]):
                 continue
             symmetry_class = self._class_of(index)
             if symmetry_class is not None:
-                state = symmetry_class, partial_assignment.state_of(self._nodes[index])
+                state = symmetry_class, self._partial.state_of(self._nodes[index])
                 if state in seen:
                     continue
                 seen.add(state)
@@ -253,7 +230,7 @@ class GangSearch:
             yield _Choice(_SKIPPED)
 
     def _follows_equal_member(self, position: int) -> bool:
-        """Whether the member is of the same kind as the one before."""
+        """Return whether the member is of the same kind as the one before."""
         return 0 < position < len(self._members) and self._members[position - 1].kind == self._members[position].kind
 
     def _is_allowed(self, member: GangMember, index: int) -> bool:
@@ -264,7 +241,7 @@ class GangSearch:
         return known
 
     def _class_of(self, index: int) -> Hashable | None:
-        """Equal for nodes that are equivalent to every member; None for one that has no equivalent."""
+        """Return a value that is equal for nodes that are equivalent to every member; None for one that has no equivalent."""
         if not self._comparable:
             return None
         try:
@@ -280,7 +257,7 @@ class GangSearch:
             return symmetry_class
 
     def _state(self, position: int, spare: int) -> Hashable:
-        """Equal where the members from this position on have the same choices: the states of the nodes, by symmetry class.
+        """Return a value that is equal where the members from this position on have the same choices, by symmetry class.
 
         Between members of one kind the order of nodes restricts the next one, so there a node stands for itself.
         """
@@ -293,12 +270,16 @@ class GangSearch:
             assignments[name if symmetry_class is None else symmetry_class, state] += 1
         return position, spare, frozenset(assignments.items())
 
-    def _count_step(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise PlanLimitError
-
     def _poll_time(self) -> None:
         self._polls += 1
         if not self._polls & _POLL and self._oracle.out_of_time():
             raise PlanLimitError
+
+
+def _until_answered(question: Callable[[], T]) -> _Pausable[T]:
+    """Ask again after each pause, until there is an answer."""
+    while True:
+        try:
+            return question()
+        except SearchPaused:
+            yield

@@ -62,12 +62,12 @@ class MemberCandidate:
         return "" if self.need is None or self.need.is_met else special_uid(self.pod)
 
     def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
-        """Why what is decided already keeps the member off this node."""
+        """Return why what is decided already keeps the member off this node."""
         special = self.special_on(node)
         return special if isinstance(special, Rejection) else excluded(self.pod, node, self.claims, ledger)
 
     def special_on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:
-        """The claim for extended resources that the member needs on this node."""
+        """Return the claim for extended resources that the member needs on this node."""
         return None if self.need is None else self.need.on(node)
 
 
@@ -93,7 +93,7 @@ def lacking_text(missing: Sequence[tuple[Pod, Rejection]]) -> str:
 
 
 def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
-    """The pod's group if that is a gang."""
+    """Return the pod's group if that is a gang."""
     if pod.pod_group is None:
         return None
     group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
@@ -101,7 +101,7 @@ def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
 
 
 def too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
-    """Why the gang is not planned, which cannot be paused; None if it is small enough."""
+    """Return why the gang is not planned, which cannot be paused; None if it is small enough."""
     parts = ledger.pods.unbound_parts(*group.metadata.key)
     if parts <= MOST_PARTS:
         return None
@@ -167,7 +167,7 @@ def lacking_members(
 
 
 def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSnapshot:
-    """The state of every member of the gang; the group's holds must have been released before.
+    """Return the state of every member of the gang; the group's holds must have been released before.
 
     Members that are bound, whose claims are all allocated, or that need no devices need no assignment, and count as assigned.  The
     others must be placeable now, but for the pod with the UID `offered`: kube-scheduler offers nodes for it in this call.
@@ -192,7 +192,7 @@ def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSna
 
 
 def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:
-    """What is known of a member that is not bound, or why it has to wait; None if it needs no assignment."""
+    """Return what is known of a member that is not bound, or why it has to wait; None if it needs no assignment."""
     found = find_claims(pod, ledger)
     refusal = found if isinstance(found, Rejection) else fully_reserved(found, ledger)
     if refusal is not None or isinstance(found, Rejection):
@@ -211,7 +211,7 @@ def _candidate(pod: Pod, claims: ClaimsByState, ledger: Ledger) -> MemberCandida
 
 
 def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], frozenset[str]]) -> list[GangMember]:
-    """The candidates as a plan takes them: those that want most first, then those with fewest nodes; equal kinds in a row.
+    """Return the candidates as a plan takes them: those that want most first, then those with fewest nodes; equal kinds in a row.
 
     `offered` returns the nodes to which the pod with this UID may go.
     """
@@ -244,12 +244,12 @@ def _member(candidate: MemberCandidate, users: Counter[str], offered: frozenset[
 
 
 def _open(candidate: MemberCandidate) -> tuple[str, ...]:
-    """UIDs of what has to be allocated for the member."""
+    """Return UIDs of what has to be allocated for the member."""
     uids = tuple(each.record.claim.metadata.uid for each in candidate.claims.open)
     return (*uids, candidate.special) if candidate.special else uids
 
 
 def _devices(candidate: MemberCandidate) -> int:
-    """How many devices the member asks for, roughly: mode All counts as many."""
+    """Return how many devices the member asks for, roughly: mode All counts as many."""
     asked = sum(each.amount for one in candidate.pod.extended_requests for each in one.requests)
     return asked + sum(each.record.devices for each in candidate.claims.open)

@@ -107,7 +107,7 @@ class Permit:
         return [each for each in self._waiting.values() if not self._opens(each)]
 
     def waiting_gang(self, group_uid: str) -> WaitingMembers | None:
-        """The members of this gang that wait, if some do."""
+        """Return the members of this gang that wait, if some do."""
         found = self._waiting.get(group_uid)
         return None if found is None or self._opens(found) else found
 
@@ -171,7 +171,7 @@ class Permit:
         return len(waiting.members) >= (group.min_count or 0) or self.is_admitted(group)
 
     def is_admitted(self, group: PodGroup) -> bool:
-        """Whether a member is bound; then the others need not wait for each other."""
+        """Return whether a member is bound; then the others need not wait for each other."""
         if self._ledger.pods.has_running_member(*group.metadata.key):
             return True
         just_bound = self._admitted.get(group.metadata.uid)
@@ -183,7 +183,7 @@ class Permit:
         return bool(just_bound)
 
     def _is_observed(self, pod_uid: str) -> bool:
-        """Whether the watch has shown what became of a pod that was bound here: bound, finished or gone."""
+        """Return whether the watch has shown what became of a pod that was bound here: bound, finished or gone."""
         pod = self._ledger.pods.by_uid(pod_uid)
         return self._ledger.pods.was_deleted(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
 

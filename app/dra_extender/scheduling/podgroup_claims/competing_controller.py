@@ -61,7 +61,7 @@ class CompetingController:
         self._known_records = {each for each in self._known_records if each[0] in groups}
 
     def evidence(self, group: PodGroup, plan: ReconcilePlan) -> str | None:
-        """What another controller wrote for this group, as a part of a sentence; None without evidence."""
+        """Return what another controller wrote for this group, as a part of a sentence; None without evidence."""
         recorded = _recorded(group)
         for entry, claim in self._foreign(group):
             if claim.name in recorded and (group.metadata.uid, claim.name) not in self._known_records:
@@ -75,11 +75,11 @@ class CompetingController:
         return None
 
     def suspicion(self, group: PodGroup) -> str | None:
-        """The claim that keeps the service from touching this group; None if there is none."""
+        """Return the claim that keeps the service from touching this group; None if there is none."""
         return next((_describe(entry, claim, group) for entry, claim in self._foreign(group)), None)
 
     def _foreign(self, group: PodGroup) -> Iterator[tuple[str, ObjectMeta]]:
-        """The claims that appeared during our term for entries of this group under other names than ours, each with its entry."""
+        """Yield the claims (and entries) that appeared during our term for this group under other names than ours."""
         owner = owner_of_group(group, "")
         for entry in group.spec.resource_claims:
             ours = generated_name(owner, entry.name)
@@ -90,7 +90,7 @@ class CompetingController:
 
 
 def _recorded(group: PodGroup) -> frozenset[str]:
-    """Names of the claims in the status of the group."""
+    """Return names of the claims in the status of the group."""
     return frozenset(each.resource_claim_name or "" for each in group.status.resource_claim_statuses)
 
 

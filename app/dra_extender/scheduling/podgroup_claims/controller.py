@@ -101,7 +101,7 @@ class PodGroupClaimController:
         return self._stop_reason is not None
 
     def notes(self) -> Mapping[str, str]:
-        """The state for `/readyz?verbose`; nothing while the controller is off or has no problem."""
+        """Return the state for `/readyz?verbose`; nothing while the controller is off or has no problem."""
         if not self._enabled:
             return {}
         if self._stop_reason is not None:
@@ -114,7 +114,7 @@ class PodGroupClaimController:
             return {"group-claims": f"PodGroups that lack something: {len(found)}; {'/'.join(key)}: {problem}"}
         return {}
 
-    async def run(self) -> None:
+    async def keep_reconciling(self) -> None:
         """Reconcile until `stop`, or until another controller is detected."""
         self._metrics.group_claims_refused(refused=self._is_stopped)
         if not self._enabled:
@@ -133,7 +133,7 @@ class PodGroupClaimController:
         self._unsubscribe()
 
     async def stop(self) -> None:
-        """End `run`; returns when the writes in progress have ended."""
+        """End `keep_reconciling`; return when the writes in progress have ended."""
         self._stopping.set()
         self._has_begun = False
         await self._idle.wait()
@@ -166,7 +166,7 @@ class PodGroupClaimController:
                 turn = loop.time()
 
     def begin(self) -> None:
-        """A term begins: existing objects count as they are; what appears from now on may be evidence of another controller."""
+        """Begin a term: existing objects count as they are; what appears from now on may be evidence of another controller."""
         self._stopping.clear()
         self._has_begun = True
         self._changed.clear()
@@ -208,7 +208,7 @@ class PodGroupClaimController:
         self._next[key] = now if ready else min((due[step] for step in steps), default=math.inf)
 
     async def _yield_to_others(self, group: PodGroup, plan: ReconcilePlan) -> bool:
-        """Whether another controller works on all groups (the work ends), or may work on this one (it is suspended)."""
+        """Return whether another controller works on all groups (the work ends), or may work on this one (it is suspended)."""
         evidence = self._competing.evidence(group, plan)
         if evidence is not None:
             await self._end_for_good(evidence)
@@ -220,7 +220,7 @@ class PodGroupClaimController:
         return False
 
     def _steps(self, group: PodGroup, plan: ReconcilePlan, *, is_leaving: bool) -> Iterator[_Step]:
-        """The writes that the group needs and that can be done, in order."""
+        """Yield the writes that the group needs and that can be done, in order."""
         for create in plan.create:
             yield _Step(("make", create.owner.uid, create.entry), self._grace, partial(self.writer.create, create))
         if plan.record:
@@ -269,7 +269,7 @@ class PodGroupClaimController:
         await self.writer.publish(publish)
 
     async def _write(self, step: str, write: Callable[[], Awaitable[object]]) -> tuple[str, str]:
-        """The outcome of a write: done, changed (an object changed meanwhile) or failed; and the problem of a failed one."""
+        """Return the outcome of a write: done, changed (an object changed meanwhile) or failed; and the problem of a failed one."""
         outcome, problem = "done", ""
         try:
             await write()

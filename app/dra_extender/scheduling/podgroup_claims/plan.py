@@ -56,35 +56,35 @@ class ReconcilePlan:
 
 
 def has_claims(group: PodGroup) -> bool:
-    """Whether the group has entries for claims."""
+    """Return whether the group has entries for claims."""
     return bool(group.spec.resource_claims)
 
 
 def is_kept_by_protection(group: PodGroup) -> bool:
-    """Whether the group is being deleted and has upstream's finalizer."""
+    """Return whether the group is being deleted and has upstream's finalizer."""
     return group.metadata.deletion_timestamp is not None and PROTECTION_FINALIZER in group.metadata.finalizers
 
 
 def is_active(pod: Pod) -> bool:
-    """Whether the pod keeps upstream's finalizer on its PodGroup: it has not finished."""
+    """Return whether the pod keeps upstream's finalizer on its PodGroup: it has not finished."""
     return not pod.finished
 
 
 def owner_of_group(group: PodGroup, api_version: str) -> Owner:
-    """The group as the owner of its claims."""
+    """Return the group as the owner of its claims."""
     meta = group.metadata
     return Owner(api_version, POD_GROUP_KIND, meta.namespace, meta.name, meta.uid)
 
 
 def owner_of_pod(pod: Pod) -> Owner:
-    """The pod as the owner of its claims."""
+    """Return the pod as the owner of its claims."""
     return Owner("v1", "Pod", pod.namespace, pod.name, pod.uid)
 
 
 async def plan_reconcile(
     group: PodGroup, ledger: Ledger, api_version: str, pause: Callable[[], Awaitable[object]]
 ) -> ReconcilePlan:
-    """What the group lacks according to the ledger; nothing while it is being deleted.
+    """Return what the group lacks according to the ledger; nothing while it is being deleted.
 
     Awaits `pause` after each MEMBERS_PER_TURN members, so that a large group does not keep the event loop from other tasks.  Each
     write checks the live object, so a change during a pause costs a further plan and nothing else.
@@ -153,28 +153,28 @@ class _MemberStatus(NamedTuple):
     ledger: Ledger
 
     def records(self, entry: str) -> bool:
-        """Whether the status says that the entry needs no claim, or names one that exists."""
+        """Return whether the status says that the entry needs no claim, or names one that exists."""
         if entry not in self.recorded:
             return False
         name = self.recorded[entry]
         return not name or self.ledger.claims.by_key(self.namespace, name) is not None
 
     def publishes(self, entry: str, group_entry: str, group: _GroupEntries) -> bool:
-        """Whether the status has the claim of the group's entry `group_entry`, as far as that claim is known."""
+        """Return whether the status has the claim of the group's entry `group_entry`, as far as that claim is known."""
         if group_entry not in group.templated:
             return self.recorded.get(entry) == group.claims[group_entry]
         return self.records(entry) if group_entry in group.claims else entry in self.recorded
 
 
 def _is_served(pod: Pod) -> bool:
-    """Whether the pod is a member whose status has to name its claims."""
+    """Return whether the pod is a member whose status has to name its claims."""
     return not (pod.finished or pod.deleting) and bool(pod.claims)
 
 
 def _claim_of_entry(
     group: PodGroup, entry: PodResourceClaim, ledger: Ledger
 ) -> tuple[str, bool] | _MissingClaim | None:
-    """The claim of a template entry, and whether the group's status records it; None if the entry needs no claim."""
+    """Return the claim of a template entry, and whether the group's status records it; None if the entry needs no claim."""
     if not entry.resource_claim_template_name:
         return None
     recorded = {each.name: each.resource_claim_name for each in group.status.resource_claim_statuses}
@@ -190,14 +190,14 @@ def _claim_of_entry(
 
 
 def _oldest_claim(ledger: Ledger, namespace: str, owner_uid: str, entry: str) -> str | None:
-    """Name of the oldest claim that was created for an entry and is not being deleted."""
+    """Return the name of the oldest claim that was created for an entry and is not being deleted."""
     created = [each.claim.metadata for each in ledger.claims.made_for(namespace, owner_uid, entry)]
     living = [each for each in created if each.deletion_timestamp is None]
     return min(((each.creation_timestamp or "", each.name) for each in living), default=("", None))[1]
 
 
 def unrecorded(group: PodGroup, ledger: Ledger) -> Iterator[ClaimRecord]:
-    """The claims that this service created for the group, by their names, and that the group's status does not record."""
+    """Yield the claims that this service created for the group, by their names, and that the group's status does not record."""
     recorded = {each.resource_claim_name for each in group.status.resource_claim_statuses}
     owner = owner_of_group(group, "")
     for entry in group.spec.resource_claims:
@@ -213,7 +213,7 @@ def _controlled_by(record: ClaimRecord, uid: str) -> bool:
 
 
 def _plan_member(pod: Pod, group: _GroupEntries, ledger: Ledger) -> _MemberPlan:
-    """What a member lacks.
+    """Return what a member lacks.
 
     A member with a claim of the group gets all its claims published at once, its own included: the resourceclaim controller of
     kube-controller-manager stops at the group's claim while its gate is off, and records none of the pod's claims.
@@ -239,7 +239,7 @@ def _plan_member(pod: Pod, group: _GroupEntries, ledger: Ledger) -> _MemberPlan:
 
 
 def _matched_entries(pod: Pod, group: _GroupEntries) -> Iterator[tuple[str, str]]:
-    """The pod's entries whose claim is the group's: the pod's name for the entry, and the group's.
+    """Yield the pod's entries whose claim is the group's: the pod's name for the entry, and the group's.
 
     These are entries equal to a template entry of the group, and drafted ones that refer to an entry of the group.
     """
@@ -254,6 +254,6 @@ def _matched_entries(pod: Pod, group: _GroupEntries) -> Iterator[tuple[str, str]
 
 
 def _own_entries(pod: Pod, matched: Mapping[str, str]) -> Iterator[PodResourceClaim]:
-    """The pod's own template entries, if it also has one of the group's."""
+    """Yield the pod's own template entries, if it also has one of the group's."""
     if matched:
         yield from (each for each in pod.claims if each.resource_claim_template_name and each.name not in matched)

@@ -76,7 +76,7 @@ class PodGroupClaimWriter:
                 raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} has claim {each.resource_claim_name}")
 
     async def _exists(self, namespace: str, name: str | None, owner_uid: str) -> bool:
-        """Whether the recorded claim exists and is the owner's; True without a name: the entry needs no claim."""
+        """Return whether the recorded claim exists and is the owner's; True without a name: the entry needs no claim."""
         if not name:
             return True
         try:
@@ -87,7 +87,7 @@ class PodGroupClaimWriter:
         return controller is not None and controller.uid == owner_uid
 
     async def _adopt(self, wanted: CreateClaim) -> ClaimRecord:
-        """The existing claim of our name, which the watch may not have delivered yet."""
+        """Return the existing claim of our name, which the watch may not have delivered yet."""
         owner = wanted.owner
         name = generated_name(owner, wanted.entry)
         raw = await self._cluster.claims.read(owner.namespace, name)

@@ -1,44 +1,69 @@
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.claim_edits import without
+from dra_extender.model.managed_fields import Writers, writers_of
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import is_group
+from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.binding.bind import Bind
+from dra_extender.scheduling.binding.pending_claims import PendingClaims
+from dra_extender.scheduling.claims.writer import ClaimWriter, same_allocation
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.holds import HoldService
-from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.scheduling.ports.cluster import (
+    Clock,
+    Cluster,
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    RequestRejectedError,
+    ServerUnavailableError,
+)
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.reclaim.observe import ReclaimableClaim, ReclaimFacts
-from dra_extender.scheduling.reclaim.rules import ReclaimReason
-from dra_extender.scheduling.reclaim.writer import ReclaimResult, ReclaimWriter
+from dra_extender.scheduling.reclaim.unused import (
+    NOT_READY,
+    RELEASE_MESSAGES,
+    ReclaimableClaim,
+    ReclaimFacts,
+    ReclaimReason,
+    may_release,
+)
 from dra_extender.telemetry.metrics import Metrics
 
-_TICK_SECONDS = 0.25
-_TURN_SECONDS = 0.002
+RELEASED_REASON: Final = "DevicesReleased"
+_TICK_SECONDS: Final = 0.25
+_TURN_SECONDS: Final = 0.002
+_TRIES: Final = 5
+_LOG = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ReclaimDependencies:
-    """What the controller works with."""
+class ReclaimResult(StrEnum):
+    """How a release ended; also a label of the metric."""
 
-    ledger: Ledger
-    bind: Bind
-    holds: HoldService
-    facts: ReclaimFacts
-    writer: ReclaimWriter
-    metrics: Metrics
-    clock: Clock
-    options: Options
-    supervisor: Supervisor
+    DONE = "done"
+    CHANGED = "changed"
+    FOREIGN = "foreign"
+    FAILED = "failed"
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """A claim that can do without something: its state, and since when it has been the same (monotonic).
+    """A claim with an unused part: its state, and since when it has been the same (monotonic).
 
-    `foreign_version`: the resourceVersion at which the writer left it alone, because another field manager wrote it.
+    `foreign_version`: the resourceVersion at which it was left alone, because another field manager wrote it.
     """
 
     state: tuple[object, ...]
@@ -53,23 +78,32 @@ class ReclaimController:
     bind in progress alone, and binds wait for a claim that is being released.
     """
 
-    def __init__(self, uses: ReclaimDependencies) -> None:
-        self._ledger = uses.ledger
-        self._bind = uses.bind
-        self._holds = uses.holds
-        self.facts = uses.facts
-        self._writer = uses.writer
-        self._metrics = uses.metrics
-        self._clock = uses.clock
-        self._options = uses.options
-        self._supervisor = uses.supervisor
+    def __init__(
+        self,
+        ledger: Ledger,
+        facts: ReclaimFacts,
+        writer: "ReclaimWriter",
+        holds: HoldService,
+        clock: Clock,
+        metrics: Metrics,
+        options: Options,
+        supervisor: Supervisor,
+    ) -> None:
+        self._ledger = ledger
+        self.facts = facts
+        self._writer = writer
+        self._holds = holds
+        self._clock = clock
+        self._metrics = metrics
+        self._options = options
+        self._supervisor = supervisor
         self._suspects: dict[str, _Suspect] = {}
         self._expired = 0
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def run(self) -> None:
+    async def keep_reclaiming(self) -> None:
         """Check suspects often and all claims now and then, until `stop`."""
         self._stopping.clear()
         self._suspects.clear()
@@ -81,28 +115,24 @@ class ReclaimController:
                 next_sweep = self._clock.monotonic() + self._options.reclaim_interval_seconds
 
     async def stop(self) -> None:
-        """End `run`; returns when a write in progress has ended."""
+        """End `keep_reclaiming`; return when a write in progress has ended."""
         self._stopping.set()
         await self._idle.wait()
 
     async def check_suspects(self) -> None:
         """End expired holds, and check claims that block a rejected pod or were suspects before."""
-        self._expire_holds()
-        if not self._options.reclaim_enabled:
-            return
-        blocking = self.facts.blocking_claims()
-        for uid in [uid for uid in self._suspects if self._ledger.claims.by_uid(uid) is None]:
-            del self._suspects[uid]
-        suspects = [self._ledger.claims.by_uid(uid) for uid in dict.fromkeys((*self._suspects, *blocking))]
-        await self._check((each for each in suspects if each is not None), blocking)
-
-    def _expire_holds(self) -> None:
-        """End expired holds, and count them with those that other calls of `expire` ended since the last time."""
         self._holds.expire()
+        # Other calls of `expire` have ended some since the last time.
         expired = self._ledger.holds.expired
         for _ in range(expired - self._expired):
             self._metrics.reclaimed(ReclaimReason.HOLD_EXPIRED, ReclaimResult.DONE)
         self._expired = expired
+        if not self._options.reclaim_enabled:
+            return
+        by_uid, blocking = self._ledger.claims.by_uid, self.facts.blocking_claims()
+        self._suspects = {uid: suspect for uid, suspect in self._suspects.items() if by_uid(uid) is not None}
+        suspects = [by_uid(uid) for uid in dict.fromkeys((*self._suspects, *blocking))]
+        await self._check((record for record in suspects if record is not None), blocking)
 
     async def sweep(self) -> None:
         """Check every claim."""
@@ -110,7 +140,7 @@ class ReclaimController:
             await self._check(list(self._ledger.claims.records()), self.facts.blocking_claims())
 
     async def _check(self, records: Iterable[ClaimRecord], blocking: AbstractSet[str]) -> None:
-        """Release what these claims can do without, if it is due; other tasks get a turn every few milliseconds."""
+        """Release the unused parts of these claims that are due; other tasks get a turn every few milliseconds."""
         loop = asyncio.get_running_loop()
         turn = loop.time()
         for record in records:
@@ -130,7 +160,7 @@ class ReclaimController:
                 turn = loop.time()
 
     def _find_due(self, record: ClaimRecord, blocking: AbstractSet[str]) -> ReclaimableClaim | None:
-        """What the claim can do without, once its state has been the same for the grace; None before."""
+        """Return the unused part of the claim, once its state has been the same for the grace; None before."""
         uid = record.claim.metadata.uid
         is_known = record.pending is None and record.has_status
         found = self.facts.find(record.claim, blocking) if is_known else None
@@ -147,13 +177,12 @@ class ReclaimController:
 
     async def _release(self, record: ClaimRecord, due: ReclaimableClaim, blocking: AbstractSet[str]) -> None:
         uid = record.claim.metadata.uid
-        if self.facts.busy(uid):
+        if self.facts.is_being_bound(uid):
             self._suspects.pop(uid, None)
             return
         self._idle.clear()
         try:
-            with self._bind.lock_claim(uid):
-                result = await self._writer.release(record, due, blocking)
+            result = await self._writer.release(record, due, blocking)
         finally:
             self._idle.set()
         self._metrics.reclaimed(due.releasable.reason, result)
@@ -164,7 +193,7 @@ class ReclaimController:
             self._suspects.pop(uid, None)
 
     async def _stopped(self, seconds: float) -> bool:
-        """Wait for this time or the stop; whether it was the stop."""
+        """Wait for this time or the stop; return whether it was the stop."""
         try:
             # Not `wait_for`, which loses a cancellation that comes together with the stop.
             async with asyncio.timeout(seconds):
@@ -172,3 +201,152 @@ class ReclaimController:
         except TimeoutError:
             return False
         return True
+
+
+class ReclaimWriter:
+    """Releases the unused part of one claim, after reading the live objects: the watch may be behind."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        claim_writer: ClaimWriter,
+        facts: ReclaimFacts,
+        pending: PendingClaims,
+        device_backoff: DeviceBackoff,
+        field_manager: str,
+    ) -> None:
+        """`field_manager`: the name under which this service writes; what other field managers wrote stays."""
+        self._ledger = ledger
+        self._cluster = cluster
+        self._claim_writer = claim_writer
+        self._facts = facts
+        self._pending = pending
+        self._device_backoff = device_backoff
+        self._us = field_manager
+
+    async def release(
+        self, record: ClaimRecord, expected: ReclaimableClaim, blocking: AbstractSet[str]
+    ) -> ReclaimResult:
+        """Release what was found, if the live claim and its live consumers are in the same state and this service wrote it.
+
+        Conflicts with other writers are retried a few times, then the result is CHANGED.  No bind decides about it meanwhile.
+        """
+        with self._pending.lock_claim(record.claim.metadata.uid):
+            for _ in range(_TRIES):
+                result = await self._release_once(record, expected, blocking)
+                if result is not None:
+                    return result
+        return ReclaimResult.CHANGED
+
+    async def _release_once(
+        self, record: ClaimRecord, expected: ReclaimableClaim, blocking: AbstractSet[str]
+    ) -> ReclaimResult | None:
+        """Return how it ended; None if another writer changed the claim between the read and the write."""
+        key = record.claim.metadata.key
+        try:
+            raw = await self._cluster.claims.read(*key)
+            claim = read_claim(raw)
+            first = self._facts.find(claim, blocking)
+            if first is None or first.state != expected.state:
+                return ReclaimResult.CHANGED
+            live = await self._read_consumers(claim, first)
+            found = self._facts.find(claim, blocking, live)
+            if found is None or found.state != expected.state or found.releasable != first.releasable:
+                return ReclaimResult.CHANGED
+            writers = _with_own_writes(writers_of(raw), record, claim, self._us)
+            if not may_release(found.releasable, claim, found.consumer_states, writers, self._us):
+                return ReclaimResult.FOREIGN
+            await self._write(claim, raw, found, writers)
+        except ConflictError:
+            return None
+        except (NotFoundError, ServerUnavailableError):
+            return ReclaimResult.CHANGED
+        except (RetryableError, ClusterError, ModelError) as problem:
+            if isinstance(problem, RetryableError) and not isinstance(problem.__cause__, RequestRejectedError):
+                return None if isinstance(problem.__cause__, ConflictError) else ReclaimResult.CHANGED
+            _LOG.warning("a claim could not be reclaimed", claim="/".join(key), problem=str(problem))
+            return ReclaimResult.FAILED
+        self._report(claim, found, live)
+        return ReclaimResult.DONE
+
+    async def _read_consumers(self, claim: ClaimHead, expected: ReclaimableClaim) -> Mapping[str, Pod | None]:
+        """Read the pods whose reservation is to be released, by UID; those of a PodGroup are its members."""
+        namespace = claim.metadata.namespace
+        live: dict[str, Pod | None] = {}
+        for consumer in claim.status.reserved_for:
+            if consumer.uid in expected.releasable.consumers:
+                for uid, name in await self._pods_of(claim, consumer):
+                    try:
+                        pod = await self._cluster.pods.read(namespace, name)
+                    except NotFoundError:
+                        live[uid] = None
+                    else:
+                        live[uid] = pod if pod.uid == uid else None
+        return live
+
+    async def _pods_of(self, claim: ClaimHead, consumer: ConsumerReference) -> Sequence[tuple[str, str]]:
+        """Return UID and name of each pod of a reservation.
+
+        Raises:
+            RetryableError: the consumer is a PodGroup that exists after all: the watch may be behind.
+        """
+        namespace = claim.metadata.namespace
+        members = self._facts.members(namespace, consumer)
+        if members is None and is_group(consumer):
+            try:
+                group = await self._cluster.pod_groups.read(namespace, consumer.name)
+            except NotFoundError:
+                group = None
+            if group is not None and group.metadata.uid == consumer.uid:
+                raise RetryableError(f"PodGroup {namespace}/{consumer.name} exists")
+            members = self._facts.users(claim, consumer)
+        return [(consumer.uid, consumer.name)] if members is None else [(pod.uid, pod.name) for pod in members]
+
+    async def _write(self, claim: ResourceClaim, raw: bytes, found: ReclaimableClaim, writers: Writers) -> None:
+        record = ClaimRecord(claim, raw)
+        half_written = found.releasable.reason is ReclaimReason.HALF_WRITTEN
+        if claim.extended_for and (half_written or found.releasable.release):
+            # Only one bind of its pod can use the claim; the next bind creates another.
+            await self._claim_writer.discard(record)
+        elif not half_written:
+            await self._claim_writer.release(record, found.releasable.consumers, tries=1)
+        else:
+            metadata = claim.metadata
+            change = without(
+                claim,
+                finalizer=FINALIZER in metadata.finalizers and self._us in writers.finalizer,
+                snapshot=SNAPSHOT_ANNOTATION in metadata.annotations and self._us in writers.snapshot,
+            )
+            self._ledger.assume_written(await self._cluster.claims.update(*metadata.key, change))
+
+    def _report(self, claim: ClaimHead, found: ReclaimableClaim, live: Mapping[str, Pod | None]) -> None:
+        allocation, reason = claim.status.allocation, found.releasable.reason
+        devices = [] if allocation is None else ["/".join(result.device_id) for result in allocation.devices.results]
+        name = "/".join(claim.metadata.key)
+        _LOG.info(
+            "reclaimed a claim" if found.releasable.release else "reclaimed a part of a claim",
+            reason=reason,
+            claim=name,
+            devices=devices,
+            consumers=[each.name for each in claim.status.reserved_for if each.uid in found.releasable.consumers],
+        )
+        unready = self._facts.unready_devices(claim)
+        for pod in live.values():
+            if pod is not None and not (pod.node_name or pod.finished):
+                if reason in NOT_READY:
+                    self._device_backoff.start(pod.uid, unready)
+                message = f"the devices of claim {name} were given back: {RELEASE_MESSAGES[reason]}"
+                self._cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
+
+
+def _with_own_writes(writers: Writers, record: ClaimRecord, claim: ResourceClaim, us: str) -> Writers:
+    """Return the writers that the claim's managed fields name, and `us` where this process knows that it wrote.
+
+    A user who may write the claim may also change its managed fields, and so keep our allocation from being released.
+    """
+    stored = claim.status.allocation
+    if stored is None or record.written is None or not same_allocation(stored, record.written):
+        return writers
+    ours = {uid: writers.reserved(uid) | {us} for uid in record.written_for}
+    return replace(writers, allocation=writers.allocation | {us}, reservations={**writers.reservations, **ours})

@@ -63,7 +63,7 @@ class RejectionMessages:
         return f"{text} (on {reason.example})" if rejection.detail else text
 
     def _unmet_selectors(self, reason: RejectionGroup, demand: Demand, share: int, budget: Budget | None) -> str:
-        """What was false on most devices of the example node, e.g. `2 devices: device.attributes[...].model is "A", wanted "B"`."""
+        """Say what was false on most devices of the example node: `2 devices: device.attributes[...].model is "A", wanted "B"`."""
         name, rejection = reason.example, reason.rejection
         key = (demand.signature, name, self._ledger.state.of(name), rejection.claim, rejection.request, share)
         found = self._unmet.get(key)
@@ -93,13 +93,13 @@ class RejectionMessages:
 
 
 def with_why_command(parts: Sequence[str], separator: str, pod: Pod) -> str:
-    """The parts as a note about a pod that waits, which ends with the command that explains more; at most NOTE_BYTES long."""
+    """Join the parts to a note about a pod that waits, which ends with the command that explains more."""
     more = f". More: {why_command(pod)}"
     return joined_note(parts, separator, NOTE_BYTES - len(more)) + more
 
 
 def why_command(pod: Pod) -> str:
-    """The command that explains at length why the pod waits."""
+    """Return the command that explains at length why the pod waits."""
     return f"kubectl dra why {pod.name} -n {pod.namespace}"
 
 

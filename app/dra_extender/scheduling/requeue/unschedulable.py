@@ -59,7 +59,7 @@ class AskedNodes:
         self._asked, self._known = None, {}
 
     def among(self, nodes: Iterable[str]) -> Sequence[str]:
-        """Those of these nodes that kube-scheduler offered."""
+        """Return those of these nodes that kube-scheduler offered."""
         self.shrink()
         names, all_but = self.names, self.all_but
         return [node for node in nodes if (node in names) is not all_but]
@@ -95,7 +95,7 @@ class UnschedulablePod:
     since: float
 
     def queueing_hint(self, now: SeenChanges) -> str | None:
-        """The kind of change since the rejection that may make the pod schedulable; None if there is none."""
+        """Return the kind of change since the rejection that may make the pod schedulable; None if there is none."""
         then = self.seen
         if now.devices != then.devices:
             return "devices"
@@ -106,7 +106,7 @@ class UnschedulablePod:
         return "claims" if self.helped_by_claims and now.claims != then.claims else None
 
     def concerns_all_nodes(self, now: SeenChanges) -> bool:
-        """Whether the change may make the pod fit on nodes that have not changed themselves."""
+        """Return whether the change may make the pod fit on nodes that have not changed themselves."""
         if self.helped_by_holds or self.helped_by_claims or self.blocked_by_allocation:
             return True
         return now.classes != self.seen.classes
@@ -166,7 +166,7 @@ class UnschedulablePods:
             )
 
     def forget(self, pod_uid: str) -> None:
-        """The pod was offered a node, was bound, or is gone."""
+        """Forget a pod that was offered a node, was bound, or is gone."""
         known = self._rejected.pop(pod_uid, None)
         if known is not None:
             profile = known.pod.scheduler_name
@@ -182,17 +182,17 @@ class UnschedulablePods:
         self._metrics.upstream.unschedulable(self._by_profile)
 
     def changes(self) -> SeenChanges:
-        """How many changes of each kind there are by now."""
+        """Return how many changes of each kind there are by now."""
         changes = self._ledger.changes
         return SeenChanges(changes.devices, changes.claims, changes.classes, self._ledger.holds.ended)
 
     def any_queueing_hint(self) -> str | None:
-        """A kind of change that may make some rejected pod schedulable; None if there is none."""
+        """Return a kind of change that may make some rejected pod schedulable; None if there is none."""
         now = self.changes()
         return next((hint for each in self._rejected.values() if (hint := each.queueing_hint(now))), None)
 
     def all(self) -> tuple[UnschedulablePod, ...]:
-        """Every rejected pod."""
+        """Return every rejected pod."""
         return tuple(self._rejected.values())
 
     def blocked_by_allocation(self) -> tuple[Pod, ...]:
@@ -221,5 +221,5 @@ class UnschedulablePods:
 
 
 def is_pending(pod: Pod) -> bool:
-    """Whether the pod waits for a node."""
+    """Return whether the pod waits for a node."""
     return not (pod.node_name or pod.finished or pod.deleting)

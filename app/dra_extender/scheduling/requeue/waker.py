@@ -18,7 +18,7 @@ from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.holds import HoldService
-from dra_extender.scheduling.ports.cluster import Clock, ClusterError, SchedulerWaker
+from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods, is_pending
@@ -44,21 +44,6 @@ class PlacementTrial(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class WakerDependencies:
-    """What the waker works with; `scheduler` is the port that wakes kube-scheduler."""
-
-    ledger: Ledger
-    unschedulable: UnschedulablePods
-    holds: HoldService
-    trial: PlacementTrial
-    scheduler: SchedulerWaker
-    metrics: Metrics
-    clock: Clock
-    options: Options
-    supervisor: Supervisor
-
-
 _SLICE_SECONDS: Final = 0.02
 _TURN_SECONDS: Final = 0.05
 # Trials take one twentieth of the time, however many pods there are.
@@ -79,16 +64,26 @@ class Waker:
     One wake-up requeues all rejected pods; bursts are coalesced to about one per second.
     """
 
-    def __init__(self, uses: WakerDependencies) -> None:
-        self._ledger = uses.ledger
-        self._unschedulable = uses.unschedulable
-        self._holds = uses.holds
-        self._trial = uses.trial
-        self._scheduler = uses.scheduler
-        self._metrics = uses.metrics
-        self._clock = uses.clock
-        self._options = uses.options
-        self._supervisor = uses.supervisor
+    def __init__(
+        self,
+        ledger: Ledger,
+        unschedulable: UnschedulablePods,
+        holds: HoldService,
+        trial: PlacementTrial,
+        cluster: Cluster,
+        metrics: Metrics,
+        options: Options,
+        supervisor: Supervisor,
+    ) -> None:
+        self._ledger = ledger
+        self._unschedulable = unschedulable
+        self._holds = holds
+        self._trial = trial
+        self._scheduler = cluster.waker
+        self._clock = cluster.clock
+        self._metrics = metrics
+        self._options = options
+        self._supervisor = supervisor
         self._pending_reason: str | None = None
         self._reconsidered: dict[str, str] = {}
         self._reconsider_now = Notifier()
@@ -101,7 +96,7 @@ class Waker:
         self._last_tried: dict[str, int] = {}
         self._trials = 0
 
-    async def run(self) -> None:
+    async def keep_waking(self) -> None:
         """Watch for queueing hints until cancelled.
 
         At the start it wakes kube-scheduler once for pods that an earlier process or leader rejected.
@@ -129,7 +124,7 @@ class Waker:
             self._reconsider_now.fire()
 
     def _has_hint(self) -> bool:
-        """Whether something has changed for some rejected pod since its rejection."""
+        """Return whether something has changed for some rejected pod since its rejection."""
         self._holds.expire()
         self._unschedulable.forget_resolved()
         return (
@@ -155,7 +150,7 @@ class Waker:
     async def _first_hint(
         self, changed: Sequence[str] | None, reconsidered: Mapping[str, str]
     ) -> tuple[float, str | None]:
-        """The seconds spent, and the first kind of change that makes a rejected pod schedulable.
+        """Return the seconds spent, and the first kind of change that makes a rejected pod schedulable.
 
         Pods that are not tried when the time is over, and those whose search is not finished, are tried in a later turn; neither
         is a reason to wake kube-scheduler.
@@ -181,7 +176,7 @@ class Waker:
     async def _try(
         self, rejected: UnschedulablePod, changed: Sequence[str] | None, own: str | None, turn: "_Turn"
     ) -> bool:
-        """Whether the pod fits now on one of the `changed` nodes (None: on any); it is deferred if that is not known yet."""
+        """Return whether the pod fits now on one of the `changed` nodes (None: on any); it is deferred if that is not known yet."""
         uid = rejected.pod.uid
         self._last_namespace = rejected.pod.namespace
         self._trials += 1
@@ -213,7 +208,7 @@ class Waker:
             self._reconsidered.setdefault(uid, own)
 
     def _ordered(self, rejected: Sequence[UnschedulablePod]) -> Sequence[UnschedulablePod]:
-        """The pods in the order in which they are tried: one of each namespace in turn, after the namespace tried last.
+        """Return the pods in the order in which they are tried: one of each namespace in turn, after the namespace tried last.
 
         Pods whose search was begun come last.  In a namespace, the pod tried longest ago is first, so that a stream of changes
         leaves no pod out.
@@ -231,7 +226,7 @@ class Waker:
     def _fits(
         self, rejected: UnschedulablePod, changed: Sequence[str] | None, budget: CallBudget
     ) -> bool | SpecNotKeptError | None:
-        """Whether the pod may fit now; None if the search is not finished, an error if claims must be read first."""
+        """Return whether the pod may fit now; None if the search is not finished, an error if claims must be read first."""
         # A pod whose trial fails is tried again at the next change for it.
         found: list[bool | SpecNotKeptError | None] = [False]
         with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
@@ -245,7 +240,7 @@ class Waker:
         return found[-1]
 
     def _changed_nodes(self) -> Sequence[str] | None:
-        """Nodes whose devices, allocations or holds have changed since the last call, in order of names; None: possibly any."""
+        """Return nodes whose devices, allocations or holds have changed since the last call, by name; None: possibly any."""
         seen = self._seen
         self._seen = state, held = self._ledger.state.copy(), self._ledger.held.copy()
         if seen is None:

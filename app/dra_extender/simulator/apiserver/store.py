@@ -1,16 +1,19 @@
 """The embedded API server's storage: all writes are in one order, and a stale write is refused."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
-from dra_extender.model.metadata import time_text
+from dra_extender.model.api_json import ModelError, decode_object
+from dra_extender.model.metadata import time_text, version_number
 from dra_extender.model.pod_group import PROTECTION_FINALIZER
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError
 from dra_extender.simulator.apiserver.managed_fields import note_writer
+from dra_extender.simulator.apiserver.object_heads import read_object_head
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, fill_in, key_of, part
 from dra_extender.simulator.apiserver.served_fields import NEWEST, Served, served_by
 from dra_extender.simulator.apiserver.validation import (
@@ -70,15 +73,33 @@ class Store:
         self._objects: dict[StoredKind, dict[Key, bytes]] = {kind: {} for kind in StoredKind}
         self._listeners: list[Callable[[Change], None]] = []
         self._version = 0
+        self._claim_users: dict[str, dict[Key, None]] | None = None
 
     @property
     def version(self) -> int:
         """The resourceVersion of the newest write."""
         return self._version
 
+    def skip_versions(self, version: int) -> None:
+        """Give later writes greater resourceVersions than this one."""
+        self._version = max(self._version, version)
+
     def subscribe(self, listener: Callable[[Change], None]) -> None:
         """Call this with every later change, within the write."""
         self._listeners.append(listener)
+
+    def load(self, kind: StoredKind, objects: Iterable[bytes]) -> list[bytes]:
+        """Take over objects of another cluster as they are; return those that have no usable name, UID or spec."""
+        unusable = []
+        for data in objects:
+            try:
+                metadata = read_object_head(kind, data).metadata
+            except ModelError:
+                unusable.append(data)
+                continue
+            self._objects[kind][Key(kind, *metadata.key)] = data
+            self._version = max(self._version, version_number(metadata.resource_version))
+        return unusable
 
     def read(self, key: Key) -> bytes:
         """The stored JSON.  Raises NotFoundError."""
@@ -88,9 +109,8 @@ class Store:
         return data
 
     def get(self, key: Key) -> Json:
-        """A copy of the object.  Raises NotFoundError."""
-        found: Json = msgspec.json.decode(self.read(key))
-        return found
+        """Return a copy of the object.  Raises NotFoundError."""
+        return decode_object(key.kind.singular, self.read(key))
 
     def find(self, key: Key) -> Json | None:
         """A copy of the object, or None."""
@@ -105,8 +125,16 @@ class Store:
         return list(self._objects[kind].values())
 
     def keyed(self, kind: StoredKind) -> dict[Key, bytes]:
-        """As `data`, by key."""
+        """Return the stored JSON of all objects of a kind by key."""
         return dict(self._objects[kind])
+
+    def claims_of(self, uid: str) -> list[Key]:
+        """Return the keys of the claims that name the object with this UID as owner or consumer, sorted."""
+        if self._claim_users is None:
+            self._claim_users = {}
+            for key, data in self._objects[StoredKind.CLAIM].items():
+                self._note_users(self._claim_users, key, data)
+        return sorted(key for key in self._claim_users.get(uid, ()) if key in self._objects[StoredKind.CLAIM])
 
     def create(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
         """Store a new object.  A claim starts without status, a pod as Pending; `metadata.uid` is kept if it is given.
@@ -181,6 +209,18 @@ class Store:
             prune_device_statuses(part(old, "status"), part(thing, "status"))
             check_claim_status(key, old, thing)
         return self._write_changed(key, old, thing, manager)
+
+    def put(self, kind: StoredKind, thing: Json) -> Json:
+        """Write an object as it is, new or in the place of one: no rule is checked, and nothing but a UID is filled in."""
+        key, thing = key_of(kind, thing), {**thing, "metadata": dict(thing["metadata"])}
+        known = key in self._objects[kind]
+        if not thing["metadata"].get("uid"):
+            thing["metadata"]["uid"] = str(uuid.uuid5(_SEED, f"{key} {self._version + 1}"))
+        return self._write(WatchEventType.MODIFIED if known else WatchEventType.ADDED, key, thing)
+
+    def remove(self, key: Key) -> Json:
+        """Take the object away, whatever finalizers it has.  Raises NotFoundError."""
+        return self._write(WatchEventType.DELETED, key, self.get(key))
 
     def replace(self, key: Key, edit: Callable[[Json], None]) -> Json:
         """A write by the server itself, e.g. of a subresource: `edit` changes a copy in place, no rule is checked."""
@@ -281,9 +321,19 @@ class Store:
             del objects[key]
         else:
             objects[key] = data
+            if key.kind is StoredKind.CLAIM and self._claim_users is not None:
+                self._note_users(self._claim_users, key, data)
         for listener in self._listeners:
             listener(change)
         return _copy(thing)
+
+    @staticmethod
+    def _note_users(users: dict[str, dict[Key, None]], key: Key, data: bytes) -> None:
+        with suppress(ModelError):
+            head = read_object_head(StoredKind.CLAIM, data)
+            consumers = () if head.status is None else head.status.reserved_for or ()
+            for uid in (*(each.uid for each in head.metadata.owner_references), *(each.uid for each in consumers)):
+                users.setdefault(uid, {})[key] = None
 
     def _remove(self, key: Key, thing: Json) -> Json:
         return self._write(WatchEventType.DELETED, key, _copy(thing))

@@ -11,14 +11,15 @@ from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 class StoreWatch:
     """Brings the store's changes to sinks: first what exists, then every change in the order of the writes.
 
-    Nothing is delivered inside a write.  Deliver on demand with `deliver`, or let `run` do it in a task of its own, as the
-    connections of a real watch do.  `unreadable` says what a sink could not read.
+    Unless by `deliver_at_once`, nothing is delivered inside a write: `deliver` does it on demand, or `run` in a task of its own, as
+    the connections of a real watch do.  `unreadable` says what a sink could not read.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._sinks: Mapping[str, EventSink] = {}
         self._queue: deque[Change] = deque()
+        self._at_once = False
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -41,6 +42,10 @@ class StoreWatch:
         for sink in sinks.values():
             sink.synced()
         self._idle.set()
+
+    def deliver_at_once(self, sinks: Mapping[str, EventSink]) -> None:
+        """Bring every later change to these sinks within the write; what exists is not listed."""
+        self._sinks, self._at_once = sinks, True
 
     def deliver(self) -> int:
         """Deliver everything that waits; returns how many changes those were."""
@@ -66,7 +71,9 @@ class StoreWatch:
         await self._idle.wait()
 
     def _note(self, change: Change) -> None:
-        if self._sinks:
+        if self._at_once:
+            self._pass_on(change)
+        elif self._sinks:
             self._queue.append(change)
             self._idle.clear()
             self._arrived.set()

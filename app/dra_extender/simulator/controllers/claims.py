@@ -1,17 +1,33 @@
 """What kube-controller-manager does for claims: it makes them from templates, and frees and removes them when pods are done."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ClusterError, RequestRejectedError
-from dra_extender.simulator.apiserver.objects import KIND_OF, Json, Key, StoredKind, controller_uid, key_of, part
+from dra_extender.simulator.apiserver.objects import (
+    KIND_OF,
+    Json,
+    Key,
+    StoredKind,
+    controller_uid,
+    group_name,
+    key_of,
+    part,
+)
 from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.controllers.generated_claims import (
-    SimulatedGroupClaims,
-    from_template,
+    claim_for_entry,
+    drafted_group_claim,
+    group_claim,
+    group_of,
     in_reserved_group,
     is_finished,
-    orphan,
+    is_group_entry,
+    lacking_entries,
+    unprotect_group,
+    with_claims,
 )
 
 _ROUNDS = 10
@@ -27,7 +43,6 @@ class ClaimController:
         """`for_groups`: the gate DRAWorkloadResourceClaims; without it claims and reservations of PodGroups are ignored."""
         self._store = store
         self._for_groups = for_groups
-        self._groups = SimulatedGroupClaims(store)
         self.problems: list[str] = []
 
     def reconcile(self) -> None:
@@ -43,11 +58,11 @@ class ClaimController:
         pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(StoredKind.POD)}
         groups = {group["metadata"]["uid"]: group for group in self._store.all(StoredKind.POD_GROUP)}
         for group in groups.values():
-            self._guarded(self._groups.unprotect, group, pods)
+            self._guarded(partial(unprotect_group, self._store), group, pods)
         for group in groups.values() if self._for_groups else ():
-            self._guarded(self._groups.generate, group)
+            self._guarded(self._generate_for_group, group)
         for pod in pods.values():
-            self._guarded(self._generate, pod)
+            self._guarded(self._generate_for_pod, pod)
         for claim in self._store.all(StoredKind.CLAIM):
             self._guarded(self._collect, claim, {**pods, **groups})
         running: dict[Key, list[Json]] = {}
@@ -61,57 +76,52 @@ class ClaimController:
     def _guarded(self, step: Callable[..., None], thing: Json, *rest: object) -> None:
         try:
             step(thing, *rest)
-        except ClusterError as problem:
+        except (ClusterError, ModelError) as problem:
             kind = KIND_OF[thing["kind"]]
             self.problems.append(f"{key_of(kind, thing)}: {problem}")
 
-    def _generate(self, pod: Json) -> None:
-        """Make the claims of template entries and record their names in the pod's status."""
-        if is_finished(pod) or "deletionTimestamp" in pod["metadata"]:
+    def _generate_for_group(self, group: Json) -> None:
+        if "deletionTimestamp" in group["metadata"]:
             return
-        self._groups.check(pod)
-        statuses = list(part(pod, "status").get("resourceClaimStatuses") or [])
-        recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
-        made = {}
-        for entry in pod["spec"].get("resourceClaims") or []:
-            known = recorded.get(entry["name"])
-            if known and self._claim(pod, known) is not None:
-                continue
-            name = self._generated_name(pod, entry)
-            if name is not None:
-                made[entry["name"]] = name
-        kept = [each for each in statuses if each["name"] not in made]
-        new = [*kept, *({"name": entry, "resourceClaimName": name} for entry, name in made.items())]
-        if new != statuses:
-            pod.setdefault("status", {})["resourceClaimStatuses"] = new
-            self._store.update_status(StoredKind.POD, pod)
+        made = {
+            entry["name"]: claim_for_entry(self._store, StoredKind.POD_GROUP, group, entry)
+            for entry in lacking_entries(self._store, group)
+            if entry.get("resourceClaimTemplateName")
+        }
+        if made:
+            self._store.update_status(StoredKind.POD_GROUP, with_claims(group, made))
 
-    def _generated_name(self, pod: Json, entry: Json) -> str | None:
-        """The name of the claim that exists, or is made now, for an entry that names no claim itself."""
-        if entry.get("resourceClaimTemplateName"):
-            return self._claim_for(pod, entry, entry["resourceClaimTemplateName"])
-        drafted = entry.get("podGroupResourceClaim")
-        return self._groups.drafted_name(pod, drafted) if drafted else None
-
-    def _claim_for(self, pod: Json, entry: Json, template: str) -> str | None:
-        """The name of the claim of a template entry, which is made now unless the pod's group has it.
+    def _generate_for_pod(self, pod: Json) -> None:
+        """Make the claims of template entries and record their names in the pod's status.
 
         Raises:
-            RequestRejectedError: it is the group's, and the gate for that is off; no other claim of the pod is recorded then,
-                either.
+            NotFoundError: a template does not exist, or the PodGroup: until then nobody knows which claims are the group's.
+            RequestRejectedError: a claim is the group's, and the gate for that is off; no claim of the pod is recorded then.
         """
-        if self._groups.has(pod, entry):
-            if not self._for_groups:
-                raise RequestRejectedError(
-                    f"claim {entry['name']} is a PodGroup claim but the DRAWorkloadResourceClaims feature is disabled"
-                )
-            return self._groups.claim_name(pod, entry)
-        store, name = self._store, entry["name"]
-        claim = orphan(store, pod, name) or from_template(store, pod, name, template)
-        return str(claim["metadata"]["name"])
+        if is_finished(pod) or "deletionTimestamp" in pod["metadata"]:
+            return
+        name, group = group_name(pod), group_of(self._store, pod)
+        if name and pod["spec"].get("resourceClaims"):
+            self._store.read(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name))
+        made = {}
+        for entry in lacking_entries(self._store, pod):
+            claim = self._claim_name(pod, entry, group)
+            if claim is not None:
+                made[entry["name"]] = claim
+        if made:
+            self._store.update_status(StoredKind.POD, with_claims(pod, made))
 
-    def _claim(self, pod: Json, name: str) -> Json | None:
-        return self._store.find(Key(StoredKind.CLAIM, pod["metadata"]["namespace"], name))
+    def _claim_name(self, pod: Json, entry: Json, group: Json | None) -> str | None:
+        drafted = entry.get("podGroupResourceClaim")
+        if not entry.get("resourceClaimTemplateName"):
+            return drafted_group_claim(group, drafted) if drafted else None
+        if group is None or not is_group_entry(group, entry):
+            return claim_for_entry(self._store, StoredKind.POD, pod, entry)
+        if not self._for_groups:
+            raise RequestRejectedError(
+                f"claim {entry['name']} is a PodGroup claim but the DRAWorkloadResourceClaims feature is disabled"
+            )
+        return group_claim(group, entry["name"])
 
     def _collect(self, claim: Json, owners: dict[str, Json]) -> None:
         """Delete a claim whose owner is gone, or is a pod that is over and does not use it any more."""

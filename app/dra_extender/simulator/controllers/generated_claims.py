@@ -1,128 +1,120 @@
-"""Claims made from templates for pods and PodGroups (KEP-5729), named and owned as kube-controller-manager does it."""
+"""Claims made from templates for pods and PodGroups (KEP-5729), owned and recorded as kube-controller-manager does it."""
 
+from collections.abc import Callable, Iterator, Mapping
+
+from dra_extender.model.api_json import decode_object
 from dra_extender.model.pod_group import PROTECTION_FINALIZER
-from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
-from dra_extender.simulator.apiserver.objects import KIND_OF, Json, Key, StoredKind, controller_uid, group_name, part
+from dra_extender.model.templated_claim import ENTRY_ANNOTATION, Owner, claim_from, generated_base, read_template
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, controller_uid, group_name, part
 from dra_extender.simulator.apiserver.store import Store
 
 
-def from_template(store: Store, owner: Json, entry: str, name: str) -> Json:
-    """Create the claim for this entry of a pod or PodGroup.  Raises NotFoundError: there is no such template."""
-    metadata = owner["metadata"]
-    template = store.get(Key(StoredKind.TEMPLATE, metadata["namespace"], name))["spec"]
-    given = part(template, "metadata")
-    reference = {
-        "apiVersion": KIND_OF[owner["kind"]].api_version,
-        "kind": owner["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
+def lacking_entries(store: Store, owner: Json) -> Iterator[Json]:
+    """Yield the entries of a pod or PodGroup that name no claim and have none on record that exists.
+
+    An entry that is recorded without a claim needs none.
+    """
+    namespace = owner["metadata"].get("namespace", "")
+    done = {
+        each.get("name")
+        for each in part(owner, "status").get("resourceClaimStatuses") or ()
+        if not (name := each.get("resourceClaimName")) or store.find(Key(StoredKind.CLAIM, namespace, name)) is not None
     }
-    claim = {
-        "metadata": {
-            "generateName": generated_base(metadata["name"], entry),
-            "namespace": metadata["namespace"],
-            "labels": dict(part(given, "labels")),
-            "annotations": {**part(given, "annotations"), ENTRY_ANNOTATION: entry},
-            "ownerReferences": [reference],
-        },
-        "spec": template["spec"],
-    }
-    return store.create(StoredKind.CLAIM, claim)
+    for entry in part(owner, "spec").get("resourceClaims") or ():
+        if not entry.get("resourceClaimName") and entry.get("name", "") not in done:
+            yield entry
 
 
-def orphan(store: Store, owner: Json, entry: str) -> Json | None:
-    """A claim made earlier for this entry whose name was not recorded."""
-    for claim in store.all(StoredKind.CLAIM):
-        metadata = claim["metadata"]
-        is_own = controller_uid(claim) == owner["metadata"]["uid"] and "deletionTimestamp" not in metadata
-        if is_own and part(metadata, "annotations").get(ENTRY_ANNOTATION) == entry:
-            return claim
-    return None
+CreateClaim = Callable[[Json], Json]
+"""Stores a claim whose name follows from its owner, and returns it as it is stored."""
+
+
+def claim_for_entry(store: Store, kind: StoredKind, owner: Json, entry: Json, create: CreateClaim | None = None) -> str:
+    """Return the name of the claim that exists for a template entry of a pod or PodGroup, or is created now; see `create_claim`."""
+    uid = owner["metadata"]["uid"]
+    for key in store.claims_of(uid):
+        claim = store.get(key)
+        is_own = controller_uid(claim) == uid and "deletionTimestamp" not in claim["metadata"]
+        if is_own and part(claim["metadata"], "annotations").get(ENTRY_ANNOTATION) == entry.get("name", ""):
+            return key.name
+    return create_claim(store, kind, owner, entry, create)
+
+
+def create_claim(store: Store, kind: StoredKind, owner: Json, entry: Json, create: CreateClaim | None = None) -> str:
+    """Create the claim for a template entry of a pod or PodGroup, and return its name; without `create`, a generated one.
+
+    Raises:
+        NotFoundError: there is no such template.
+        ModelError: the template cannot be read.
+    """
+    metadata, name = owner["metadata"], entry.get("name", "")
+    template = Key(StoredKind.TEMPLATE, metadata["namespace"], entry["resourceClaimTemplateName"])
+    of_owner = Owner(kind.api_version, kind.singular, metadata["namespace"], metadata["name"], metadata["uid"])
+    claim = decode_object(StoredKind.CLAIM.singular, claim_from(read_template(store.read(template)), of_owner, name))
+    if create is None:
+        del claim["metadata"]["name"]
+        claim["metadata"]["generateName"] = generated_base(metadata["name"], name)
+        claim = store.create(StoredKind.CLAIM, claim)
+    else:
+        claim = create(claim)
+    return str(claim["metadata"]["name"])
+
+
+def with_claims(owner: Json, made: Mapping[str, str]) -> Json:
+    """Return a pod or PodGroup whose status records these claims, by entry."""
+    status = part(owner, "status")
+    kept = [each for each in status.get("resourceClaimStatuses") or () if each.get("name") not in made]
+    entries = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
+    return {**owner, "status": {**status, "resourceClaimStatuses": [*kept, *entries]}}
+
+
+def group_of(store: Store, pod: Json) -> Json | None:
+    """Return the PodGroup that the pod names, None if it names none or none exists."""
+    name = group_name(pod)
+    return store.find(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name)) if name else None
+
+
+def is_group_entry(group: Json | None, entry: Json) -> bool:
+    """Return whether an entry of a pod stands for a claim of its group: one that the group has in all its fields."""
+    return group is not None and entry in (part(group, "spec").get("resourceClaims") or ())
+
+
+def group_claim(group: Json, entry: str) -> str | None:
+    """Return the name of the claim that the group's status records for an entry."""
+    recorded = part(group, "status").get("resourceClaimStatuses") or ()
+    return next((each.get("resourceClaimName") for each in recorded if each.get("name") == entry), None)
+
+
+def drafted_group_claim(group: Json | None, wanted: str) -> str | None:
+    """Return the name of the group's claim to which a pod refers in the way of the KEP's drafts, which record it for pods."""
+    entries = () if group is None else part(group, "spec").get("resourceClaims") or ()
+    found = next((each for each in entries if each["name"] == wanted), None)
+    if group is None or found is None:
+        return None
+    return found.get("resourceClaimName") or group_claim(group, wanted)
+
+
+def unprotect_group(store: Store, group: Json, pods: Mapping[str, Json]) -> None:
+    """Let a PodGroup go that is being deleted and has no active pods, as the PodGroup protection controller does."""
+    metadata = group["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    if "deletionTimestamp" not in metadata or PROTECTION_FINALIZER not in finalizers:
+        return
+    own = (metadata["namespace"], metadata["name"])
+    if not any(
+        (pod["metadata"]["namespace"], group_name(pod)) == own and not is_finished(pod) for pod in pods.values()
+    ):
+        metadata["finalizers"] = [each for each in finalizers if each != PROTECTION_FINALIZER]
+        store.update(StoredKind.POD_GROUP, group)
 
 
 def is_finished(pod: Json) -> bool:
-    """Whether the pod has ended for good."""
+    """Return whether the pod has ended for good."""
     return part(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
-class SimulatedGroupClaims:
-    """Makes the claims of PodGroups from templates, tells which of them an entry of a pod stands for, and ends PodGroups."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def check(self, pod: Json) -> None:
-        """No claim of a pod is made before its PodGroup exists: until then nobody knows which of them are the group's.
-
-        Raises:
-            NotFoundError: the pod names a PodGroup that does not exist.
-        """
-        name = group_name(pod)
-        if name and pod["spec"].get("resourceClaims"):
-            self._store.read(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name))
-
-    def unprotect(self, group: Json, pods: dict[str, Json]) -> None:
-        """Let a PodGroup go that is being deleted and has no active pods, as the PodGroup protection controller does."""
-        metadata = group["metadata"]
-        finalizers = metadata.get("finalizers") or []
-        if "deletionTimestamp" not in metadata or PROTECTION_FINALIZER not in finalizers:
-            return
-        own = (metadata["namespace"], metadata["name"])
-        if not any(
-            (each["metadata"]["namespace"], group_name(each)) == own and not is_finished(each) for each in pods.values()
-        ):
-            metadata["finalizers"] = [each for each in finalizers if each != PROTECTION_FINALIZER]
-            self._store.update(StoredKind.POD_GROUP, group)
-
-    def generate(self, group: Json) -> None:
-        """Make the claims of template entries and record their names in the group's status.
-
-        Raises:
-            NotFoundError: no such template.
-        """
-        if "deletionTimestamp" in group["metadata"]:
-            return
-        statuses = list(part(group, "status").get("resourceClaimStatuses") or [])
-        recorded = {each["name"] for each in statuses}
-        for entry in part(group, "spec").get("resourceClaims") or []:
-            name, template = entry["name"], entry.get("resourceClaimTemplateName")
-            if template and name not in recorded:
-                claim = orphan(self._store, group, name) or from_template(self._store, group, name, template)
-                statuses.append({"name": name, "resourceClaimName": claim["metadata"]["name"]})
-        if len(statuses) > len(recorded):
-            group.setdefault("status", {})["resourceClaimStatuses"] = statuses
-            self._store.update_status(StoredKind.POD_GROUP, group)
-
-    def has(self, pod: Json, entry: Json) -> bool:
-        """Whether this entry of a pod stands for a claim of its group: one that the group has in all its fields."""
-        group = self._group_of(pod)
-        return group is not None and entry in (part(group, "spec").get("resourceClaims") or [])
-
-    def claim_name(self, pod: Json, entry: Json) -> str | None:
-        """The recorded name of that claim."""
-        group = self._group_of(pod)
-        if group is None:
-            return None
-        recorded = {each["name"]: each for each in part(group, "status").get("resourceClaimStatuses") or []}
-        found = recorded.get(entry["name"])
-        return None if found is None else found.get("resourceClaimName")
-
-    def drafted_name(self, pod: Json, wanted: str) -> str | None:
-        """The name of the group's claim to which a pod refers in the way of the KEP's drafts, which record it for pods."""
-        group = self._group_of(pod)
-        group_claims = part(group, "spec").get("resourceClaims") or [] if group is not None else []
-        found = next((each for each in group_claims if each["name"] == wanted), None)
-        return None if found is None else found.get("resourceClaimName") or self.claim_name(pod, found)
-
-    def _group_of(self, pod: Json) -> Json | None:
-        name = group_name(pod)
-        return self._store.find(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name)) if name else None
-
-
 def in_reserved_group(pod: Json, reserved: list[Json]) -> bool:
-    """Whether the pod's group is among the consumers; the name decides, for pods know no UID of it."""
+    """Return whether the pod's group is among the consumers; the name decides, for pods know no UID of it."""
     group = group_name(pod)
     return group is not None and any(
         (each.get("resource"), each.get("name")) == (str(StoredKind.POD_GROUP), group) for each in reserved

@@ -1,14 +1,69 @@
-"""What manifests become: the documents of a story, and what is wrong with a manifest."""
+"""What manifests become: the documents of a story with what is expected, and what is wrong with a manifest."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.manifests.documents import Position
+from dra_extender.manifests.documents import FieldPath, Position
+from dra_extender.manifests.problems import shown
 from dra_extender.model.api_json import printable
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
-from dra_extender.simulator.demo.expectations import PodExpectation
+
+
+class ExpectationError(ValueError):
+    """A text that states no expectation; the message says what was expected."""
+
+
+class ExpectedState(StrEnum):
+    """What is expected of a pod."""
+
+    BOUND = "bound"
+    WAITING = "waiting"
+
+
+class PodExpectation(msgspec.Struct, frozen=True):
+    """What a story expects of a pod: bound (on a certain node), or waiting (with a reason that contains this text)."""
+
+    text: str
+    state: ExpectedState
+    node: str | None = None
+    reason: str = ""
+
+    def failure(self, node: str | None, reasons: str) -> str | None:
+        """Why it does not hold for a pod on this node (None: not bound) that waits for these reasons (the first line is quoted)."""
+        said = reasons.partition("\n")[0] or "no reason was given"
+        if self.state is ExpectedState.BOUND:
+            if node is None:
+                return f"it is waiting: {said}"
+            if self.node is not None and self.node != node:
+                return f"it is on {node}"
+            return None
+        if node is not None:
+            return f"it is bound, on {node}"
+        if self.reason not in reasons:
+            return f"it is waiting for another reason: {said}"
+        return None
+
+
+def read_expectation(text: Any) -> PodExpectation:
+    """Read `bound`, `node=NAME`, `waiting` or `waiting: TEXT`.
+
+    Raises:
+        ExpectationError: none of these.
+    """
+    if text == "bound":
+        return PodExpectation(text, ExpectedState.BOUND)
+    if text == "waiting":
+        return PodExpectation(text, ExpectedState.WAITING)
+    if isinstance(text, str):
+        if text.startswith("node=") and text[5:].strip():
+            return PodExpectation(text, ExpectedState.BOUND, node=text[5:].strip())
+        if text.startswith("waiting:") and text[8:].strip():
+            return PodExpectation(text, ExpectedState.WAITING, reason=text[8:].strip())
+    raise ExpectationError(f"expected bound, node=NAME, waiting or 'waiting: TEXT', got {shown(text)}")
 
 
 class ManifestProblem(msgspec.Struct, frozen=True):
@@ -117,3 +172,104 @@ class Manifests(msgspec.Struct, frozen=True):
 
     documents: tuple[Document, ...]
     warnings: tuple[ManifestProblem, ...] = ()
+
+
+PREFIX: Final = "dra-extender.io/"
+DEMO: Final = f"{PREFIX}demo"
+EXPECT: Final = f"{PREFIX}expect"
+EXPECT_AT_END: Final = f"{PREFIX}expect-at-end"
+COPIES: Final = f"{PREFIX}copies"
+_CONTROLLING: Final = (DEMO, EXPECT, EXPECT_AT_END, COPIES)
+_OTHERS: Final = tuple(f"{PREFIX}{each}" for each in ("lint", "allocation-snapshot", "guard", "device", "woken-at"))
+"""Annotations of other commands, and those that the service writes."""
+_MISSPELT: Final = 0.85
+MOST_COPIES: Final = 1000
+_MOST_DIGITS: Final = 18
+ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
+
+
+class AnnotationProblem(NamedTuple):
+    """What is wrong with an annotation, by its name."""
+
+    name: str
+    text: str
+
+
+class Controls(NamedTuple):
+    """What the annotations of one object say."""
+
+    action: Action = Action.APPLY
+    expect: PodExpectation | None = None
+    expect_at_end: PodExpectation | None = None
+    copies: int | None = None
+
+
+def controls_of(annotations: Mapping[str, Any], *, is_pod: bool, problems: list[AnnotationProblem]) -> Controls:
+    """Read them, and add what is wrong to the problems.
+
+    Args:
+        annotations: All annotations of the object.
+        is_pod: Whether expectations and copies make sense.
+        problems: A sentence is added for each annotation that makes no sense.
+    """
+    reader = _Reader(annotations, problems, is_pod=is_pod)
+    problems.extend(_unknown(annotations))
+    return Controls(reader.action(), reader.expectation(EXPECT), reader.expectation(EXPECT_AT_END), reader.copies())
+
+
+def _unknown(annotations: Mapping[str, Any]) -> Iterator[AnnotationProblem]:
+    """Annotations with our prefix that nobody reads, and those that look like a misspelt one."""
+    for name in annotations:
+        if name in _CONTROLLING or name in _OTHERS:
+            continue
+        close = difflib.get_close_matches(name, _CONTROLLING, n=1, cutoff=_MISSPELT)
+        if close:
+            yield AnnotationProblem(name, f"unknown annotation; did you mean {close[0]!r}?")
+        elif name.startswith(PREFIX):
+            yield AnnotationProblem(name, f"unknown annotation; expected one of {', '.join(_CONTROLLING)}")
+
+
+class _Reader:
+    def __init__(self, annotations: Mapping[str, Any], problems: list[AnnotationProblem], *, is_pod: bool) -> None:
+        self._annotations = annotations
+        self._problems = problems
+        self._is_pod = is_pod
+
+    def action(self) -> Action:
+        text = self._annotations.get(DEMO)
+        if text is None:
+            return Action.APPLY
+        try:
+            return Action(text)
+        except ValueError:
+            self._problem(DEMO, f"expected one of {', '.join(Action)}, got {shown(text)}")
+            return Action.APPLY
+
+    def copies(self) -> int | None:
+        text = self._annotations.get(COPIES)
+        if text is None:
+            return None
+        if self._is_pod and isinstance(text, str) and _is_number(text) and 0 < int(text) <= MOST_COPIES:
+            return int(text)
+        self._problem(COPIES, f"expected on pods only, a number from 1 to {MOST_COPIES} as text, got {shown(text)}")
+        return None
+
+    def expectation(self, name: str) -> PodExpectation | None:
+        text = self._annotations.get(name)
+        if text is None:
+            return None
+        if not self._is_pod:
+            self._problem(name, "expected on pods only")
+            return None
+        try:
+            return read_expectation(text)
+        except ExpectationError as problem:
+            self._problem(name, str(problem))
+            return None
+
+    def _problem(self, name: str, text: str) -> None:
+        self._problems.append(AnnotationProblem(name, text))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS

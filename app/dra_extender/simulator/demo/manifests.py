@@ -9,8 +9,17 @@ from dra_extender.manifests.documents import FieldPath, Position, YamlDocument, 
 from dra_extender.manifests.problems import path_text, shown
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, key_of
 from dra_extender.simulator.demo import workloads
-from dra_extender.simulator.demo.annotations import ANNOTATIONS, AnnotationProblem, Controls, controls_of
-from dra_extender.simulator.demo.document import Action, Document, ManifestError, ManifestProblem, Manifests
+from dra_extender.simulator.demo.document import (
+    ANNOTATIONS,
+    Action,
+    AnnotationProblem,
+    Controls,
+    Document,
+    ManifestError,
+    ManifestProblem,
+    Manifests,
+    controls_of,
+)
 from dra_extender.simulator.demo.references import doubts
 from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME
 

@@ -8,11 +8,16 @@ from dra_extender.scheduling.ports.cluster import ClusterError, NotFoundError, R
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.apiserver.served_fields import Served
-from dra_extender.simulator.demo.document import Action, Document, Manifests
-from dra_extender.simulator.demo.expectations import PodExpectation
+from dra_extender.simulator.demo.document import Action, Document, Manifests, PodExpectation
 from dra_extender.simulator.demo.order import Step, steps_of
-from dra_extender.simulator.demo.pod_state import state_of
-from dra_extender.simulator.demo.results import ApplyEffect, CheckedExpectation, PodState, StoryResult, StoryStep
+from dra_extender.simulator.demo.results import (
+    ApplyEffect,
+    CheckedExpectation,
+    PodState,
+    StoryResult,
+    StoryStep,
+    state_of,
+)
 from dra_extender.simulator.scheduler.extender_client import ExtenderTransport
 from dra_extender.simulator.scheduler.loop import SCHEDULER_NAME, NotAtRestError, SchedulingLoop
 from dra_extender.simulator.virtual_time import VirtualClock, running_virtual_loop

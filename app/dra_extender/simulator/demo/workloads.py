@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from dra_extender.manifests.documents import FieldPath
 from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
-from dra_extender.simulator.demo.annotations import MOST_COPIES
+from dra_extender.simulator.demo.document import MOST_COPIES
 
 TEMPLATE: Final[FieldPath] = ("spec", "template")
 WORKLOAD: Final = "Workload"

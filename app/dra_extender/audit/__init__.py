@@ -1,4 +1,0 @@
-"""Checks the invariants of a cluster from its API objects alone: no device is allocated twice, no pod runs without its claims.
-
-`invariants` is the entrance.  The rules that say what may be allocated together are the allocator's.
-"""

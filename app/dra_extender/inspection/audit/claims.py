@@ -1,0 +1,379 @@
+"""Whether claims, and the pods that use them, are as kube-controller-manager and kubelets need them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from dra_extender.inspection.audit.findings import (
+    AWAY,
+    FOREIGN_CONSUMER,
+    KUBELET,
+    NO_CONSUMER,
+    NO_FINALIZER,
+    NO_SUCH_CONSUMER,
+    ORPHANED,
+    UNUSED_EXTENDED_CLAIM,
+    AuditFinding,
+    Check,
+    InvariantViolation,
+    finding,
+)
+from dra_extender.ledger.index.guards import is_guard_reservation
+from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.allocation import AllocationResult, named_nodes
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.device import PoolId
+from dra_extender.model.metadata import OwnerReference, seconds_of
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod, PodResourceClaim
+from dra_extender.model.pod_group import GROUP, POD_GROUPS, is_group
+from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
+from dra_extender.model.snapshot import allocated_at, is_snapshotted
+from dra_extender.scheduling.claims.conditions import Readiness, evaluate_conditions
+from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, subject_of
+
+_POD_GROUP: Final = "PodGroup"
+_UNSUPPORTED: Final = f"which only a kubelet with {GROUP_RESERVATIONS_FEATURE} accepts"
+
+
+class ClaimsByKey(Protocol):
+    """Claims by namespace and name."""
+
+    def get(self, key: tuple[str, str], /) -> ClaimHead | None:
+        """The claim with this key, None if there is none."""
+        ...
+
+
+class AdmissionFailure(NamedTuple):
+    """What the kubelet finds wrong with one of the pod's claims: `claim NAME` by the pod's name for it, and a sentence.
+
+    `missing`: the claim does not exist.
+    """
+
+    subject: str
+    why: str
+    missing: bool = False
+
+
+class UsedClaim(NamedTuple):
+    """A claim that a pod uses: `claim NAME` by the pod's name for it, its own name, and whether it must be made for the pod."""
+
+    subject: str
+    name: str
+    generated: bool
+
+
+def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
+    """The claims that the kubelet looks for, in its order; the one for extended resources comes last.
+
+    A template for which the status says that no claim is needed has none.
+    """
+    recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
+    for entry in pod.claims:
+        if entry.resource_claim_name:
+            yield UsedClaim(f"claim {entry.name}", entry.resource_claim_name, generated=False)
+        elif not _is_recorded_by_name(entry):
+            yield AdmissionFailure(f"claim {entry.name}", "the entry names neither a claim nor a template")
+        elif entry.name not in recorded:
+            yield AdmissionFailure(f"claim {entry.name}", "no claim is recorded for it in status.resourceClaimStatuses")
+        elif name := recorded[entry.name]:
+            yield UsedClaim(f"claim {entry.name}", name, generated=bool(entry.resource_claim_template_name))
+    if pod.extended_claim:
+        yield UsedClaim(subject_of(pod, EXTENDED_LABEL), pod.extended_claim, generated=False)
+
+
+def refused(pod: Pod, claims: ClaimsByKey, kubelets: GroupReservation, node: Node | None) -> Iterator[AdmissionFailure]:
+    """Why the kubelet would not start the bound pod, by claim.
+
+    `kubelets`: whether they accept a claim of the pod's PodGroup, or a reservation for the group, as the pod's own (gate
+    DRAWorkloadResourceClaims).  Where that is unknown, a claim that was generated for the group counts as accepted, because it
+    could be reserved in no other way; a claim by name could have been reserved for the pod.
+    """
+    for use in uses(pod):
+        if isinstance(use, AdmissionFailure):
+            yield use
+            continue
+        claim = claims.get((pod.namespace, use.name))
+        why = _refusal(pod, use, claim, kubelets, node)
+        if why:
+            yield AdmissionFailure(use.subject, f"claim {use.name} {why}", missing=claim is None)
+
+
+def _is_recorded_by_name(entry: PodResourceClaim) -> bool:
+    """Whether the claim's name stands in the pod's status; drafts of KEP-5729 have it there for the group's claims, too."""
+    return bool(entry.resource_claim_template_name or entry.pod_group_resource_claim)
+
+
+def _refusal(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupReservation, node: Node | None) -> str:
+    """Empty if nothing is wrong."""
+    if claim is None:
+        return "does not exist"
+    of_group = _is_groups(pod, claim)
+    accepted = kubelets.may_apply if of_group else _is_accepted(pod, kubelets, node)
+    if use.generated and not of_group and not _is_own(pod, claim):
+        return "was generated for another owner"
+    if use.generated and of_group and not accepted:
+        return f"was generated for its PodGroup, {_UNSUPPORTED}"
+    if not claim.reserved_by(pod.uid):
+        if not _is_reserved_for_group(claim, pod):
+            return "is not reserved for it"
+        if not accepted:
+            return f"is reserved for its PodGroup alone, {_UNSUPPORTED}"
+    return "is not allocated" if claim.status.allocation is None else ""
+
+
+def _is_accepted(pod: Pod, kubelets: GroupReservation, node: Node | None) -> bool:
+    """Whether the reservation of its PodGroup suffices for the pod; where that is unknown, a pod that has started proves it."""
+    return kubelets.applies_on(node) or (kubelets is GroupReservation.AUTO and pod.has_started)
+
+
+def _is_own(pod: Pod, claim: ClaimHead) -> bool:
+    owner = claim.metadata.controller
+    return owner is not None and owner.uid == pod.uid
+
+
+def _is_groups(pod: Pod, claim: ClaimHead) -> bool:
+    owner = claim.metadata.controller
+    return owner is not None and (owner.kind, owner.group, owner.name) == (_POD_GROUP, GROUP, pod.pod_group)
+
+
+def _is_reserved_for_group(claim: ClaimHead, pod: Pod) -> bool:
+    """A pod does not know the UID of its group, so the name counts."""
+    return pod.pod_group is not None and any(
+        is_group(each) and each.name == pod.pod_group for each in claim.status.reserved_for
+    )
+
+
+_RUNNING: Final = "Running"
+_CONSUMERS: Final = {("", "pods"), (GROUP, POD_GROUPS)}
+"""API group and resource of what kube-controller-manager takes for a consumer; with anything else it leaves the claim alone."""
+
+IsLive = Callable[[ConsumerReference], bool]
+"""Whether a consumer exists and is not over; true of one whose kind is not known."""
+
+
+def claim_name(claim: ClaimHead) -> str:
+    """namespace/name."""
+    return "/".join(claim.metadata.key)
+
+
+def claim_violations(claim: ClaimHead, is_live: IsLive) -> Iterator[InvariantViolation]:
+    """Of an allocated claim: it has the finalizer and a consumer; consumers are pods or PodGroups that are not over."""
+    if claim.status.allocation is None:
+        return
+    name = claim_name(claim)
+    if FINALIZER not in claim.metadata.finalizers:
+        yield InvariantViolation(rule=NO_FINALIZER, about=name, detail="it would never be cleaned up")
+    if not claim.status.reserved_for:
+        yield InvariantViolation(rule=NO_CONSUMER, about=name, detail="reservedFor is empty")
+    for consumer in claim.status.reserved_for:
+        if is_guard_reservation(consumer):
+            continue
+        if (consumer.api_group, consumer.resource) not in _CONSUMERS:
+            detail = f"{consumer.resource}.{consumer.api_group or 'core'} {consumer.name}"
+            yield InvariantViolation(rule=FOREIGN_CONSUMER, about=name, detail=detail)
+        elif not is_live(consumer):
+            detail = f"{consumer.resource.removesuffix('s')} {consumer.name} is gone or over"
+            yield InvariantViolation(rule=NO_SUCH_CONSUMER, about=name, detail=detail)
+
+
+def pod_violations(
+    pod: Pod, claims: ClaimsByKey, node: Node | None, kubelets: GroupReservation
+) -> Iterator[InvariantViolation]:
+    """A bound pod is one that its kubelet starts, with devices that can be used on its node; `node` is None if it is not known."""
+    if not pod.node_name or pod.finished:
+        return
+    for found in refused(pod, claims, kubelets, node):
+        rule = ORPHANED if found.missing and pod.phase == _RUNNING else KUBELET
+        yield InvariantViolation(rule=rule, about=pod.key, detail=f"{found.subject}: {found.why}")
+    for what in _away(pod, claims, node):
+        yield InvariantViolation(rule=AWAY, about=pod.key, detail=what)
+
+
+def extended_claim_violation(claim: ClaimHead, pod: Pod | None, *, is_first: bool) -> InvariantViolation | None:
+    """Of a claim for extended resources: the status of its bound pod names it; a pod that is not bound has one at most.
+
+    `pod` is the pod for which it was made, None if that is gone; `is_first`: no other claim for it comes before this one.
+    """
+    if pod is not None and pod.finished:
+        return None
+    if pod is None:
+        why = "its pod is gone"
+    elif pod.node_name and pod.extended_claim != claim.metadata.name:
+        why = f"the status of pod {pod.key} names another claim, or none"
+    elif not pod.node_name and not is_first:
+        why = f"pod {pod.key} has another"
+    else:
+        return None
+    return InvariantViolation(rule=UNUSED_EXTENDED_CLAIM, about=claim_name(claim), detail=why)
+
+
+def _away(pod: Pod, claims: ClaimsByKey, node: Node | None) -> Iterable[str]:
+    """What the pod lacks on its node.  The kubelet checks neither where devices can be used nor what serves a resource."""
+    labels = {} if node is None else node.labels
+    for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
+        claim = claims.get((pod.namespace, use.name))
+        problem = "" if claim is None else _unusable(claim, pod.node_name, labels)
+        if problem:
+            yield f"{use.subject}: {problem}"
+    if node is not None and not pod.extended_claim:
+        for name in pod.extended_resources:
+            if name not in node.extended_resources:
+                yield f"{name}: node {node.name} does not list it, and the pod's status names no claim"
+
+
+def _unusable(claim: ClaimHead, node: str, labels: dict[str, str]) -> str:
+    """Why the allocation of the claim cannot be used on the node; empty if it can, or there is none."""
+    allocation = claim.status.allocation
+    try:
+        usable = allocation is None or allocation.usable_on(node, labels)
+    except ModelError as problem:
+        return str(problem)
+    return "" if usable else f"is not usable on node {node}"
+
+
+STUCK_SECONDS: Final = 300.0
+"""A claim that is deleted and that no pod uses is gone after so many seconds, or something keeps it."""
+_OVERDUE: Final = (Readiness.FAILED, Readiness.TIMED_OUT)
+
+
+def is_live(ledger: Ledger, namespace: str, consumer: ConsumerReference) -> bool:
+    """Whether a consumer of a claim of this namespace exists and is not over; true of one whose kind is not known.
+
+    A guard claim uses nothing.
+    """
+    if is_group(consumer):
+        if not ledger.pod_groups.served:
+            return True
+        group = ledger.pod_groups.get(namespace, consumer.name)
+        return group is not None and group.metadata.uid == consumer.uid
+    if not consumer.is_pod:
+        return not is_guard_reservation(consumer)
+    pod = ledger.pods.by_uid(consumer.uid)
+    return pod is not None and not pod.finished
+
+
+def unused_claim(record: ClaimRecord, ledger: Ledger, now: float) -> Iterator[AuditFinding]:
+    """The claim outlives its owner, its consumers or its nodes, or has a finalizer that nothing removes."""
+    claim = record.claim
+    about = f"claim {'/'.join(claim.metadata.key)}"
+    allocation, reserved = claim.status.allocation, claim.status.reserved_for
+    owner = claim.metadata.controller
+    if owner is not None and not claim.extended_for and not _owner_exists(owner, claim, ledger):
+        yield finding(Check.ORPHANED_CLAIM, about, f"its owner, {owner.kind} {owner.name}, is gone")
+    deleted = seconds_of(claim.metadata.deletion_timestamp)
+    used = any(is_live(ledger, claim.metadata.namespace, each) for each in reserved)
+    if deleted is not None and now - deleted > STUCK_SECONDS and not used:
+        kept = ", ".join(claim.metadata.finalizers) or "none that is known"
+        text = f"is being deleted since {claim.metadata.deletion_timestamp}, and no pod uses it; finalizers: {kept}"
+        yield finding(Check.STUCK_CLAIM, about, text)
+    if allocation is not None and not is_reachable(allocation, ledger):
+        names = ", ".join(sorted(named_nodes(allocation) or ())) or "none"
+        yield finding(Check.STUCK_CLAIM, about, f"is allocated for nodes that do not exist: {names}")
+    if allocation is None and record.pending is None and FINALIZER in claim.metadata.finalizers and not reserved:
+        yield finding(Check.FINALIZER, about, f"has finalizer {FINALIZER} and no allocation")
+
+
+def overdue_conditions(record: ClaimRecord, ledger: Ledger, now: float, timeout: float) -> AuditFinding | None:
+    """Devices of an allocated claim report a failure, or are not ready after `timeout` seconds and no pod is bound with them.
+
+    Once a pod is bound no scheduler looks at the conditions, and the driver may report other ones.
+    """
+    verdict = evaluate_conditions(record.claim, now=now, waiting_since=now, timeout=timeout)
+    if verdict.readiness not in _OVERDUE:
+        return None
+    limit = ""
+    if verdict.readiness is Readiness.TIMED_OUT:
+        if any(pod is not None and pod.node_name for pod in _pods_of(record, ledger)):
+            return None
+        limit = f"; the limit of {timeout:g} s has passed"
+    about = f"claim {'/'.join(record.claim.metadata.key)}"
+    return finding(Check.CONDITIONS_OVERDUE, about, verdict.text + limit)
+
+
+def _pods_of(record: ClaimRecord, ledger: Ledger) -> Iterator[Pod | None]:
+    """The pods for which a claim is reserved, and the members of its PodGroups; None for one that is gone."""
+    for consumer in record.claim.status.reserved_for:
+        if is_group(consumer):
+            yield from ledger.pods.members(record.claim.metadata.namespace, consumer.name)
+        else:
+            yield ledger.pods.by_uid(consumer.uid)
+
+
+def _owner_exists(owner: OwnerReference, claim: ClaimHead, ledger: Ledger) -> bool:
+    """Whether the controller of a claim exists; true of one whose kind is not known."""
+    if owner.kind == "Pod" and not owner.group:
+        return ledger.pods.by_uid(owner.uid) is not None
+    if owner.kind == "PodGroup" and owner.group == GROUP and ledger.pod_groups.served:
+        group = ledger.pod_groups.get(claim.metadata.namespace, owner.name)
+        return group is not None and group.metadata.uid == owner.uid
+    return True
+
+
+def is_reachable(allocation: AllocationResult, ledger: Ledger) -> bool:
+    """Whether one of the nodes exists that the allocation names; true of one that names none."""
+    names = named_nodes(allocation)
+    return names is None or any(name in ledger.nodes for name in names)
+
+
+class _Writer:
+    """The allocations of one writer in one pool: how many, and between which times they were made for certain."""
+
+    __slots__ = ("claims", "first_ended", "last_began")
+
+    def __init__(self) -> None:
+        self.claims: list[str] = []
+        self.first_ended: float | None = None
+        self.last_began: float | None = None
+
+    def add(self, name: str, times: "_Times") -> None:
+        """Count an allocation."""
+        self.claims.append(name)
+        if times.latest is not None and (self.first_ended is None or times.latest < self.first_ended):
+            self.first_ended = times.latest
+        if times.earliest is not None and (self.last_began is None or times.earliest > self.last_began):
+            self.last_began = times.earliest
+
+    def went_on_after(self, other: "_Writer") -> bool:
+        """Whether it made an allocation after one of the other."""
+        began, ended = self.last_began, other.first_ended
+        return began is not None and ended is not None and began > ended
+
+
+class _Times(NamedTuple):
+    """Bounds of the time of an allocation, None where there is none."""
+
+    earliest: float | None
+    latest: float | None
+
+
+def two_allocators(records: Iterable[ClaimRecord]) -> Iterator[AuditFinding | None]:
+    """A finding for each pool in which this program and another scheduler each allocated after the other had begun.
+
+    Allocations that one of them left when the other took over are no finding: they are all older.  What this program allocates has
+    its snapshot.  An allocation without a time is younger than its claim, and its end is not known.  None after each step.
+    """
+    pools: dict[PoolId, tuple[_Writer, _Writer]] = {}
+    for record in records:
+        if record.claim.status.allocation is not None:
+            side, times = int(is_snapshotted(record.claim)), _times(record)
+            name = "/".join(record.claim.metadata.key)
+            for pool_id in {each.pool_id for each in record.holdings if not each.admin}:
+                pools.setdefault(pool_id, (_Writer(), _Writer()))[side].add(name, times)
+        yield None
+    for pool_id, (foreign, own) in pools.items():
+        if foreign.went_on_after(own) and own.went_on_after(foreign):
+            detail = (
+                f"dra-extender allocated {len(own.claims)} claims and another scheduler {len(foreign.claims)}, in turns; "
+                f"the first by name are {min(own.claims)} and {min(foreign.claims)}"
+            )
+            yield finding(Check.TWO_ALLOCATORS, f"pool {'/'.join(pool_id)}", detail)
+        yield None
+
+
+def _times(record: ClaimRecord) -> _Times:
+    allocated = seconds_of(allocated_at(record.claim))
+    if allocated is not None:
+        return _Times(allocated, allocated)
+    return _Times(seconds_of(record.claim.metadata.creation_timestamp), None)

@@ -1,0 +1,287 @@
+"""The audit of a cluster as a ledger has it, in steps between which other work may run."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from msgspec.structs import replace
+
+from dra_extender.allocator.explain.messages import taint_text
+from dra_extender.cel.budget import CALL_COST, Budget
+from dra_extender.inspection.audit.claims import (
+    UsedClaim,
+    claim_name,
+    claim_violations,
+    extended_claim_violation,
+    is_live,
+    is_reachable,
+    overdue_conditions,
+    pod_violations,
+    two_allocators,
+    unused_claim,
+    uses,
+)
+from dra_extender.inspection.audit.findings import (
+    UNREADABLE,
+    AuditFinding,
+    Check,
+    InvariantViolation,
+    finding,
+    finding_of,
+)
+from dra_extender.inspection.audit.pools import claims_text, neighbour_violations, pool_violations
+from dra_extender.inspection.audit.published import (
+    PublishedDevices,
+    SliceFindings,
+    policy_findings,
+    taint_rules_without_effect,
+    unmatched_classes,
+)
+from dra_extender.inspection.audit.requests import RequestAudit, UnjudgedClaims
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import NODE, PoolId
+from dra_extender.model.pod import Pod
+from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
+from dra_extender.model.resource_slice import ResourceSlice
+
+Steps = Iterator[AuditFinding | None]
+"""Findings, and None after each object; the work between two of them is that for one claim, pod, pool or device."""
+
+
+def _no_messages() -> Iterable[str]:
+    return ()
+
+
+def _new_budget() -> Budget:
+    return Budget(CALL_COST // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedCluster:
+    """What an audit looks at.
+
+    `now`: seconds since the epoch.  `binding_timeout`: seconds after which binding conditions are overdue.  `policy_messages`:
+    sentences about rules of the policy in force that have no effect.  `new_budget`: what an audit may spend on
+    selectors of claims.  `device_taints`: whether taints of devices have an effect there.  `slice_findings`: what earlier audits
+    have found in slices.
+    """
+
+    ledger: Ledger
+    now: Callable[[], float]
+    binding_timeout: float
+    policy_messages: Callable[[], Iterable[str]] = _no_messages
+    new_budget: Callable[[], Budget] = _new_budget
+    device_taints: bool = True
+    slice_findings: SliceFindings = field(default_factory=SliceFindings)
+
+
+def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None) -> Steps:
+    """Everything that is wrong with the cluster; `unjudged` collects the claims that could not be compared.
+
+    The ledger may change between two steps: each object is looked at as it is then, with what it refers to.
+    """
+    devices = PublishedDevices(cluster.ledger)
+    yield from _pools(cluster.ledger, cluster.slice_findings)
+    yield from _claims(cluster)
+    yield from _allocated_devices(cluster, devices, unjudged or UnjudgedClaims())
+    yield from _pods(cluster, devices)
+    yield from two_allocators(_present(cluster.ledger))
+    yield from _effects(cluster)
+
+
+def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding, ...]:
+    """All findings at once, without those of checks that need a kind that is `missing`; errors first."""
+    absent = frozenset(missing)
+    return in_order(each for each in steps if each is not None and not each.check.kinds & absent)
+
+
+def in_order(found: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
+    """By severity, check and object."""
+    places = {check: place for place, check in enumerate(Check)}
+    return tuple(sorted(found, key=lambda each: (each.severity, places[each.check], each.about, each.detail)))
+
+
+def _pools(ledger: Ledger, slice_findings: SliceFindings) -> Steps:
+    unnamed: list[InvariantViolation] = []
+    pools = {*ledger.claims.usage.pools, *(each.pool_id for each in ledger.slices.by_name.values())}
+    slice_findings.forget_all_but(pools)
+    for pool_id in pools:
+        published = ledger.slices.of_pool(pool_id)
+        problem = slice_findings.of(pool_id, published)
+        if problem is not None:
+            yield problem
+        yield None
+        usage = ledger.claims.usage.pool(pool_id)
+        if not usage:
+            continue
+        for found in chain(pool_violations(pool_id, published, usage), _neighbours(pool_id, published, ledger)):
+            if found is not None and not found.detail:
+                unnamed.append(found)
+            else:
+                yield None if found is None else finding_of(found)
+    yield from _named(unnamed, ledger)
+
+
+def _neighbours(
+    pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Ledger
+) -> Iterable[InvariantViolation | None]:
+    """What `compatibleOnlyWith` of devices of this pool refuses, in it or, where a rule is about the node, in pools beside it."""
+    usage = ledger.claims.usage
+    if not usage.pool(pool_id):
+        return ()
+    scopes = _rule_scopes(pool_id, published, ledger)
+    if not scopes:
+        return ()
+    beside = {pool_id}
+    if NODE in scopes:
+        nodes = {each.node_name for each in published if each.node_name is not None}
+        beside.update(each.pool_id for node in nodes for each in ledger.slices.local(node))
+    holdings: list[DeviceHolding] = [
+        each for one in sorted(beside) for found in usage.pool(one).values() for each in found if not each.admin
+    ]
+    slices = [each for one in sorted(beside) for each in ledger.slices.of_pool(one)]
+    return neighbour_violations(holdings, slices, (pool_id,))
+
+
+def _rule_scopes(pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Ledger) -> set[str]:
+    """What the rules about neighbours concern that devices of this pool have, as published or as allocated."""
+    usage = ledger.claims.usage
+    scopes = {
+        device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
+    }
+    if usage.has_compatibility_rules(pool_id):
+        held = (each for found in usage.pool(pool_id).values() for each in found)
+        scopes.update(each.neighbours_on for each in held if each.compatible_only_with is not None)
+    return scopes
+
+
+def _named(unnamed: Sequence[InvariantViolation], ledger: Ledger) -> Steps:
+    """Violations about claims that have one device, with the names of these claims."""
+    claims: dict[str, list[str]] = {each.about: [] for each in unnamed}
+    for record in tuple(ledger.claims.counted()) if unnamed else ():
+        for each in record.counted:
+            device = f"{each.driver}/{each.pool}/{each.device}"
+            if device in claims and not each.admin:
+                claims[device].append(claim_name(record.claim))
+        yield None
+    for violation in unnamed:
+        yield finding_of(replace(violation, detail=claims_text(claims[violation.about])))
+
+
+def _claims(cluster: AuditedCluster) -> Steps:
+    ledger = cluster.ledger
+    for record in _present(ledger):
+        claim = record.claim
+        if record.unreadable and claim.status.allocation is not None and not record.has_status:
+            violation = InvariantViolation(rule=UNREADABLE, about=claim_name(claim), detail=record.unreadable)
+            yield finding_of(violation)
+        yield from map(finding_of, claim_violations(claim, _LiveConsumers(ledger, claim)))
+        yield from map(finding_of, _extended(claim, ledger))
+        yield from unused_claim(record, ledger, cluster.now())
+        overdue = overdue_conditions(record, ledger, cluster.now(), cluster.binding_timeout)
+        if overdue is not None:
+            yield overdue
+        yield None
+
+
+def _allocated_devices(cluster: AuditedCluster, devices: PublishedDevices, unjudged: UnjudgedClaims) -> Steps:
+    """Find devices that are not published, not where their allocation is, or not what their claim asks for."""
+    requests = RequestAudit(cluster.ledger, devices, cluster.new_budget(), unjudged)
+    for record in _present(cluster.ledger):
+        allocation = record.claim.status.allocation
+        if allocation is None:
+            continue
+        about = f"claim {claim_name(record.claim)}"
+        for device_id in dict.fromkeys(each.device_id for each in allocation.devices.results):
+            device = f"device {'/'.join(device_id)}"
+            absence = devices.absence(device_id) if is_reachable(allocation, cluster.ledger) else ""
+            if absence:
+                yield finding(Check.MISSING_DEVICE, about, f"{device}: {absence}")
+            contradiction = devices.contradicting_nodes(allocation, device_id)
+            if contradiction:
+                yield finding(Check.ALLOCATION_NODES, about, f"{device} {contradiction}")
+        yield from requests.findings(record)
+        yield None
+
+
+def _present(ledger: Ledger) -> Iterator[ClaimRecord]:
+    """All claims, without those that are deleted while the others are looked at."""
+    for record in tuple(ledger.claims.records()):
+        if ledger.claims.by_uid(record.claim.metadata.uid) is record:
+            yield record
+
+
+class _LiveConsumers:
+    """Whether consumers of one claim are live."""
+
+    __slots__ = ("_ledger", "_namespace")
+
+    def __init__(self, ledger: Ledger, claim: ClaimHead) -> None:
+        self._ledger = ledger
+        self._namespace = claim.metadata.namespace
+
+    def __call__(self, consumer: ConsumerReference) -> bool:
+        return is_live(self._ledger, self._namespace, consumer)
+
+
+def _extended(claim: ClaimHead, ledger: Ledger) -> Iterable[InvariantViolation]:
+    uid, namespace = claim.extended_for, claim.metadata.namespace
+    if not uid:
+        return ()
+    pod = ledger.pods.by_uid(uid)
+    of_pod = ledger.claims.for_extended_resources(namespace, uid)
+    is_first = not of_pod or of_pod[0].claim.metadata.uid == claim.metadata.uid
+    found = extended_claim_violation(
+        claim, pod if pod is not None and pod.namespace == namespace else None, is_first=is_first
+    )
+    return () if found is None else (found,)
+
+
+class _LedgerClaims:
+    """The claims of a ledger by namespace and name."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def get(self, key: tuple[str, str], /) -> ClaimHead | None:
+        """See ClaimsByKey."""
+        record = self._ledger.claims.by_key(*key)
+        return None if record is None else record.claim
+
+
+def _pods(cluster: AuditedCluster, devices: PublishedDevices) -> Steps:
+    ledger = cluster.ledger
+    claims, kubelets = _LedgerClaims(ledger), ledger.pod_groups.reservation
+    for pod in tuple(ledger.pods.all()):
+        if pod.needs_devices and ledger.pods.by_uid(pod.uid) is pod:
+            node = ledger.nodes.get(pod.node_name)
+            yield from map(finding_of, pod_violations(pod, claims, node, kubelets))
+            if cluster.device_taints:
+                yield from _evictions(pod, claims, devices)
+            yield None
+
+
+def _evictions(pod: Pod, claims: _LedgerClaims, devices: PublishedDevices) -> Iterator[AuditFinding]:
+    """Find NoExecute taints of the devices with which the pod runs."""
+    if not pod.node_name or pod.finished or pod.deleting:
+        return
+    for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
+        claim = claims.get((pod.namespace, use.name))
+        allocation = None if claim is None else claim.status.allocation
+        for result in () if allocation is None else allocation.devices.results:
+            taint = devices.evicting_taint(result, pod.node_name)
+            if taint is not None:
+                device = "/".join(result.device_id)
+                detail = f"{use.subject}: device {device} has taint {taint_text(taint)}, which the allocation does not tolerate"
+                yield finding(Check.TAINTED_DEVICE, f"pod {pod.key}", detail)
+
+
+def _effects(cluster: AuditedCluster) -> Steps:
+    slices = tuple(cluster.ledger.slices.by_name.values())
+    yield from unmatched_classes(tuple(cluster.ledger.classes.values()), slices)
+    yield from taint_rules_without_effect(cluster.ledger.overlays.rules, slices)
+    yield from policy_findings(cluster.policy_messages())

@@ -1,0 +1,266 @@
+"""What is published, and what matches it: contradicting slices, missing devices, and what has no effect on any device."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorList, activation_of
+from dra_extender.allocator.pools.pools import pool_problem
+from dra_extender.allocator.rules.eligibility import untolerated
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import AllocationResult, DeviceResult, named_nodes
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.device import Device, DeviceId, DeviceTaint, PoolId
+from dra_extender.model.device_class import DeviceClass
+from dra_extender.model.device_taint_rule import DeviceTaintRule
+from dra_extender.model.resource_slice import ResourceSlice
+
+_NO_EXECUTE = "NoExecute"
+
+
+class DeviceInSlice(NamedTuple):
+    """A device, by its position in the slice that publishes it."""
+
+    published: ResourceSlice
+    position: int
+
+    @property
+    def device(self) -> Device:
+        """The device itself."""
+        return self.published.devices[self.position]
+
+
+class PublishedDevices:
+    """The devices of the newest generation of each pool; the slices of several nodes may give one name to several devices."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._pools: dict[PoolId, tuple[Sequence[ResourceSlice], dict[str, list[DeviceInSlice]]]] = {}
+
+    def of(self, device_id: DeviceId) -> Sequence[DeviceInSlice]:
+        """Return the devices of this name."""
+        pool_id = device_id[:2]
+        slices = self._ledger.slices.of_pool(pool_id)
+        known = self._pools.get(pool_id)
+        if known is None or known[0] is not slices:
+            known = self._pools[pool_id] = (slices, _by_name(_newest(slices)))
+        return known[1].get(device_id[2], ())
+
+    def absence(self, device_id: DeviceId) -> str:
+        """Say that no slice publishes the device; empty if one does, or if its pool is being published anew."""
+        slices = self._ledger.slices.of_pool(device_id[:2])
+        if not slices:
+            return "no slice publishes its pool"
+        if self.of(device_id):
+            return ""
+        newest = _newest(slices)
+        if len(newest) < newest[0].slice_count and device_id[2] in _by_name(slices):
+            return ""
+        return f"generation {newest[0].generation} of its pool does not publish it"
+
+    def evicting_taint(self, result: DeviceResult, node: str) -> DeviceTaint | None:
+        """Find a NoExecute taint that the device of this result has for pods on the node and that the result does not tolerate."""
+        tolerations = [
+            each for each in result.tolerations if each.toleration_seconds is None or each.toleration_seconds > 0
+        ]
+        found = None
+        for each in self.of(result.device_id):
+            if each.published.node_name in (None, node):
+                taints = (taint for taint in each.device.taints if taint.effect == _NO_EXECUTE)
+                found = untolerated(taints, tolerations)
+                if found is None:
+                    return None
+        return found
+
+    def contradicting_nodes(self, allocation: AllocationResult, device_id: DeviceId) -> str:
+        """Say on which node a device is that the node selector of the allocation does not select; empty if it selects one."""
+        nodes = {each.published.node_name for each in self.of(device_id)}
+        local = {each for each in nodes if each is not None}
+        if not local or None in nodes:
+            return ""
+        if allocation.node_selector is None:
+            return f"is on node {min(local)}, and the allocation is for all nodes"
+        named = named_nodes(allocation)
+        if named is None:
+            named = frozenset(name for name in local if self._selects(allocation, name))
+        return "" if named & local else f"is on node {min(local)}, which the allocation does not select"
+
+    def _selects(self, allocation: AllocationResult, name: str) -> bool:
+        """Whether the allocation is for this node; true where that is not known."""
+        node = self._ledger.nodes.get(name)
+        try:
+            return node is None or allocation.usable_on(name, node.labels)
+        except ModelError:
+            return True
+
+
+def _newest(slices: Sequence[ResourceSlice]) -> Sequence[ResourceSlice]:
+    newest = max((each.generation for each in slices), default=0)
+    return [each for each in slices if each.generation == newest]
+
+
+def _by_name(slices: Sequence[ResourceSlice]) -> dict[str, list[DeviceInSlice]]:
+    found: dict[str, list[DeviceInSlice]] = {}
+    for published in slices:
+        for position, device in enumerate(published.devices):
+            found.setdefault(device.name, []).append(DeviceInSlice(published, position))
+    return found
+
+
+_NOTHING: Final = "matches none of {} published devices"
+_NEVER: Final = "false"
+"""The selector of a class that is meant to match no device, such as the one with which rejected pods are requeued."""
+_MOST_TOGETHER: Final = 64
+"""Slices for all nodes that are looked at together with those of each node, on average; with more of them they are left out."""
+
+
+def slice_finding(pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditFinding | None:
+    """The first problem of the pool's newest generation; None if it is complete and its slices agree.
+
+    Two devices of one name contradict each other only where one node can see both.
+    """
+    newest = max((each.generation for each in published), default=0)
+    current = [each for each in published if each.generation == newest]
+    for relevant in _seen_together(current):
+        problem = pool_problem(pool_id, relevant, lambda _: published)
+        if problem:
+            return finding(Check.SLICES, f"pool {'/'.join(pool_id)}", problem)
+    return None
+
+
+class SliceFindings:
+    """The finding about each pool, which is looked for again once the slices of the pool have changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[PoolId, tuple[Sequence[ResourceSlice], AuditFinding | None]] = {}
+
+    def of(self, pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditFinding | None:
+        """As `slice_finding`.  `published` must be another object when a slice has changed."""
+        known = self._known.get(pool_id)
+        if known is None or known[0] is not published:
+            known = self._known[pool_id] = (published, slice_finding(pool_id, published))
+        return known[1]
+
+    def forget_all_but(self, pools: Collection[PoolId]) -> None:
+        """Forget pools that are gone."""
+        self._known = {pool_id: known for pool_id, known in self._known.items() if pool_id in pools}
+
+
+def unmatched_classes(classes: Iterable[DeviceClass], slices: Sequence[ResourceSlice]) -> Iterator[AuditFinding | None]:
+    """A finding for each class that matches no device, with the first error of its selectors; None after each class and device."""
+    programs = ProgramCache()
+    unmatched: dict[str, SelectorList] = {}
+    for each in classes:
+        expressions = ["" if selector.cel is None else selector.cel.expression for selector in each.spec.selectors]
+        if _NEVER not in expressions:
+            unmatched[each.name] = SelectorList(expressions, programs)
+        yield None
+    problems: dict[str, str] = {}
+    for published, position in _distinct_devices(slices):
+        if not unmatched:
+            return
+        if position is not None:
+            _drop_matching(unmatched, published, position, problems)
+        yield None
+    total = sum(len(each.devices) for each in slices)
+    for name in sorted(unmatched):
+        error = f"; {problems[name]}" if name in problems else ""
+        yield finding(Check.CLASS_WITHOUT_DEVICES, f"class {name}", _NOTHING.format(total) + error)
+
+
+def _drop_matching(
+    unmatched: dict[str, SelectorList], published: ResourceSlice, position: int, problems: dict[str, str]
+) -> None:
+    """Drop the classes that match a device; the first error of each is added to `problems`."""
+    activation = activation_of(published, published.devices[position])
+    for name, selectors in tuple(unmatched.items()):
+        try:
+            if selectors.evaluate(published, position, None, activation):
+                del unmatched[name]
+        except SelectorError as problem:
+            problems.setdefault(name, str(problem))
+        except SelectionTimeoutError:
+            problems.setdefault(name, "its selectors take too long")
+
+
+def taint_rules_without_effect(
+    rules: Mapping[str, DeviceTaintRule], slices: Sequence[ResourceSlice]
+) -> Iterator[AuditFinding | None]:
+    """A finding for each DeviceTaintRule that taints no device; None after each rule."""
+    total = sum(len(each.devices) for each in slices)
+    for name, rule in sorted(rules.items()):
+        if rule.selector is None:
+            text = "has no deviceSelector, so it taints no device"
+        elif not _taints_any(rule, slices):
+            text = _NOTHING.format(total)
+        else:
+            text = ""
+        if text:
+            yield finding(Check.POLICY_WITHOUT_EFFECT, f"DeviceTaintRule {name}", text)
+        yield None
+
+
+def policy_findings(messages: Iterable[str]) -> Iterator[AuditFinding]:
+    """A finding for each message about a rule of the policy that has no effect."""
+    for each in messages:
+        yield finding(Check.POLICY_WITHOUT_EFFECT, "policy", each)
+
+
+def _taints_any(rule: DeviceTaintRule, slices: Iterable[ResourceSlice]) -> bool:
+    selector = rule.selector
+    return selector is not None and any(
+        selector.device in (None, device.name)
+        for each in slices
+        if selector.concerns(each.driver, each.pool)
+        for device in each.devices
+    )
+
+
+def _distinct_devices(slices: Sequence[ResourceSlice]) -> Iterator[tuple[ResourceSlice, int | None]]:
+    """A device (slice, position) of each kind that expressions can tell apart, and (slice, None) after each slice.
+
+    Names of devices are not among what expressions see.
+    """
+    seen: set[object] = set()
+    for published in slices:
+        for position, device in enumerate(published.devices):
+            kind = _kind(published, device)
+            if kind not in seen:
+                seen.add(kind)
+                yield published, position
+        yield published, None
+
+
+def _kind(published: ResourceSlice, device: Device) -> tuple[object, ...]:
+    # Equal lists of attributes are one object (`model.device.DeviceReader`), and the slices keep it while they are looked at.
+    return published.driver, id(device.attributes), id(device.capacity), device.allow_multiple_allocations
+
+
+def _seen_together(current: Sequence[ResourceSlice]) -> Iterator[Sequence[ResourceSlice]]:
+    """Slices that one node can see: those of each node, or of each selector, with those for all nodes.
+
+    Selectors that differ may select one node all the same; that is not looked for.
+    """
+    everywhere = [each for each in current if each.all_nodes]
+    groups = _by_scope(current)
+    if not groups and everywhere:
+        yield everywhere
+    if len(groups) * len(everywhere) > len(current) * _MOST_TOGETHER:
+        yield everywhere
+        everywhere = []
+    for found in groups.values():
+        yield [*found, *everywhere]
+
+
+def _by_scope(current: Sequence[ResourceSlice]) -> Mapping[object, Sequence[ResourceSlice]]:
+    """The slices that are not for all nodes: by node, by equal selector, and each alone whose devices name their nodes."""
+    found: dict[object, list[ResourceSlice]] = {}
+    for each in current:
+        if each.node_name is not None:
+            found.setdefault(("node", each.node_name), []).append(each)
+        elif each.node_selector is not None:
+            found.setdefault(("selector", repr(each.node_selector)), []).append(each)
+        elif not each.all_nodes:
+            found.setdefault(("slice", each.name), []).append(each)
+    return found

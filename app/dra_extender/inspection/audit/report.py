@@ -1,0 +1,128 @@
+"""Whether a cluster is sound, by its API objects alone: the findings of every check, and the checks that could not be made."""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
+from dra_extender.config.policy_file import read_policy
+from dra_extender.inspection.audit.cluster_audit import AuditedCluster, audit_steps, findings_of
+from dra_extender.inspection.audit.findings import AuditFinding, Check
+from dra_extender.inspection.audit.requests import UnjudgedCheck, UnjudgedClaims
+from dra_extender.inspection.cluster_view import ClusterView, has_device_taints
+from dra_extender.inspection.holders import HeldDevices, held_devices
+from dra_extender.inspection.objects import EVERYTHING, Origin, require_any, unknown_text, unread
+from dra_extender.model.api_json import Value
+
+FORMAT: Final = "dra-extender.io/audit/v1"
+
+
+class Soundness(StrEnum):
+    """The answer in one word; UNKNOWN: nothing was found, but something could not be judged."""
+
+    SOUND = "sound"
+    UNSOUND = "unsound"
+    UNKNOWN = "unknown"
+
+
+class AuditReport(Value, frozen=True):
+    """What was looked at (objects by plural kind), what was found, and what could not be judged.
+
+    `held`: what a running extender holds for pods that wait.
+    """
+
+    format: str
+    origin: Origin
+    verdict: Soundness
+    objects: dict[str, int]
+    findings: tuple[AuditFinding, ...] = ()
+    unjudged: tuple[UnjudgedCheck, ...] = ()
+    held: tuple[HeldDevices, ...] = ()
+
+
+def use_policy(view: ClusterView, policy: Path) -> tuple[str, ...]:
+    """Put the policy of this file on the devices of the view; returns a sentence for each of its rules that has no effect.
+
+    Raises:
+        InvalidPolicyError: the file cannot be read or used.
+    """
+    overlay = read_policy(policy, compatibility_groups=view.features.compatibility_groups)
+    view.ledger.overlays_changed(view.ledger.overlays.use_policy(overlay))
+    devices = published_devices(view.ledger.overlays.under_policy)
+    return tuple(f"rule {name} has no effect: {why}" for name, why in ineffective_rules(overlay.rules, devices or ()))
+
+
+def audit_report(view: ClusterView, policy_messages: Iterable[str] = ()) -> AuditReport:
+    """Find everything that is wrong with the cluster; `policy_messages` as of `use_policy`.
+
+    Raises:
+        UnreadKindsError: nothing could be read.
+    """
+    require_any(view.origin)
+    messages = tuple(policy_messages)
+    cluster = AuditedCluster(
+        view.ledger,
+        lambda: view.now,
+        view.options.binding_timeout_seconds,
+        policy_messages=lambda: messages,
+        device_taints=has_device_taints(view.origin),
+    )
+    unjudged = UnjudgedClaims()
+    missing = [each.kind for each in view.origin.missing if each.served]
+    ledger = view.ledger
+    counts = {
+        "nodes": len(ledger.nodes),
+        "resourceslices": len(ledger.slices),
+        "resourceclaims": len(ledger.claims),
+        "pods": len(ledger.pods),
+        "deviceclasses": len(ledger.classes),
+    }
+    return _report(
+        view.origin,
+        {kind: number for kind, number in counts.items() if kind not in missing},
+        findings_of(audit_steps(cluster, unjudged), missing),
+        (*_unjudged(view), *unjudged.checks(missing)),
+        held_devices(view.ledger, view.held),
+    )
+
+
+def lasting(first: AuditReport, second: AuditReport) -> AuditReport:
+    """The second report with those findings alone that the first has, too.
+
+    The kinds of a running cluster are read one after the other, and controllers clean up after pods in their own time.  A finding
+    that two readings have is there.
+    """
+    known = frozenset(first.findings)
+    both = tuple(each for each in second.findings if each in known)
+    return _report(second.origin, second.objects, both, second.unjudged, second.held)
+
+
+def _report(
+    origin: Origin,
+    objects: dict[str, int],
+    found: Sequence[AuditFinding],
+    unjudged: tuple[UnjudgedCheck, ...],
+    held: tuple[HeldDevices, ...],
+) -> AuditReport:
+    verdict = Soundness.UNSOUND if found else Soundness.UNKNOWN if unjudged else Soundness.SOUND
+    return AuditReport(
+        format=FORMAT,
+        origin=origin,
+        verdict=verdict,
+        objects=objects,
+        findings=tuple(found),
+        unjudged=unjudged,
+        held=held,
+    )
+
+
+def _unjudged(view: ClusterView) -> Iterable[UnjudgedCheck]:
+    missing = unread(view.origin, EVERYTHING)
+    kinds = {each.kind for each in missing}
+    checks = tuple(check for check in Check if kinds & check.kinds)
+    if checks:
+        yield UnjudgedCheck(checks=checks, reason=f"{unknown_text(missing)}: {missing[0].reason}")
+    for unreadable in view.unreadable:
+        checks = tuple(check for check in Check if unreadable.kind in check.kinds)
+        yield UnjudgedCheck(checks=checks, reason=f"left out: {unreadable.reason}")

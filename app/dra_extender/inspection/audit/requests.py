@@ -1,0 +1,308 @@
+"""Whether allocations are what their claims ask for."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.demand.demand import ALL, Demand, NamedClaim, SearchableRequest
+from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
+from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.pools.node_match import is_relevant, reaches
+from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
+from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.explain.values import shortened
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.values.quantity import QuantityError, parse_quantity
+from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
+from dra_extender.inspection.audit.pools import claims_text
+from dra_extender.inspection.audit.published import DeviceInSlice, PublishedDevices
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.model.allocation import AllocationResult, DeviceResult, named_nodes
+from dra_extender.model.api_json import ModelError, Value
+from dra_extender.model.device_class import DeviceClass
+from dra_extender.model.metadata import seconds_of
+from dra_extender.model.node import Node
+from dra_extender.model.resource_claim import ClaimSpec, DeviceRequestBody
+from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.model.snapshot import allocated_at
+
+_LONGEST_REASON: Final = 1_000
+SELECTORS_TOO_LONG: Final = "evaluating their selectors takes longer than an audit may"
+_COMPARING: Final = (Check.REQUEST_NOT_MET, Check.DEVICE_MISMATCH, Check.DEVICE_DRIFT)
+
+
+class UnjudgedCheck(Value, frozen=True):
+    """Checks that could not be made, wholly or for some objects, and why."""
+
+    checks: tuple[Check, ...]
+    reason: str
+
+
+class UnjudgedClaims:
+    """Collects allocated claims that were not compared with their devices, or not with all of them, by reason."""
+
+    def __init__(self) -> None:
+        self._claims: dict[tuple[str, Check], dict[str, None]] = {}
+
+    def without_spec(self, claim: str, reason: str) -> None:
+        """Note a claim whose requests are not known."""
+        self._note(claim, reason, Check.REQUEST_NOT_MET)
+
+    def without_selection(self, claim: str, reason: str) -> None:
+        """Note a claim whose selectors cannot be compared with its devices."""
+        self._note(claim, reason, Check.DEVICE_MISMATCH)
+
+    @property
+    def reasons(self) -> Mapping[str, int]:
+        """Why claims were not compared, each reason with the number of its claims."""
+        numbers: Counter[str] = Counter()
+        for (reason, _), claims in self._claims.items():
+            numbers[reason] += len(claims)
+        return numbers
+
+    @property
+    def claims(self) -> Collection[str]:
+        """The claims, each once."""
+        return set().union(*self._claims.values())
+
+    def checks(self, missing: Collection[str] = ()) -> Iterator[UnjudgedCheck]:
+        """Yield the checks by reason, except reasons that follow from a plural kind that is `missing`."""
+        absent = frozenset(missing)
+        for (reason, first), claims in self._claims.items():
+            if not first.kinds & absent:
+                checks = tuple(check for check in _COMPARING if not check.kinds & absent)
+                noun = "claim" if len(claims) == 1 else "claims"
+                yield UnjudgedCheck(checks=checks, reason=f"{noun} {claims_text(claims)}: {reason}")
+
+    def _note(self, claim: str, reason: str, first: Check) -> None:
+        self._claims.setdefault((shortened(reason, _LONGEST_REASON), first), {})[claim] = None
+
+
+_ALL_MODE: Final = "All"
+_MOST_SPECS: Final = 1_000
+
+
+class AskedDevices(NamedTuple):
+    """What claims with one spec ask for: `options` by name of their results; `demand` is a rejection if it cannot be prepared."""
+
+    options: Mapping[str, DeviceRequestBody]
+    requests: tuple[str, ...]
+    demand: Demand | Rejection
+
+
+class RequestAudit:
+    """Compares allocations with what their claims ask for.
+
+    `budget` limits what one audit spends on expressions of tenants.  `unjudged` collects the claims that could not be compared.
+    """
+
+    def __init__(self, ledger: Ledger, devices: PublishedDevices, budget: Budget, unjudged: UnjudgedClaims) -> None:
+        self._ledger = ledger
+        self._devices = devices
+        self._programs = ProgramCache()
+        self._verdicts = SelectorVerdicts()
+        self._asked: dict[bytes, AskedDevices] = {}
+        self._budget = budget
+        self._unjudged = unjudged
+
+    def findings(self, record: ClaimRecord) -> Iterator[AuditFinding]:
+        """Find where the stored allocation of the claim is not what the claim asks for."""
+        allocation = record.claim.status.allocation
+        asked = None if allocation is None or record.unreadable else self._asked_by(record)
+        if allocation is None or asked is None:
+            return
+        about = f"claim {_name(record)}"
+        for detail in _deviations(asked, allocation.devices.results):
+            yield finding(Check.REQUEST_NOT_MET, about, detail)
+        if isinstance(asked.demand, Rejection):
+            self._unjudged.without_selection(_name(record), self._reason(asked, asked.demand))
+            return
+        for result in allocation.devices.results:
+            option = asked.demand.option("", result.request)
+            if option is not None:
+                yield from self._device(record, option, result, about)
+        for option in (each for request in asked.demand.claims[0].requests for each in request.options):
+            if option.count == ALL and any(each.request == option.name for each in allocation.devices.results):
+                yield from self._left_out(record, allocation, option, about)
+
+    def _asked_by(self, record: ClaimRecord) -> AskedDevices | None:
+        key = record.spec_digest or record.claim.metadata.uid.encode()
+        known = self._asked.get(key)
+        if known is None:
+            try:
+                claim = record.whole
+            except ModelError as problem:
+                self._unjudged.without_spec(_name(record), str(problem))
+                return None
+            except SpecNotKeptError:
+                self._unjudged.without_spec(_name(record), "what they ask for is not kept in memory")
+                return None
+            demand = prepare(
+                (NamedClaim("", claim),),
+                self._ledger.classes,
+                self._programs,
+                Features(),
+                self._verdicts,
+                self._budget,
+            )
+            options = dict(_options(claim.spec))
+            requests = tuple(each.name for each in claim.spec.devices.requests or ())
+            known = AskedDevices(options, requests, demand)
+            if len(self._asked) >= _MOST_SPECS:
+                self._asked.clear()
+            self._asked[key] = known
+        return known
+
+    def _reason(self, asked: AskedDevices, rejection: Rejection) -> str:
+        """Return why no demand can be prepared; claims with one reason have one text."""
+        if rejection.code is Code.SEARCH_LIMIT:
+            return SELECTORS_TOO_LONG
+        classes = (option.device_class_name for option in asked.options.values())
+        gone = next((name for name in classes if name not in self._ledger.classes), "")
+        if rejection.code is Code.CLASS_MISSING and gone:
+            return f"device class {gone} does not exist"
+        return f"{rejection.code}: {rejection.detail}" if rejection.detail else str(rejection.code)
+
+    def _device(
+        self, record: ClaimRecord, option: SearchableRequest, result: DeviceResult, about: str
+    ) -> Iterator[AuditFinding]:
+        candidates = self._devices.of(result.device_id)
+        problems = [self._mismatch(record, option, result, each) for each in candidates]
+        if not problems or not all(problems):
+            return
+        certain = all(_is_as_old(record, option.device_class, each.published) for each in candidates)
+        check = Check.DEVICE_MISMATCH if certain else Check.DEVICE_DRIFT
+        since = "" if certain else "; its slice or class may have changed since"
+        device = "/".join(result.device_id)
+        yield finding(check, about, f"device {device} does not match request {result.request}: {problems[0]}{since}")
+
+    def _mismatch(
+        self, record: ClaimRecord, option: SearchableRequest, result: DeviceResult, candidate: DeviceInSlice
+    ) -> str:
+        """Say why the device is none that the request means; empty if it is one, or if the budget is spent."""
+        if not option.selectors.is_empty:
+            try:
+                row = option.selectors.row(candidate.published)
+                if not row.matches(candidate.published, candidate.position, self._budget):
+                    return "a selector is false"
+            except SelectorError as problem:
+                return str(problem)
+            except SelectionTimeoutError:
+                self._unjudged.without_selection(_name(record), SELECTORS_TOO_LONG)
+                return ""
+        return "" if result.share_id is None else _consumption_mismatch(option, result, candidate)
+
+    def _left_out(
+        self, record: ClaimRecord, allocation: AllocationResult, option: SearchableRequest, about: str
+    ) -> Iterator[AuditFinding]:
+        """Find devices on the node of the allocation that mode All leaves out; slices that changed since do not count."""
+        named = named_nodes(allocation)
+        node = self._ledger.nodes.get(min(named)) if named is not None and len(named) == 1 else None
+        if node is None:
+            return
+        taken = {each.device_id for each in allocation.devices.results}
+        slices = self._ledger.slices
+        for published in (*slices.local(node.name), *slices.near(node)):
+            if _is_as_old(record, option.device_class, published) and _is_for(published, node):
+                for position, device in enumerate(published.devices):
+                    device_id = (*published.pool_id, device.name)
+                    offered = not published.per_device_node_selection or _reaches(published, position, node)
+                    if offered and device_id not in taken and self._selects(record, option, published, position):
+                        detail = f"request {option.name} asks for all devices and has not {'/'.join(device_id)}"
+                        yield finding(Check.REQUEST_NOT_MET, about, detail)
+
+    def _selects(self, record: ClaimRecord, option: SearchableRequest, published: ResourceSlice, position: int) -> bool:
+        try:
+            return option.selectors.is_empty or option.selectors.row(published).matches(
+                published, position, self._budget
+            )
+        except SelectorError:
+            return False
+        except SelectionTimeoutError:
+            self._unjudged.without_selection(_name(record), SELECTORS_TOO_LONG)
+            return False
+
+
+def _name(record: ClaimRecord) -> str:
+    return "/".join(record.claim.metadata.key)
+
+
+def _options(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequestBody]]:
+    """Yield each request by the name that its results have."""
+    for request in spec.devices.requests or ():
+        for option in request.first_available:
+            yield f"{request.name}/{option.name}", option
+        if request.exactly is not None and not request.first_available:
+            yield request.name, request.exactly
+
+
+def _deviations(asked: AskedDevices, results: Sequence[DeviceResult]) -> Iterator[str]:
+    """Say which results no request asks for, and which requests have other numbers of devices than they ask for."""
+    for result in results:
+        option = asked.options.get(result.request)
+        if option is not None and bool(option.admin_access) != bool(result.admin_access):
+            access = "with" if option.admin_access else "without"
+            yield f"request {result.request} asks for devices {access} admin access, {result.device} is allocated otherwise"
+    numbers = Counter(result.request for result in results)
+    for name in sorted(numbers.keys() - asked.options.keys()):
+        yield f"a device is allocated for request {name}, which the claim does not have"
+    for request in asked.requests:
+        names = [name for name in asked.options if name.partition("/")[0] == request and name in numbers]
+        if not names:
+            yield f"request {request} has no device"
+        elif len(names) > 1:
+            yield f"request {request} has devices of several alternatives: {', '.join(names)}"
+        yield from _other_numbers(asked, {name: numbers[name] for name in names})
+
+
+def _other_numbers(asked: AskedDevices, numbers: Mapping[str, int]) -> Iterator[str]:
+    for name, number in numbers.items():
+        option = asked.options[name]
+        count = option.count or 1
+        if option.allocation_mode != _ALL_MODE and number != count:
+            yield f"request {name} asks for {count} devices and has {number}"
+
+
+def _consumption_mismatch(option: SearchableRequest, result: DeviceResult, candidate: DeviceInSlice) -> str:
+    """Say where the share takes another amount than the request and the request policy of the device give."""
+    capacity = candidate.device.capacity
+    try:
+        amounts = needs(option.capacity, capacity, fractional=True)
+        taken = {name: parse_quantity(text) for name, text in (result.consumed_capacity or {}).items()}
+    except (CapacityError, QuantityError) as problem:
+        return str(problem)
+    if isinstance(amounts, CapacityMismatch):
+        return f"it {amounts.reason}"
+    for (name, published), amount in zip(capacity, amounts, strict=True):
+        if taken.get(name, 0) != amount:
+            share, asked = (amount_text(each, published.text) for each in (taken.get(name, 0), amount))
+            return f"its share takes {share} of {name}, the request gives {asked}"
+    return ""
+
+
+def _is_as_old(record: ClaimRecord, device_class: DeviceClass, published: ResourceSlice) -> bool:
+    """Whether slice and class are known not to have changed since the claim was allocated."""
+    allocated = seconds_of(allocated_at(record.claim) or record.claim.metadata.creation_timestamp)
+    metadata = device_class.metadata
+    class_since = seconds_of(metadata.creation_timestamp) if metadata.generation == 1 else None
+    slice_since = seconds_of(published.unchanged_since)
+    if allocated is None or class_since is None or slice_since is None:
+        return False
+    return max(class_since, slice_since) < allocated
+
+
+def _is_for(published: ResourceSlice, node: Node) -> bool:
+    try:
+        return is_relevant(published, node, partitionable=True)
+    except ModelError:
+        return False
+
+
+def _reaches(published: ResourceSlice, position: int, node: Node) -> bool:
+    try:
+        return reaches(published.devices[position], node)
+    except ModelError:
+        return False

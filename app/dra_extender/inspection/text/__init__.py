@@ -1,0 +1,1 @@
+"""Answers as lines for a terminal, tables and CSV."""

@@ -1,0 +1,60 @@
+"""The answer of an audit as lines for a terminal of 80 columns: findings by severity and check."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+from dra_extender.inspection.audit.findings import AuditFinding, Check, CheckSeverity
+from dra_extender.inspection.audit.report import AuditReport, Soundness
+from dra_extender.inspection.holders import held_lines
+from dra_extender.inspection.lines import INDENT, WIDTH, number_of, wrapped
+from dra_extender.model.api_json import printable
+
+_NAMES: Final = {
+    "nodes": "node",
+    "resourceslices": "slice",
+    "resourceclaims": "claim",
+    "pods": "pod",
+    "deviceclasses": "class",
+}
+
+
+def audit_tree(report: AuditReport, width: int = WIDTH) -> str:
+    """The whole answer; ends with a line break."""
+    return "\n".join(map(printable, _lines(report, width))) + "\n"
+
+
+def _lines(report: AuditReport, width: int) -> Iterator[str]:
+    looked_at = ", ".join(number_of(number, _NAMES[kind]) for kind, number in report.objects.items())
+    yield from wrapped(f"{_headline(report)} ({looked_at or 'no kind could be read whole'})", "", width)
+    for check, found in groupby(report.findings, key=lambda each: each.check):
+        findings = tuple(found)
+        yield f"└ {check.severity.value}: {_label(check)} ({len(findings)})"
+        for each in findings:
+            yield from _finding(each, width)
+    yield from held_lines(report.held, width)
+    for unjudged in report.unjudged:
+        checks = ", ".join(map(_label, unjudged.checks)) or "an object that no check reads"
+        yield from wrapped(f"not judged: {checks}", "", width)
+        yield from wrapped(unjudged.reason, INDENT, width)
+
+
+def _headline(report: AuditReport) -> str:
+    """The verdict in a few words."""
+    if report.verdict is Soundness.SOUND:
+        return "sound"
+    if report.verdict is Soundness.UNKNOWN:
+        return "nothing found, but not everything could be judged"
+    errors = sum(each.severity is CheckSeverity.ERROR for each in report.findings)
+    warnings = len(report.findings) - errors
+    return f"{number_of(errors, 'error')}, {number_of(warnings, 'warning')}"
+
+
+def _finding(found: AuditFinding, width: int) -> Iterator[str]:
+    """What the finding is about, and below it what is wrong."""
+    yield from wrapped(found.about, INDENT, width)
+    yield from wrapped(found.detail, INDENT * 2, width)
+
+
+def _label(check: Check) -> str:
+    return check.value.replace("_", " ")

@@ -1,0 +1,345 @@
+"""The devices of a cluster and who uses how much: trees of lines, tables and CSV."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from dra_extender.cel.explain.values import quantity_text
+from dra_extender.inspection.devices import (
+    NO_NODE,
+    ConditionState,
+    CounterSetUse,
+    DevicesReport,
+    DeviceUse,
+    PoolUse,
+    ShareUse,
+    difference_text,
+)
+from dra_extender.inspection.free_devices import free_parts
+from dra_extender.inspection.holders import Holder, holder_text
+from dra_extender.inspection.lines import age_text, clock_text, number_of
+from dra_extender.inspection.usage import UsageReport, UsageRow
+from dra_extender.model.api_json import printable
+from dra_extender.model.device import PHYSICAL_DEVICE
+from dra_extender.model.metadata import time_text
+
+_GAP: Final = "  "
+_FORMULA: Final = re.compile(r"(^|[;,])(\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+"""Where a cell, or what a spreadsheet of another locale takes for one, begins as a formula does."""
+_NOWHERE: Final = Holder(claim="")
+
+
+class HeldDeviceRow(NamedTuple):
+    """The cells; `since` is when the claim was allocated, seconds since the epoch."""
+
+    node: str
+    driver: str
+    pool: str
+    device: str
+    state: str
+    claim: str
+    consumers: str
+    since: float | None
+    counters: str
+    groups: str
+    capacity: str
+    taints: str
+    conditions: str
+    notes: str
+
+
+_COLUMNS: Final = ("node", "driver", "pool", "device", "state", "claim", "pods", "since")
+_FURTHER: Final = ("counters", "groups", "capacity", "taints", "conditions", "notes")
+_HEADER: Final = (*_COLUMNS, *_FURTHER)
+
+
+def devices_wide(report: DevicesReport, now: float) -> str:
+    """The table for a terminal; `now`: when the objects were read, seconds since the epoch."""
+    header = tuple(name.upper() for name in _HEADER)
+    return aligned(header, (_cells(row, _age(row.since, now)) for row in device_rows(report)))
+
+
+def devices_csv(report: DevicesReport) -> str:
+    """The table as CSV; times in RFC 3339."""
+    return csv_text(_HEADER, (_cells(row, _time(row.since)) for row in device_rows(report)))
+
+
+def device_rows(report: DevicesReport) -> Iterator[HeldDeviceRow]:
+    """A row for each device and claim that has it; one for a device that no claim has."""
+    for pool in report.pools:
+        in_force = {each.name: each.groups for each in pool.counter_sets}
+        for device in pool.devices:
+            for holder in device.holders or (_NOWHERE,):
+                yield _row(
+                    pool, device, holder, in_force, device.availability if holder is _NOWHERE else _state(holder)
+                )
+        for device in pool.gone:
+            for holder in device.holders:
+                yield _row(pool, device, holder, in_force, "not published")
+
+
+def _row(
+    pool: PoolUse, device: DeviceUse, holder: Holder, in_force: Mapping[str, Sequence[str] | None], state: str
+) -> HeldDeviceRow:
+    return HeldDeviceRow(
+        node=pool.node,
+        driver=pool.driver,
+        pool=pool.pool,
+        device=device.name,
+        state=state,
+        claim=holder.claim,
+        consumers=", ".join(holder.consumers),
+        since=holder.since,
+        counters=" ".join(_draws(device)),
+        groups=" ".join(_groups(device, in_force)),
+        capacity=" ".join(_capacity(device, holder)),
+        taints=", ".join(device.taints),
+        conditions=", ".join(_conditions(device, holder)),
+        notes="; ".join(_notes(pool, device)),
+    )
+
+
+def _state(holder: Holder) -> str:
+    if holder.admin:
+        return "observed"
+    if holder.orphaned:
+        return "claim deleted"
+    if holder.until is not None:
+        return f"held until {clock_text(holder.until)}"
+    return "being allocated" if holder.pending else "allocated"
+
+
+def _draws(device: DeviceUse) -> Iterator[str]:
+    for counter_set, counters in device.draws:
+        yield " ".join([counter_set, *(f"{name}={quantity_text(amount)}" for name, amount in counters)])
+
+
+def _groups(device: DeviceUse, in_force: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
+    """The groups of the device by counter set, and those in force there where they are others."""
+    declared = dict(device.groups)
+    for name in device.counter_sets:
+        own, others = declared.get(name, ()), in_force.get(name)
+        if own or others is not None:
+            beside = "" if others is None or set(others) == set(own) else f" in force [{', '.join(others)}]"
+            yield f"{name} [{', '.join(own)}]{beside}"
+
+
+def _capacity(device: DeviceUse, holder: Holder) -> Iterator[str]:
+    """What the claim takes of how much, or what all claims take where no claim has the row."""
+    totals = {each.name: each for each in device.capacity}
+    shares: list[ShareUse] = [each for each in device.shares if each.claim == holder.claim]
+    taken = [amount for each in shares for amount in each.capacity]
+    if not shares:
+        taken = [(each.name, each.taken) for each in device.capacity]
+    for name, amount in taken:
+        total = f"/{quantity_text(totals[name].total)}" if name in totals else ""
+        yield f"{name}={quantity_text(amount)}{total}"
+
+
+def _conditions(device: DeviceUse, holder: Holder) -> Iterator[str]:
+    """The binding conditions of the device, those that its claim still waits for marked."""
+    waiting = [each for each in device.conditions if each.claim == holder.claim]
+    yield from map(condition_text, waiting)
+    named = {name for each in waiting for name in each.conditions}
+    yield from (each for each in device.binding_conditions if each not in named)
+
+
+def condition_text(found: ConditionState) -> str:
+    """E.g. `FabricAttached pending`, `CableFailed failed: no carrier`."""
+    return f"{', '.join(found.conditions)} {found.state}{found.message and f': {found.message}'}"
+
+
+def _notes(pool: PoolUse, device: DeviceUse) -> Iterator[str]:
+    if device.availability and (device.holders or device.unusable_because not in ("", pool.problem)):
+        yield device.availability_text
+    yield from (f"bound to node {each}" for each in device.bound_to)
+    if device.drift:
+        yield f"drift {', '.join(device.drift)}"
+    if pool.problem:
+        yield pool.problem
+
+
+def _cells(row: HeldDeviceRow, since: str) -> Sequence[str]:
+    return (*row[:7], since, *row[8:])
+
+
+def _age(since: float | None, now: float) -> str:
+    return "" if since is None else age_text(max(0.0, now - since))
+
+
+def _time(since: float | None) -> str:
+    return "" if since is None else time_text(since)
+
+
+def aligned(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The rows below their header in columns as wide as their widest cells; an empty cell is a minus sign."""
+    cells = [[printable(text) or "-" for text in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "".join(
+        _GAP.join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in cells
+    )
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The rows below their header as RFC 4180 has them, every cell in quotes; an apostrophe is before what looks like a formula."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    # Most cells are equal to one above them.
+    safe: dict[str, str] = {}
+    for row in (header, *rows):
+        for text in row:
+            if text not in safe:
+                safe[text] = _FORMULA.sub(r"\1'\2", printable(text))
+        writer.writerow([safe[text] for text in row])
+    return buffer.getvalue()
+
+
+_BAR: Final = 10
+_SHARED: Final = "several nodes"
+
+
+def devices_tree(report: DevicesReport, now: float) -> str:
+    """The report as text; `now` is when the objects were read, seconds since the epoch.  Ends with a line break."""
+    return "".join(f"{printable(line)}\n" for line in _devices_lines(report, now)) or "no devices\n"
+
+
+def _devices_lines(report: DevicesReport, now: float) -> Iterator[str]:
+    for node, pools in groupby(report.pools, key=lambda each: each.node):
+        yield _SHARED if node == NO_NODE else node
+        for pool in pools:
+            yield from _pool(pool, now)
+
+
+def _pool(pool: PoolUse, now: float) -> Iterator[str]:
+    problem = f", {pool.problem}" if pool.problem else ""
+    yield f"  {pool.driver}/{pool.pool}  generation {pool.generation}{problem}"
+    width = max((len(each.name) for each in (*pool.devices, *pool.gone)), default=0)
+    on_sets: dict[str, list[DeviceUse]] = {each.name: [] for each in pool.counter_sets}
+    alone: list[DeviceUse] = []
+    for device in pool.devices:
+        on_sets.get(device.counter_sets[0] if device.counter_sets else "", alone).append(device)
+    for counter_set in pool.counter_sets:
+        yield f"    {_counter_set(counter_set)}"
+        for device in on_sets[counter_set.name]:
+            yield from _device_lines(device, now, "      ", width)
+    for device in alone:
+        yield from _device_lines(device, now, "    ", width)
+    for device in pool.gone:
+        *lines, last = _device_lines(device, now, "    ", width)
+        yield from lines
+        yield f"{last}, not published any more"
+
+
+def _counter_set(found: CounterSetUse) -> str:
+    name = found.name
+    if name.startswith(PHYSICAL_DEVICE):
+        name = f"physical device {name.removeprefix(PHYSICAL_DEVICE)}"
+    counters = "  ".join(f"{each.name} {_bar(each.drawn, each.total)}" for each in found.counters)
+    groups = "" if found.groups is None else f"  groups [{', '.join(found.groups)}]"
+    return f"{name}  {counters}{groups}".rstrip()
+
+
+def _bar(taken: int, total: int) -> str:
+    filled = _BAR * taken // total if total > 0 else 0
+    bar = "#" * max(0, min(filled, _BAR))
+    return f"[{bar:<{_BAR}}] {quantity_text(taken)}/{quantity_text(total)}"
+
+
+def _device_lines(device: DeviceUse, now: float, indent: str, width: int) -> Iterator[str]:
+    """The device with its holders; those that have shares of it stand below, each with what it takes."""
+    amounts = {each.claim: each.capacity for each in device.shares}
+    parts = [f"{each.name} {_bar(each.taken, each.total)}" for each in device.capacity]
+    whole = [each for each in device.holders if each.claim not in amounts]
+    if whole:
+        parts.insert(0, ", ".join(holder_text(each, now, with_claim=True) for each in whole))
+    if device.availability:
+        parts.insert(0, device.availability_text)
+    parts += (f"{condition_text(each)} for {each.claim}" for each in device.conditions)
+    if len(device.counter_sets) > 1:
+        parts.append(f"draws on {', '.join(device.counter_sets)}")
+    parts += (f"taint {each}" for each in device.taints)
+    parts += (f"bound to node {each}" for each in device.bound_to)
+    if device.drift:
+        parts.append(
+            f"allocated otherwise than the slice has it now: {'; '.join(map(difference_text, device.differences))}"
+        )
+    yield f"{indent}{device.name:<{width}}  {'; '.join(parts)}".rstrip()
+    for holder in device.holders:
+        if holder.claim in amounts:
+            taken = " ".join(f"{name} {quantity_text(amount)}" for name, amount in amounts[holder.claim])
+            yield f"{indent}  {holder_text(holder, now, with_claim=True)}{taken and f'  {taken}'}"
+
+
+_USAGE_HEADER: Final = (
+    *("namespace", "class", "driver", "devices", "shares", "observed"),
+    *("claims", "pods", "counters", "capacity"),
+)
+_UNKNOWN: Final = "class unknown"
+
+
+def usage_tree(report: UsageReport) -> str:
+    """The report as text; ends with a line break."""
+    return "".join(f"{printable(line)}\n" for line in _usage_lines(report)) or "no devices\n"
+
+
+def usage_csv(report: UsageReport) -> str:
+    """The rows as CSV."""
+    return csv_text(_USAGE_HEADER, map(_usage_cells, report.rows))
+
+
+def usage_wide(report: UsageReport) -> str:
+    """The rows as a table for a terminal."""
+    return aligned(tuple(name.upper() for name in _USAGE_HEADER), map(_usage_cells, report.rows))
+
+
+def _usage_lines(report: UsageReport) -> Iterator[str]:
+    for namespace, rows in groupby(report.rows, key=lambda each: each.namespace):
+        found = tuple(rows)
+        yield f"{namespace}  {_taken(found)}"
+        width = max(len(_what(each)) for each in found)
+        for each in found:
+            yield f"  {_what(each):<{width}}  {_details(each)}"
+    width = max((len(each.driver) for each in report.drivers), default=0)
+    for driver in report.drivers:
+        parts = [f"{driver.in_use} of {driver.devices} devices in use"]
+        parts += [f"{driver.held} held"] if driver.held else []
+        parts += [] if driver.free is None else free_parts(driver.free)
+        yield f"{driver.driver:<{width}}  {', '.join(parts)}"
+
+
+def _what(row: UsageRow) -> str:
+    return f"{row.device_class or _UNKNOWN} ({row.driver})"
+
+
+def _taken(rows: Sequence[UsageRow]) -> str:
+    devices, shares, observed = (
+        sum(getattr(each, name) for each in rows) for name in ("devices", "shares", "observed")
+    )
+    parts = [number_of(devices, "device")] if devices else []
+    parts += [number_of(shares, "share")] if shares else []
+    parts += [f"{observed} observed"] if observed else []
+    return ", ".join(parts) or "no devices"
+
+
+def _details(row: UsageRow) -> str:
+    parts = [_taken((row,)), f"{number_of(row.claims, 'claim')} of {number_of(row.pods, 'pod')}"]
+    if row.counters:
+        parts.append(f"counters {_amounts(row.counters)}")
+    if row.capacity:
+        parts.append(f"capacity {_amounts(row.capacity)}")
+    return "; ".join(parts)
+
+
+def _amounts(found: Iterable[tuple[str, int]]) -> str:
+    return " ".join(f"{name}={quantity_text(amount)}" for name, amount in found)
+
+
+def _usage_cells(row: UsageRow) -> Sequence[str]:
+    numbers = (row.devices, row.shares, row.observed, row.claims, row.pods)
+    return (
+        *(row.namespace, row.device_class, row.driver, *map(str, numbers)),
+        *(_amounts(row.counters), _amounts(row.capacity)),
+    )

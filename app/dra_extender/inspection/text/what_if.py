@@ -1,0 +1,255 @@
+"""The answer to `what-if` as a table for a terminal of 80 columns; lines are wrapped and never cut."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from textwrap import wrap
+from typing import Final
+
+from dra_extender.cel.explain.values import quantity_text
+from dra_extender.inspection.holders import held_lines
+from dra_extender.inspection.lines import INDENT, WIDTH, beside_label, number_of, wrapped
+from dra_extender.inspection.what_if.fill import SEVERAL_NODES
+from dra_extender.inspection.what_if.report import (
+    ClaimFate,
+    Fate,
+    Fill,
+    OutcomeKind,
+    PodOutcome,
+    PodRow,
+    ReasonCount,
+    Stranded,
+    WhatIfReport,
+)
+from dra_extender.model.api_json import listed, printable
+from dra_extender.model.device import device_id_of
+
+_MOST_NODES: Final = 8
+_MOST_DEVICES: Final = 3
+_MOST_PODS: Final = 5
+_WIDEST: Final = 30
+_FATES: Final = {
+    Fate.KEPT: "by name: keeps its allocation, which others use",
+    Fate.RELEASED: "by name: released, and allocated anew where the pod lands",
+    Fate.DELETED: "deleted with the pod",
+    Fate.GENERATED: "from a template: made anew",
+}
+
+
+def table(report: WhatIfReport, width: int = WIDTH) -> str:
+    """The whole answer; ends with a line break."""
+    return "\n".join(map(printable, _lines(report, width))) + "\n"
+
+
+def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
+    yield from wrapped(_summary(report), "", width)
+    for sentence in report.changes:
+        yield from wrapped(sentence, INDENT, width)
+    shown = [each for each in report.pods if (_differs(each) if report.changes else not each.plain)]
+    if shown:
+        yield ""
+        header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
+        yield from _columns([header, *(_cells(each) for each in shown)], width)
+    same = len(report.pods) - len(shown)
+    if same and report.changes:
+        yield f"{same} {'pod stands' if same == 1 else 'pods stand'} as without the changes"
+    elif same:
+        plain = _counts(each.after for each in report.pods if each.plain)
+        yield f"of those that ask for no devices {plain}"
+    yield from _waiting([each for each in shown if each.after.kind is OutcomeKind.WAITS], width)
+    yield from _unjudged(shown, width)
+    yield from _conditions(shown, width)
+    yield from _fates([each for each in shown if each.evicted], width)
+    if report.fill is not None:
+        yield ""
+        yield from _fill(report.fill, width)
+    if report.held:
+        yield ""
+        yield from held_lines(report.held, width)
+    yield from _notes(report, width)
+
+
+def _summary(report: WhatIfReport) -> str:
+    after = _counts(each.after for each in report.pods)
+    if not report.changes:
+        return f"next {after}" if report.pods else "no pod waits for devices"
+    return f"with the changes {after}; without them {_counts(each.before for each in report.pods)}"
+
+
+def _counts(found: Iterable[PodOutcome]) -> str:
+    outcomes = tuple(found)
+    kinds = Counter(each.kind for each in outcomes)
+    landing, waiting = kinds[OutcomeKind.LANDS], kinds[OutcomeKind.WAITS]
+    unsure = sum(each.kind is OutcomeKind.LANDS and bool(each.unjudged) for each in outcomes)
+    may = f" ({unsure} as far as devices go)" if unsure else ""
+    lands = f"{landing} {'pod lands' if landing == 1 else 'pods land'}{may}"
+    return f"{lands} and {waiting} {'waits' if waiting == 1 else 'wait'}"
+
+
+def _differs(row: PodRow) -> bool:
+    before, after = row.before, row.after
+    return row.evicted or (before.kind, before.node) != (after.kind, after.node)
+
+
+def _cells(row: PodRow) -> tuple[str, str, str]:
+    return row.pod, _outcome(row.before), _outcome(row.after)
+
+
+def _outcome(found: PodOutcome) -> str:
+    match found.kind:
+        case OutcomeKind.RUNS | OutcomeKind.LANDS:
+            names = [_device(each, found.node) for each in found.devices]
+            devices = f" ({listed(names, _MOST_DEVICES)})" if names else ""
+            lands = "may land on" if found.unjudged else "lands on"
+            return f"{'on' if found.kind is OutcomeKind.RUNS else lands} {found.node}{devices}"
+        case OutcomeKind.ABSENT:
+            return "-"
+        case _:
+            return str(found.kind)
+
+
+def _device(device: str, node: str) -> str:
+    """`gpu-0`; the pool is named where it is not the node."""
+    _, pool, name = device_id_of(device)
+    return name if pool == node else f"{pool}/{name}"
+
+
+def _columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:
+    first = min(max(len(each[0]) for each in rows), _WIDEST)
+    rest = width - first - 4
+    second = min(max(len(each[1]) for each in rows), rest // 2)
+    widths = (first, second, rest - second)
+    for row in rows:
+        cells = [wrap(text, size) or [""] for text, size in zip(row, widths, strict=True)]
+        for number in range(max(map(len, cells))):
+            parts = [cell[number] if number < len(cell) else "" for cell in cells]
+            yield INDENT.join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip()
+
+
+def _waiting(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+    """Why pods wait, once for all pods with the same reasons."""
+    by_reasons: dict[tuple[ReasonCount, ...], list[str]] = defaultdict(list)
+    for row in rows:
+        if row.after.reasons:
+            by_reasons[row.after.reasons].append(row.pod)
+    for reasons, pods in by_reasons.items():
+        yield ""
+        yield from wrapped(f"{listed(pods, _MOST_PODS)} {'waits' if len(pods) == 1 else 'wait'}", "", width)
+        yield from _reasons(reasons, width)
+
+
+def _unjudged(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+    """Say of pods that land what was not looked at, once for all pods with the same marks."""
+    by_marks: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for row in rows:
+        if row.after.kind is OutcomeKind.LANDS and row.after.unjudged:
+            by_marks[row.after.unjudged].append(row.pod)
+    for marks, pods in by_marks.items():
+        yield ""
+        verb = "lands" if len(pods) == 1 else "land"
+        yield from wrapped(f"{listed(pods, _MOST_PODS)} {verb} as far as devices go; not looked at:", "", width)
+        for mark in marks:
+            yield from wrapped(mark, INDENT, width)
+
+
+def _conditions(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+    for row in rows:
+        if row.after.conditions:
+            yield ""
+            yield from wrapped(f"{row.pod} is bound once {', '.join(row.after.conditions)} is reported", "", width)
+
+
+def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
+    """What becomes of the claims of evicted pods, once for all of one fate."""
+    by_fate: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        for each in row.claims:
+            by_fate[_fate(each)].append(f"{row.pod.partition('/')[0]}/{each.claim}")
+    for fate, claims in by_fate.items():
+        yield ""
+        yield from wrapped(f"{'claim' if len(claims) == 1 else 'claims'} {listed(claims, _MOST_PODS)}", "", width)
+        yield from wrapped(fate, INDENT, width)
+
+
+def _fate(claim: ClaimFate) -> str:
+    users = f": {', '.join(claim.users[:_MOST_DEVICES])}" if claim.users else ""
+    return _FATES[claim.fate] + users
+
+
+def _reasons(reasons: Iterable[ReasonCount], width: int) -> Iterator[str]:
+    labels = [number_of(each.nodes, "node") if each.nodes else "" for each in reasons]
+    column = max(map(len, labels), default=0)
+    for label, reason in zip(labels, reasons, strict=True):
+        start = f"{INDENT}{label:<{column}}{INDENT if column else ''}"
+        yield from beside_label(start, [reason.text], width)
+
+
+def _fill(found: Fill, width: int) -> Iterator[str]:
+    least = "at least " if found.bounded else ""
+    copies = f"{found.copies} {'copy' if found.copies == 1 else 'copies'}"
+    yield from wrapped(
+        f"fill with {found.subject}: {least}{copies} more {'fits' if found.copies == 1 else 'fit'}", "", width
+    )
+    if found.nodes:
+        listed = [f"{each.node} {each.copies}" for each in found.nodes[:_MOST_NODES]]
+        more = len(found.nodes) - _MOST_NODES
+        text = ", ".join(listed) + (f" and {number_of(more, 'node')} more" if more > 0 else "")
+        yield from wrapped(f"on {text}", INDENT, width)
+    if found.unjudged:
+        yield from wrapped(f"as far as devices go; not looked at: {'; '.join(found.unjudged)}", INDENT, width)
+    if found.bounded:
+        yield from wrapped("the count ends at this bound", INDENT, width)
+        return
+    yield f"{INDENT}no more, because"
+    for line in _reasons(found.reasons, width - len(INDENT)):
+        yield INDENT + line
+    yield from _stranded(found.stranded, width)
+    if found.stranded_in_part:
+        text = "not all nodes were looked at for what is stranded: the selectors take too long"
+        yield from wrapped(text, INDENT, width)
+
+
+def _stranded(found: Sequence[Stranded], width: int) -> Iterator[str]:
+    if not found:
+        yield f"{INDENT}stranded: nothing"
+        return
+    yield f"{INDENT}stranded, by reason"
+    ordered = sorted(found, key=lambda each: (each.text, each.node))
+    for text, group in groupby(ordered, key=lambda each: each.text):
+        places = list(group)
+        nodes = [each.node for each in places if each.node != SEVERAL_NODES]
+        where = number_of(len(nodes), "node") if nodes else "pools of several nodes"
+        yield from wrapped(f"{where}: {text}", INDENT * 2, width)
+        amounts = _amounts(places)
+        if amounts:
+            yield from wrapped(amounts, INDENT * 4, width)
+        examples = ", ".join(nodes[:_MOST_DEVICES])
+        if examples:
+            yield from wrapped(
+                f"e.g. {examples}" if len(nodes) > _MOST_DEVICES else f"on {examples}", INDENT * 4, width
+            )
+
+
+def _amounts(places: Iterable[Stranded]) -> str:
+    """What is left in all, e.g. `3 devices; sm 28 of 196 in 2 counter sets`."""
+    devices = 0
+    left: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for each in places:
+        devices += len(each.devices)
+        for counter in each.counters:
+            sums = left[counter.counter]
+            sums[0], sums[1], sums[2] = sums[0] + counter.left, sums[1] + counter.total, sums[2] + 1
+    parts = [number_of(devices, "device")] if devices else []
+    parts += [
+        f"{name} {quantity_text(amount)} of {quantity_text(total)} left in {number_of(count, 'counter set')}"
+        for name, (amount, total, count) in sorted(left.items())
+    ]
+    return "; ".join(parts)
+
+
+def _notes(report: WhatIfReport, width: int) -> Iterator[str]:
+    notes = [f"{report.verified}: node fit was not judged", *report.notes] if report.verified else report.notes
+    if notes:
+        yield ""
+    for note in notes:
+        yield from wrapped(f"note: {note}", "", width)

@@ -1,0 +1,352 @@
+"""The answers to `why` as lines for a terminal of 80 columns; lines are wrapped and never cut."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from dra_extender.allocator.state.rejection import Code
+from dra_extender.cel.explain.values import quantity_text
+from dra_extender.inspection.holders import holder_text
+from dra_extender.inspection.lines import (
+    INDENT,
+    WIDTH,
+    age_text,
+    beside_label,
+    clock_text,
+    number_of,
+    unknown_lines,
+    wrapped,
+)
+from dra_extender.inspection.objects import JUDGED
+from dra_extender.inspection.why.node import DeviceVerdictReport, NodeDevicesReport, RequestReport
+from dra_extender.inspection.why.report import (
+    DEVICES_ONLY,
+    AwaitedDevice,
+    Branch,
+    CounterNeed,
+    GangReport,
+    HolderShare,
+    NearestDevice,
+    NextStep,
+    NodeReason,
+    PoolGap,
+    ReasonKind,
+    WhyReport,
+)
+from dra_extender.inspection.why.waiting import WaitingCause, WaitingReport
+from dra_extender.model.api_json import listed, printable
+
+_IN_SECONDS: Final = 600
+
+
+def tree(report: WhyReport, width: int = WIDTH) -> str:
+    """The whole answer; ends with a line break."""
+    return "\n".join(map(printable, _why_lines(report, width))) + "\n"
+
+
+def _why_lines(report: WhyReport, width: int) -> Iterator[str]:
+    yield from unknown_lines(report.origin, JUDGED, None, width)
+    waiting = "" if report.age is None or report.node or report.awaited else f"Pending {age_text(report.age)}, "
+    scheduler = f"{report.scheduler}, " if report.scheduler and not report.awaited else ""
+    yield from wrapped(f"{report.pod}  {waiting}{scheduler}{report.summary}", "", width)
+    yield from _reported(report, width)
+    if report.scheduler_absent:
+        yield from wrapped(report.scheduler_absent, INDENT, width)
+    for event in report.events:
+        age = "" if event.age is None else f"{age_text(event.age)} ago, "
+        yield from wrapped(f"Event {age}{event.subject}: {event.reason}: {event.message}", INDENT, width)
+    if report.usable:
+        nodes = listed(report.usable, _MOST_NAMES)
+        unbound = f"; not bound yet: {'; '.join(report.unbound)}" if report.unbound else ""
+        fits = report.unbound or report.scheduler_absent
+        yield from wrapped(f"{'fits' if fits else 'has its devices on'} {nodes}{unbound}", INDENT, width)
+    yield from labelled(report.beside, report.origin.taken_at, width)
+    if report.gang is not None:
+        yield from _gang(report.gang, width)
+    for awaited in report.awaited:
+        yield from _awaited(awaited, report, width)
+    for branch in report.branches:
+        yield from _branch(branch, report, width)
+    for step in report.next:
+        yield from step_lines(step, INDENT, width, in_gang=report.gang is not None)
+    for note in report.notes:
+        yield from wrapped(f"note: {note}", INDENT, width)
+
+
+def subject_text(subject: str, claim: str, request: str) -> str:
+    """What asks for devices: `claim gpu, request gpu`, or the subject where the pod's spec has no such claim."""
+    return subject or (f"claim {claim}, request {request}" if request else f"claim {claim}")
+
+
+def _reported(report: WhyReport, width: int) -> Iterator[str]:
+    """What kube-scheduler reports, unless it is about devices alone: the branches say more of that."""
+    about = [each for each in report.reported if each.kind is not ReasonKind.DEVICES or not report.branches]
+    if not about or any(event.message == report.said for event in report.events):
+        return
+    texts = [f"{each.nodes} {each.text}" if each.nodes else each.text for each in about]
+    yield from wrapped(f"kube-scheduler reports: {', '.join(texts)}", INDENT, width)
+
+
+def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
+    if branch.claim:
+        wanted = f" ({branch.wanted})" if branch.wanted else ""
+        yield from wrapped(f"└ {subject_text(branch.subject, branch.claim, branch.request)}{wanted}", "", width)
+    yield from labelled(branch.reasons, report.origin.taken_at, width)
+
+
+def labelled(reasons: Sequence[NodeReason], now: float, width: int) -> Iterator[str]:
+    """Reasons with their numbers of nodes; `now` is when the objects were read, seconds since the epoch."""
+    labels = [number_of(each.nodes, "node") for each in reasons]
+    column = max(map(len, labels), default=0)
+    for label, reason in zip(labels, reasons, strict=True):
+        yield from beside_label(f"{INDENT}{label:<{column}}  ", list(_reason(reason, now)), width)
+
+
+def _reason(reason: NodeReason, now: float) -> Iterator[str]:
+    nearest = reason.nearest
+    groups = f" [{', '.join(nearest.declared)}]" if nearest is not None and nearest.declared else ""
+    yield reason.text if nearest is None else f"{reason.text}; nearest {place_of(nearest)}{groups}"
+    if reason.count is not None:
+        found = reason.count
+        few = f", which has {found.meant} that match" if 0 < found.meant < found.wanted else ""
+        yield f"{found.available} of {found.wanted} devices on {found.node}{few}"
+    if nearest is not None:
+        yield from device_lines(nearest, now)
+    if reason.constraint is not None:
+        found_values = reason.constraint
+        counts = [f"{count} with {value or 'no value'}" for value, count in found_values.values]
+        yield f"{found_values.constraint} on {found_values.node}: {', '.join(counts) or 'no device is free'}"
+    if reason.pool is not None:
+        yield gap_line(reason.pool)
+
+
+def _gang(gang: GangReport, width: int) -> Iterator[str]:
+    states = [each.state.value for each in gang.members]
+    names = [_names(each.names) for each in gang.members]
+    columns = max(map(len, states), default=0), min(_NAMES_COLUMN, max(map(len, names), default=0))
+    for place, (each, state, name) in enumerate(zip(gang.members, states, names, strict=True)):
+        mark = "└" if place == len(gang.members) - 1 else "├"
+        where = f"on {_names(tuple(dict.fromkeys(each.nodes)))}" if each.nodes else ""
+        until = "" if each.until is None else f"until {clock_text(each.until)}"
+        text = " ".join(part for part in (each.text, where, until) if part)
+        yield from beside_label(f"{mark} {state:<{columns[0]}}  {name:<{columns[1]}}  ", [text], width)
+
+
+def _names(names: Sequence[str]) -> str:
+    """`train-0..4` of names that differ in a number alone and count on; else the first names and how many more there are."""
+    if len(names) > 1:
+        stem = names[0].rstrip("0123456789")
+        numbers = [each.removeprefix(stem) for each in names]
+        if all(each.startswith(stem) for each in names) and all(each.isdecimal() for each in numbers):
+            first = int(numbers[0])
+            if [int(each) for each in numbers] == list(range(first, first + len(names))):
+                return f"{names[0]}..{numbers[-1]}"
+    return listed(names, _MOST_NAMES)
+
+
+_MOST_NAMES: Final = 3
+_NAMES_COLUMN: Final = 16
+
+
+def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[str]:
+    subject = subject_text(awaited.subject, awaited.claim, awaited.request)
+    yield from wrapped(f"└ {subject}: {awaited.device}", "", width)
+    names = ", ".join(awaited.conditions)
+    left = awaited.limit - report.origin.taken_at
+    shown = f"{int(left)}s" if left < _IN_SECONDS else age_text(left)
+    assumed = awaited.assumed_timeout
+    doubt = "" if assumed is None else f" if the binding timeout is {assumed:g}s, the default"
+    limit = f"; limit in {shown}{doubt}" if left > 0 else f"; the limit has passed{doubt}"
+    text = {
+        "failed": f"reports {names}{': ' + awaited.message if awaited.message else ''}",
+        "timed out": f"waits for {names}, not reported in time{doubt}",
+    }.get(awaited.state, f"waits for {names}, not reported yet{limit}")
+    yield from wrapped(text, INDENT, width)
+
+
+def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False) -> Sequence[str]:
+    """A next step, and where it was found to help; or that it helps a gang."""
+    where = (
+        "  ok, the gang fits" if in_gang and step.nodes else f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
+    )
+    doubt = f" ({DEVICES_ONLY})" if step.verified == DEVICES_ONLY and step.nodes else ""
+    return wrapped(f"next  {step.text}{where}{doubt}", indent, width)
+
+
+_MOST_HOLDERS: Final = 4
+
+
+def place_of(nearest: NearestDevice) -> str:
+    """`node-3/gpu-0`; the pool is named where it is not the node."""
+    _, pool, device = nearest.device_id
+    return f"{nearest.node}/{device}" if pool == nearest.node else f"{nearest.node}/{pool}/{device}"
+
+
+def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
+    """What keeps the device away; `now` is when the objects were read, seconds since the epoch."""
+    if nearest.shortage is not None:
+        yield from _shortage(nearest, nearest.shortage, now)
+    elif nearest.counter_set:
+        yield from _group_lines(nearest, now)
+    elif nearest.capacity is not None:
+        need = nearest.capacity
+        left, total = quantity_text(need.left), quantity_text(need.total)
+        yield f"{need.capacity}: needs {quantity_text(need.needed)}, {left} of {total} left"
+        yield from _held_lines(nearest.holders, need.capacity, now)
+    else:
+        if nearest.detail:
+            yield _short(nearest) + _selector_text(nearest)
+        yield from _held_lines(nearest.holders, None, now)
+
+
+def gap_line(pool: PoolGap) -> str:
+    """E.g. `gpu.example.com/node-3: 1 of 2 slices of generation 4`."""
+    return f"{pool.driver}/{pool.pool}: {pool.slices} of {pool.expected} slices of generation {pool.generation}"
+
+
+def _short(nearest: NearestDevice) -> str:
+    """The detail with the names of the device's own attributes and capacities alone."""
+    driver = nearest.device.partition("/")[0]
+    text = nearest.detail
+    for kind in ("attributes", "capacity"):
+        text = text.replace(f'device.{kind}["{driver}"].', "")
+    return text
+
+
+def _selector_text(nearest: NearestDevice) -> str:
+    found = nearest.selector
+    return "" if found is None else f" ({found.origin} selector {found.number})"
+
+
+def _shortage(nearest: NearestDevice, short: CounterNeed, now: float) -> Iterator[str]:
+    yield _counter(short)
+    yield from _held_lines(nearest.holders, short.counter, now)
+
+
+def _counter(need: CounterNeed) -> str:
+    left, total = quantity_text(need.left), quantity_text(need.total)
+    return f"{need.counter_set} {need.counter}: needs {quantity_text(need.needed)}, {left} of {total} left"
+
+
+def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
+    """Whose groups are in force, and whether counters alone would let the device in."""
+    in_force = nearest.in_force
+    state = (
+        "is used without groups"
+        if in_force is None
+        else f"is in [{', '.join(in_force)}]"
+        if in_force
+        else "has holders whose groups contradict each other"
+    )
+    owners = [_owner_text(each, now) for each in nearest.holders[:_MOST_HOLDERS]]
+    more = len(nearest.holders) - _MOST_HOLDERS
+    yield f"{nearest.counter_set} {state}: {'; '.join(owners)}{f' and {more} more' if more > 0 else ''}"
+    if nearest.sufficient:
+        left = [f"{_left_text(each)}" for each in nearest.sufficient]
+        yield f"counters would suffice: {', '.join(left)}"
+
+
+def _left_text(need: CounterNeed) -> str:
+    return f"{need.counter} {quantity_text(need.left)} of {quantity_text(need.total)} left"
+
+
+def _owner_text(share: HolderShare, now: float) -> str:
+    """`claim desk-gpu, pod vdi/desk-4, 3h`."""
+    holder = share.holder
+    parts = [f"claim {holder.claim.partition('/')[2]}"]
+    parts += [each if " " in each else f"pod {each}" for each in holder.consumers]
+    parts += ["claim deleted"] if holder.orphaned else [holder.leaving] if holder.leaving else []
+    parts += ["being allocated"] if holder.pending else []
+    if holder.since is not None:
+        parts.append(age_text(max(0.0, now - holder.since)))
+    return ", ".join(parts)
+
+
+def _held_lines(holders: Sequence[HolderShare], counter: str | None, now: float) -> Iterator[str]:
+    if not holders:
+        return
+    yield f"held by {listed([_share_text(each, counter, now) for each in holders], _MOST_HOLDERS)}"
+
+
+def _share_text(share: HolderShare, counter: str | None, now: float) -> str:
+    amount = dict(share.counters).get(counter) if counter is not None else None
+    if amount is None:
+        return holder_text(share.holder, now)
+    without_age = holder_text(msgspec.structs.replace(share.holder, since=None), now)
+    since = share.holder.since
+    age = "" if since is None else f" for {age_text(max(0.0, now - since))}"
+    return f"{without_age} {quantity_text(amount)}{age}"
+
+
+def waiting_tree(report: WaitingReport, width: int = WIDTH) -> str:
+    """The whole answer; ends with a line break."""
+    return "\n".join(map(printable, _waiting_lines(report, width))) + "\n"
+
+
+def _waiting_lines(report: WaitingReport, width: int) -> Iterator[str]:
+    count = "no pod waits" if not report.pods else f"{report.pods} {'pod waits' if report.pods == 1 else 'pods wait'}"
+    yield from unknown_lines(report.origin, JUDGED, None, width)
+    place = f" in namespace {report.namespace}" if report.namespace else ""
+    nodes = "" if report.nodes is None else f"; {number_of(report.nodes, 'node')}"
+    yield from wrapped(f"{count}{place}{nodes}", "", width)
+    labels = [number_of(each.pods, "pod") for each in report.causes]
+    column = max(map(len, labels), default=0)
+    for label, each in zip(labels, report.causes, strict=True):
+        yield from _cause_lines(f"{label:>{column}}  ", each, width)
+    for note in report.notes:
+        yield from wrapped(f"note: {note}", INDENT, width)
+
+
+def _cause_lines(label: str, row: WaitingCause, width: int) -> Iterator[str]:
+    below = " " * len(label)
+    wanted = f" ({row.wanted})" if row.wanted else ""
+    lines = [f"{row.cause}: {row.text}{wanted}"]
+    age = "" if row.age is None else f" {age_text(row.age)}"
+    detail = f": {row.detail}" if row.detail else ""
+    lines.append(f"{'oldest' if row.pods > 1 else 'pod'} {row.oldest}{age}{detail}")
+    for number, line in enumerate(lines):
+        for part in wrapped(line, "", width - len(label)):
+            yield (label if number == 0 else below) + part
+            label = below
+    for step in row.next:
+        yield from (below + each for each in step_lines(step, "", width - len(below)))
+
+
+def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> str:
+    """The whole answer; ends with a line break."""
+    return "\n".join(map(printable, _node_lines(report, width))) + "\n"
+
+
+def _node_lines(report: NodeDevicesReport, width: int) -> Iterator[str]:
+    suffices = "does not fit" if report.beside else "devices would suffice"
+    verdict = suffices if report.fits else report.text or "does not fit"
+    yield from wrapped(f"{report.pod} on {report.node}  {verdict}", "", width)
+    if report.beside:
+        yield from wrapped(f"beside devices: {', '.join(report.beside)}", INDENT, width)
+    for pool in report.pools:
+        yield from wrapped(f"incomplete: {gap_line(pool)}", INDENT, width)
+    for request in report.requests:
+        yield from _request_lines(request, report.origin.taken_at, width)
+    for note in report.notes:
+        yield from wrapped(f"note: {note}", INDENT, width)
+
+
+def _request_lines(request: RequestReport, now: float, width: int) -> Iterator[str]:
+    subject = subject_text(request.subject, request.claim, request.request)
+    head = f"└ {subject} ({request.wanted}): {request.free} free by themselves"
+    yield from wrapped(head, "", width)
+    names = ["/".join(each.device.device.split("/")[1:]) for each in request.devices]
+    column = max(map(len, names), default=0)
+    for name, each in zip(names, request.devices, strict=True):
+        yield from beside_label(f"{INDENT}{name:<{column}}  ", list(_verdict_lines(each, now)), width)
+    if not request.devices:
+        yield f"{INDENT}no devices"
+
+
+def _verdict_lines(verdict: DeviceVerdictReport, now: float) -> Iterator[str]:
+    groups = f" [{', '.join(verdict.device.declared)}]" if verdict.device.declared else ""
+    lines = list(device_lines(verdict.device, now))
+    if verdict.code != Code.NO_MATCH.name or not lines:
+        yield (verdict.text or "ok") + groups
+    yield from lines

@@ -1,0 +1,228 @@
+"""The states of a cluster that the page shows: one from a snapshot, or a new one after each change of a running cluster."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from time import monotonic
+from typing import Final, Protocol
+
+import structlog
+
+from dra_extender.inspection.audit.report import AuditReport, audit_report
+from dra_extender.inspection.cluster_view import ClusterView
+from dra_extender.inspection.devices import DevicesReport, devices_report
+from dra_extender.inspection.extender_view import ExtenderView
+from dra_extender.inspection.followed_cluster import FollowedCluster
+from dra_extender.inspection.objects import ClusterObjects, UnreadKindsError, require, require_any
+from dra_extender.inspection.why.report import WhyReport
+from dra_extender.inspection.why.waiting import WaitingReport, waiting
+from dra_extender.inspection.why.why import why
+from dra_extender.page.devices_view import DriverTotal, device_totals
+from dra_extender.runtime.caches import LruCache
+
+_NO_EXTENDER: Final = ExtenderView(None)
+_MOST_ANSWERS: Final = 256
+EVALUATED_IN_A_ROUND: Final = 25_000
+"""Nodes that are evaluated for pods that wait before an answer is given; what was evaluated is known in the next round."""
+
+
+class Reports:
+    """Answers about one state.  The methods are not to be called by two threads at once.
+
+    `generation` counts the states that the page has shown; `live`: whether further states may come.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        generation: int = 1,
+        *,
+        live: bool = False,
+        problems: Sequence[str] = (),
+        contact_ages: Callable[[], Mapping[str, float]] = dict,
+        extender: Callable[[], ExtenderView] = lambda: _NO_EXTENDER,
+    ) -> None:
+        """`problems`, `contact_ages` and `extender` as in FollowedCluster."""
+        self.extender = extender
+        self.view = view
+        self.generation = generation
+        self.live = live
+        self.problems = tuple(problems)
+        self.contact_ages = contact_ages
+        self._answers: LruCache[tuple[str, str], WhyReport] = LruCache(_MOST_ANSWERS)
+        self._waiting: tuple[int, WaitingReport] | None = None
+
+    @cached_property
+    def devices(self) -> DevicesReport:
+        """All pools."""
+        return devices_report(self.view)
+
+    @cached_property
+    def totals(self) -> tuple[DriverTotal, ...]:
+        """All devices of each driver."""
+        return device_totals(self.devices)
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of all nodes.
+
+        Raises:
+            UnreadKindsError: nodes could not be read.
+        """
+        require(self.view.origin, {"nodes"})
+        return tuple(sorted(self.view.ledger.nodes))
+
+    def node(self, name: str) -> DevicesReport:
+        """The pools that a node can use.
+
+        Raises:
+            UnknownNodeError: the node does not exist.
+        """
+        return devices_report(self.view, name)
+
+    @cached_property
+    def audit(self) -> AuditReport:
+        """Whether the cluster is sound."""
+        return audit_report(self.view)
+
+    def waiting(self, round_number: int) -> WaitingReport:
+        """The pods that wait by cause, as far as can be said after this round of looking at them (from 1)."""
+        if self._waiting is None or self._waiting[0] != round_number:
+            found = waiting(self.view, most_evaluated=EVALUATED_IN_A_ROUND * round_number)
+            self._waiting = (round_number, found)
+        return self._waiting[1]
+
+    def prepare(self) -> None:
+        """Find out what the first view shows, before it is asked for.
+
+        Raises:
+            UnreadKindsError: nothing could be read at all.
+        """
+        require_any(self.view.origin)
+        with suppress(UnreadKindsError):
+            self.waiting(1)
+
+    def knows_why(self, namespace: str, name: str) -> bool:
+        """Whether `why` has the answer for this pod already."""
+        return (namespace, name) in self._answers
+
+    def why(self, namespace: str, name: str) -> WhyReport:
+        """Why a pod waits.
+
+        Raises:
+            UnknownPodError: there is no such pod.
+        """
+        key = (namespace, name)
+        found = self._answers.get(key)
+        if found is None:
+            found = self._answers[key] = why(self.view, namespace, name)
+        return found
+
+
+_PAUSE_SECONDS: Final = 0.5
+"""Between a change and the state that shows it, so that changes that come together are shown together."""
+_SHARE: Final = 4
+"""A state that took so long to make is followed by a pause this many times as long."""
+
+_LOG = structlog.get_logger(__name__)
+
+
+class StateSource(Protocol):
+    """States of a cluster, numbered by their generation."""
+
+    def latest(self) -> Reports:
+        """The newest state."""
+        ...
+
+    async def later_than(self, generation: int) -> Reports:
+        """The newest state, once there is one with a greater generation."""
+        ...
+
+
+class FixedState:
+    """A source whose state never changes."""
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        self._reports = Reports(ClusterView(objects))
+        self._reports.prepare()
+
+    def latest(self) -> Reports:
+        """See StateSource."""
+        return self._reports
+
+    async def later_than(self, generation: int) -> Reports:
+        """See StateSource: never returns for the present generation."""
+        if generation >= self._reports.generation:
+            await asyncio.Event().wait()
+        return self._reports
+
+
+class FollowedState:
+    """The states of a running cluster.  `run` makes them until it is cancelled; `start` has returned before anything is asked."""
+
+    def __init__(self, cluster: FollowedCluster, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._cluster = cluster
+        self._sleep = sleep
+        self._reports: Reports | None = None
+        self._renewed = asyncio.Condition()
+
+    def latest(self) -> Reports:
+        """See StateSource."""
+        if self._reports is None:
+            raise RuntimeError("the source has not been started")
+        return self._reports
+
+    async def later_than(self, generation: int) -> Reports:
+        """See StateSource."""
+        async with self._renewed:
+            await self._renewed.wait_for(lambda: self.latest().generation > generation)
+        return self.latest()
+
+    async def start(self) -> None:
+        """Connect, and make the first state.
+
+        Raises:
+            ConfigurationError: there is no usable kubeconfig.
+            ClusterError: the API server does not answer, or is too old.
+            UnreadKindsError: nothing could be read at all.
+        """
+        await self._cluster.start()
+        await self._renew(1)
+
+    async def run(self) -> None:
+        """Make a new state after each change, with pauses that grow with what a state takes."""
+        while True:
+            await self._cluster.change()
+            await self._sleep(_PAUSE_SECONDS)
+            began = monotonic()
+            try:
+                await self._renew(self.latest().generation + 1)
+            except Exception:  # noqa: BLE001 - the page goes on with the state before, whose age it shows
+                _LOG.exception("the cluster could not be read anew")
+            await self._sleep(_SHARE * (monotonic() - began))
+
+    async def stop(self) -> None:
+        """End the watches."""
+        await self._cluster.stop()
+
+    async def _renew(self, generation: int) -> None:
+        objects, problems = await self._cluster.objects(), self._cluster.problems()
+        reports = await asyncio.to_thread(self._made, objects, generation, problems)
+        async with self._renewed:
+            self._reports = reports
+            self._renewed.notify_all()
+
+    def _made(self, objects: ClusterObjects, generation: int, problems: Sequence[str]) -> Reports:
+        """A state, in a thread of its own."""
+        ages = self._cluster.contact_ages
+        reports = Reports(
+            ClusterView(objects),
+            generation,
+            live=True,
+            problems=problems,
+            contact_ages=ages,
+            extender=self._cluster.extender,
+        )
+        reports.prepare()
+        return reports

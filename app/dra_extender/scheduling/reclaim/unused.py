@@ -1,0 +1,408 @@
+"""The unused part of a claim, and why it is unused: the rules, and the facts that they read.
+
+kube-scheduler does not report to an extender that a pod failed after filter.  What the in-tree plugin releases in Unreserve and
+PostFilter, these rules find in the stored claims and pods.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.allocation import AllocationResult, named_nodes
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.device import DeviceId
+from dra_extender.model.managed_fields import Writers
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import is_group
+from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.claims.conditions import ConditionVerdict, Readiness, evaluate_conditions
+from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
+
+RUNNING: Final = "Running"
+
+
+class ReclaimReason(StrEnum):
+    """Why something is released; also the label of its metric."""
+
+    HOLD_EXPIRED = "hold_expired"
+    HOLD_REVOKED = "hold_revoked"
+    HALF_WRITTEN = "half_written"
+    UNRESERVED = "unreserved"
+    GROUP_GONE = "group_gone"
+    POD_GONE = "pod_gone"
+    POD_OVER = "pod_over"
+    POD_ELSEWHERE = "pod_elsewhere"
+    POD_IDLE = "pod_idle"
+    DEVICE_FAILED = "device_failed"
+    DEVICE_TIMED_OUT = "device_timed_out"
+    NODE_UNFIT = "node_unfit"
+    NODE_GONE = "node_gone"
+
+
+RELEASE_MESSAGES: Final = {
+    ReclaimReason.HALF_WRITTEN: "it was prepared for an allocation that never came",
+    ReclaimReason.UNRESERVED: "it was allocated and reserved for nobody",
+    ReclaimReason.GROUP_GONE: "the PodGroup it was reserved for is gone",
+    ReclaimReason.POD_GONE: "the pods it was reserved for are gone",
+    ReclaimReason.POD_OVER: "the pods it was reserved for are over",
+    ReclaimReason.POD_ELSEWHERE: "the pod it was reserved for is bound to another node",
+    ReclaimReason.POD_IDLE: "the pod it was reserved for waits and is not being bound",
+    ReclaimReason.DEVICE_FAILED: "a device reports a binding failure",
+    ReclaimReason.DEVICE_TIMED_OUT: "its binding conditions were not met in time",
+    ReclaimReason.NODE_UNFIT: "its node does not suit the pod that waits for it",
+    ReclaimReason.NODE_GONE: "no node is left on which it could be used",
+}
+
+
+class ConsumerState(StrEnum):
+    """How a consumer in `reservedFor` uses the claim."""
+
+    IN_USE = "in use"
+    GROUP_GONE = "group gone"
+    GONE = "gone"
+    OVER = "over"
+    ELSEWHERE = "elsewhere"
+    IDLE = "idle"
+
+
+ENDED: Final = frozenset({ConsumerState.GROUP_GONE, ConsumerState.GONE, ConsumerState.OVER})
+"""Consumers whose reservation any controller may remove."""
+
+_REASON_BY_STATE: Final = (
+    (ConsumerState.IDLE, ReclaimReason.POD_IDLE),
+    (ConsumerState.ELSEWHERE, ReclaimReason.POD_ELSEWHERE),
+    (ConsumerState.OVER, ReclaimReason.POD_OVER),
+    (ConsumerState.GONE, ReclaimReason.POD_GONE),
+    (ConsumerState.GROUP_GONE, ReclaimReason.GROUP_GONE),
+)
+_BY_READINESS: Final = {
+    Readiness.FAILED: ReclaimReason.DEVICE_FAILED,
+    Readiness.TIMED_OUT: ReclaimReason.DEVICE_TIMED_OUT,
+}
+NOT_READY: Final = frozenset(_BY_READINESS.values())
+_PROMPT: Final = frozenset(
+    {ReclaimReason.DEVICE_FAILED, ReclaimReason.DEVICE_TIMED_OUT, ReclaimReason.NODE_UNFIT, ReclaimReason.NODE_GONE}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Releasable:
+    """The unused part of one claim: the reservations of `consumers` (UIDs) and, with `release`, the allocation."""
+
+    reason: ReclaimReason
+    consumers: frozenset[str] = frozenset()
+    release: bool = False
+
+    @property
+    def prompt(self) -> bool:
+        """True if the short grace applies (`reclaim_unfit_seconds`): no other controller or bind will mend this claim."""
+        return self.reason in _PROMPT
+
+
+def consumer_state(
+    consumer: ConsumerReference, pod: Pod | None, allocation: AllocationResult, *, busy: bool
+) -> ConsumerState:
+    """Return the state of a consumer that is a pod (None: it is gone); a consumer of another kind uses the claim.
+
+    `busy`: this process is binding the pod, or holds devices for it.
+    """
+    if busy or not consumer.is_pod:
+        return ConsumerState.IN_USE
+    if pod is None:
+        return ConsumerState.GONE
+    if pod.finished or (pod.deleting and not pod.node_name):
+        return ConsumerState.OVER
+    if not pod.node_name:
+        return ConsumerState.IDLE
+    started = pod.phase not in ("", "Pending")
+    names = named_nodes(allocation)
+    if started or names is None or pod.node_name in names:
+        return ConsumerState.IN_USE
+    return ConsumerState.ELSEWHERE
+
+
+def group_state(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
+    """Return the state of a PodGroup that exists: idle when a member is pending, and none is bound, is being bound or has holds.
+
+    Without a pending member, the reservation stays until the PodGroup is deleted.
+    """
+    pending = False
+    for pod in members:
+        if busy(pod) or (pod.node_name and not pod.finished):
+            return ConsumerState.IN_USE
+        pending = pending or not (pod.finished or pod.deleting)
+    return ConsumerState.IDLE if pending else ConsumerState.IN_USE
+
+
+def deleted_group_state(users: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
+    """Return the state of a deleted PodGroup: gone, once none of the pods that named it and the claim is bound or being bound.
+
+    The protection finalizer usually ensures this, but an administrator may have removed it.
+    """
+    if any(busy(pod) or (pod.node_name and not pod.finished) for pod in users):
+        return ConsumerState.IN_USE
+    return ConsumerState.GROUP_GONE
+
+
+def find_releasable(
+    claim: ClaimHead,
+    consumer_states: Mapping[str, ConsumerState],
+    *,
+    readiness: Readiness | None = None,
+    reachable: bool = True,
+    blocks_pod: bool = False,
+) -> Releasable | None:
+    """Return the unused part of a claim that no bind of this process works on; None when all of it is in use.
+
+    Args:
+        claim: The claim.
+        consumer_states: The state of each consumer, by UID.
+        readiness: The state of its binding conditions; None without any.
+        reachable: Some node exists on which the allocation can be used.
+        blocks_pod: A pending pod fits nowhere because this claim is allocated for other nodes.
+    """
+    if claim.status.allocation is None:
+        metadata = claim.metadata
+        is_prepared = metadata.deletion_timestamp is None and (
+            SNAPSHOT_ANNOTATION in metadata.annotations or FINALIZER in metadata.finalizers or bool(claim.extended_for)
+        )
+        return Releasable(ReclaimReason.HALF_WRITTEN) if is_prepared and not claim.status.reserved_for else None
+    states = set(consumer_states.values())
+    if ConsumerState.IN_USE in states:
+        # The reservation of a pod bound elsewhere stays: kube-controller-manager would renew it.
+        for state, reason in _REASON_BY_STATE:
+            unused = frozenset(uid for uid, found in consumer_states.items() if found is state)
+            if unused and state is not ConsumerState.ELSEWHERE:
+                return Releasable(reason, unused)
+        return None
+    consumers = frozenset(consumer_states)
+    if blocks_pod:
+        return Releasable(ReclaimReason.NODE_UNFIT, consumers, release=True)
+    if readiness in _BY_READINESS:
+        return Releasable(_BY_READINESS[readiness], consumers, release=True)
+    if not reachable:
+        return Releasable(ReclaimReason.NODE_GONE, consumers, release=True)
+    if not states:
+        return Releasable(ReclaimReason.UNRESERVED, release=True)
+    if readiness is Readiness.PENDING and ConsumerState.IDLE in states:
+        return None  # Drivers are still preparing the devices, which will become ready, fail, or time out.
+    reason = next(reason for state, reason in _REASON_BY_STATE if state in states)
+    return Releasable(reason, consumers, release=True)
+
+
+def may_release(
+    releasable: Releasable, claim: ClaimHead, consumer_states: Mapping[str, ConsumerState], writers: Writers, us: str
+) -> bool:
+    """Return whether this process may release it: `us`, its field manager, wrote it.
+
+    What another scheduler allocated or reserved stays.  The exception is the rule that kube-controller-manager applies to every
+    claim: a consumer that is gone or over loses its reservation, and a claim with the finalizer loses its allocation with the
+    last one.
+    """
+    if releasable.reason is ReclaimReason.HALF_WRITTEN:
+        return us in writers.snapshot or us in writers.finalizer or us in writers.extended
+    states = {consumer_states[uid] for uid in releasable.consumers}
+    if states and states <= ENDED and (not releasable.release or FINALIZER in claim.metadata.finalizers):
+        return True
+    idle = [uid for uid in releasable.consumers if consumer_states[uid] is ConsumerState.IDLE]
+    return all(us in writers.reserved(uid) for uid in idle) and (not releasable.release or us in writers.allocation)
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimableClaim:
+    """The unused part of a claim, and the state of each of its consumers (by UID).
+
+    `state` must stay the same until it is released.  The resourceVersion of the claim changes too often for that: drivers report
+    about its devices again and again, and kube-controller-manager reserves a shared claim for a bound pod that is over, and ends
+    that reservation, in endless turns.  So consumers that are gone or over are no part of `state`.
+    """
+
+    releasable: Releasable
+    consumer_states: Mapping[str, ConsumerState]
+    state: tuple[object, ...]
+
+
+class ReclaimFacts:
+    """Gathers what the rules read about one claim: from the ledger, from unschedulable pods and from the binds in progress."""
+
+    def __init__(
+        self, ledger: Ledger, unschedulable: UnschedulablePods, binding: Collection[str], clock: Clock, options: Options
+    ) -> None:
+        """`binding`: a live view of the UIDs of the pods that are being bound."""
+        self._ledger = ledger
+        self._unschedulable = unschedulable
+        self._binding = binding
+        self._clock = clock
+        self._options = options
+
+    def find(
+        self, claim: ClaimHead, blocking: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
+    ) -> ReclaimableClaim | None:
+        """Return the unused part of the claim; None when all of it is in use.
+
+        `blocking`: see `blocking_claims`.  `live`: pods that were just read, by UID; None for one that does not exist.
+        """
+        allocation = claim.status.allocation
+        if live is None and allocation is not None and self._run_all(claim):
+            return None
+        if allocation is None:
+            states: Mapping[str, ConsumerState] = {}
+            unused = None if self._is_expected(claim) else find_releasable(claim, states)
+        elif ConsumerState.IN_USE in (states := self._consumer_states(claim, allocation, live or {})).values():
+            unused = find_releasable(claim, states)
+        else:
+            unused = find_releasable(
+                claim,
+                states,
+                readiness=self._verdict(claim).readiness,
+                reachable=self._reachable(allocation),
+                blocks_pod=claim.metadata.uid in blocking,
+            )
+        return None if unused is None else ReclaimableClaim(unused, states, _state_of(claim, unused, states))
+
+    def blocking_claims(self) -> AbstractSet[str]:
+        """Return UIDs of allocated claims that left a pending pod no node, in order of the pods."""
+        blocking: dict[str, None] = {}
+        for rejected in self._unschedulable.blocked_by_allocation():
+            pod = self._ledger.pods.newest(rejected)
+            if self._ledger.pods.was_deleted(pod.uid) or pod.node_name or pod.uid in self._binding:
+                continue
+            for record in self._claims_of(pod):
+                if self._blocks(record.claim, pod):
+                    blocking[record.claim.metadata.uid] = None
+        return blocking.keys()
+
+    def is_being_bound(self, claim_uid: str) -> bool:
+        """Return whether a bind in progress uses this claim."""
+        record = self._ledger.claims.by_uid(claim_uid)
+        if record is not None and record.pending is not None:
+            return True
+        for uid in self._binding:
+            pod = self._ledger.pods.by_uid(uid)
+            if pod is not None and any(claim is record for claim in self._claims_of(pod)):
+                return True
+        return False
+
+    def _is_expected(self, claim: ClaimHead) -> bool:
+        """Return whether the claim is for extended resources of a pod that is being bound, or whose status names it."""
+        uid = claim.extended_for
+        pod = self._ledger.pods.by_uid(uid) if uid else None
+        return bool(uid) and (
+            self._busy(uid) or (pod is not None and bool(pod.node_name) and pod.extended_claim == claim.metadata.name)
+        )
+
+    def _claims_of(self, pod: Pod) -> Iterator[ClaimRecord]:
+        """Yield the existing claims that the pod names or that were created for it."""
+        yield from self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
+        generated = {status.name: status.resource_claim_name for status in pod.claim_statuses}
+        for entry in pod.claims:
+            name = entry.resource_claim_name or generated.get(entry.name)
+            record = self._ledger.claims.by_key(pod.namespace, name) if name else None
+            if record is not None:
+                yield record
+
+    def _run_all(self, claim: ClaimHead) -> bool:
+        """Return whether all consumers are running pods: the common case, which needs no further facts."""
+        by_uid, consumers = self._ledger.pods.by_uid, claim.status.reserved_for
+        for consumer in consumers:
+            pod = by_uid(consumer.uid)
+            if pod is None or pod.phase != RUNNING:
+                return False
+        return bool(consumers)
+
+    def _consumer_states(
+        self, claim: ClaimHead, allocation: AllocationResult, live: Mapping[str, Pod | None]
+    ) -> Mapping[str, ConsumerState]:
+        states = {}
+        for consumer in claim.status.reserved_for:
+            uid = consumer.uid
+            if is_group(consumer):
+                states[uid] = self._group_state(claim, consumer, live)
+            else:
+                pod = live[uid] if uid in live else self._ledger.pods.by_uid(uid)
+                states[uid] = consumer_state(consumer, pod, allocation, busy=self._busy(uid))
+        return states
+
+    def _group_state(
+        self, claim: ClaimHead, consumer: ConsumerReference, live: Mapping[str, Pod | None]
+    ) -> ConsumerState:
+        """Return the state of a consumer that is a PodGroup; a deleted one counts as in use without the API or the feature."""
+        members = self.members(claim.metadata.namespace, consumer)
+        if members is not None:
+            return group_state(_newest(members, live), lambda pod: self._busy(pod.uid))
+        groups = self._ledger.pod_groups
+        if not (groups.served and groups.have_claims):
+            return ConsumerState.IN_USE
+        return deleted_group_state(_newest(self.users(claim, consumer), live), lambda pod: self._busy(pod.uid))
+
+    def users(self, claim: ClaimHead, consumer: ConsumerReference) -> tuple[Pod, ...]:
+        """Return the pods that name this PodGroup and this claim."""
+        members = self._ledger.pods.members(claim.metadata.namespace, consumer.name)
+        uid = claim.metadata.uid
+        return tuple(pod for pod in members if any(known.claim.metadata.uid == uid for known in self._claims_of(pod)))
+
+    def members(self, namespace: str, consumer: ConsumerReference) -> tuple[Pod, ...] | None:
+        """Return the pods of a consumer that is an existing PodGroup; None for any other consumer."""
+        if not is_group(consumer):
+            return None
+        group = self._ledger.pod_groups.get(namespace, consumer.name)
+        if group is None or group.metadata.uid != consumer.uid:
+            return None
+        return self._ledger.pods.members(namespace, consumer.name)
+
+    def _busy(self, pod_uid: str) -> bool:
+        """Return whether the pod is being bound, or devices are held for it."""
+        return pod_uid in self._binding or bool(self._ledger.holds.of_pod(pod_uid))
+
+    def unready_devices(self, claim: ClaimHead) -> frozenset[DeviceId]:
+        """Return the devices that are not ready."""
+        return frozenset(problem.device for problem in self._verdict(claim).problems)
+
+    def _verdict(self, claim: ClaimHead) -> ConditionVerdict:
+        if not self._options.binding_conditions:
+            return ConditionVerdict(Readiness.READY)
+        now = self._clock.now()
+        return evaluate_conditions(claim, now=now, waiting_since=now, timeout=self._options.binding_timeout_seconds)
+
+    def _reachable(self, allocation: AllocationResult) -> bool:
+        """Return whether some node can use it; a selector that cannot be evaluated may select any."""
+        names = named_nodes(allocation)
+        if names is not None:
+            return any(name in self._ledger.nodes for name in names)
+        try:
+            return any(allocation.allows(node) for node in self._ledger.nodes.values())
+        except ModelError:
+            return True
+
+    def _blocks(self, claim: ClaimHead, pod: Pod) -> bool:
+        """Return whether the claim restricts the pod to some nodes, and its nominated node is not among them."""
+        allocation = claim.status.allocation
+        if allocation is None or (allocation.node_selector is None and allocation.skipping_device is None):
+            return False
+        node = self._ledger.nodes.get(pod.nominated_node_name)
+        try:
+            return node is None or not allocation.allows(node)
+        except ModelError:
+            return False
+
+
+def _newest(pods: Iterable[Pod], live: Mapping[str, Pod | None]) -> Iterator[Pod]:
+    """Yield the pods as they were just read, where they were, without those that do not exist any more."""
+    return (newest for pod in pods if (newest := live.get(pod.uid, pod)) is not None)
+
+
+def _state_of(claim: ClaimHead, unused: Releasable, states: Mapping[str, ConsumerState]) -> tuple[object, ...]:
+    """Return what must stay the same until the unused part is released, see `ReclaimableClaim`."""
+    metadata, allocation = claim.metadata, claim.status.allocation
+    lasting = frozenset(uid for uid in unused.consumers if states[uid] not in ENDED)
+    snapshot = metadata.annotations.get(SNAPSHOT_ANNOTATION)
+    # The ledger drops the content of the snapshot of a claim without allocation (app/dra_extender/ledger/state/kept_claims.py).
+    marks = (FINALIZER in metadata.finalizers, "" if snapshot and allocation is None else snapshot)
+    return metadata.uid, allocation, marks, unused.reason, unused.release, lasting
