@@ -190,7 +190,7 @@ class DeviceUse(Value, frozen=True):
     """A published device: `groups` by counter set, taints as `key=value:effect`, what is awaited before a pod is bound.
 
     `draws` has the amounts that it draws, or would draw, by counter set, in nano-units: as frozen with its allocation, else as
-    published.  `availability` says whether a device that no claim has can be allocated (see `allocator.availability`), and
+    published.  `availability` says whether a device that no claim has can be allocated, and
     `unusable_because` why it is unusable; both are empty for one that a claim has.  `bound_to` names the nodes to which its
     shares bind it, one unless something is wrong.  `drift` names the counter sets on which an allocation froze other groups or
     amounts than the slice has now, `differences` has both.
