@@ -42,7 +42,7 @@ async def test_service_leads_and_binds_a_pod_with_a_claim(tmp_path: Path) -> Non
     settings = load_settings(None, {"server": {"host": "127.0.0.1", "port": 0}, "cluster": {"kubeconfig": kubeconfig}})
     metrics, connection = Metrics(), kube_settings(settings)
     lease = LeaseSettings("kube-system", "dra-extender", "host", "host_1")
-    election = LeaderElection(lease, connection, observer=metrics, terms=metrics)
+    election = LeaderElection(lease, connection, observer=metrics, on_term=metrics.leads)
     cluster = kube_cluster(connection, metrics, election)
     endpoint = ServiceEndpoint("kube-system", "dra-extender", "127.0.0.1", {"verbs": 8080})
     publisher = EndpointPublisher(cluster.transport, connection, endpoint)

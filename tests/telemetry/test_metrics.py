@@ -18,29 +18,30 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 def call_everything(metrics: Metrics) -> None:
     metrics.request("filter", "ok", 0.002)
-    metrics.rejected("in_use", 3)
+    metrics.rejected_nodes.labels("in_use").inc(3)
     metrics.bound("bound", 0.5)
-    metrics.claim_write("status", "ok")
-    metrics.woke("devices")
+    metrics.claim_writes.labels("status", "ok").inc()
+    metrics.scheduler_wakes.labels("devices").inc()
     metrics.search(True, 200)
     metrics.search(False, 7)
-    metrics.held(5, 2)
-    metrics.waiting(4)
-    metrics.waiting_longest(90.5)
+    metrics.held_claims.set(5)
+    metrics.unsettled_claims.set(2)
+    metrics.waiting_pods.set(4)
+    metrics.waiting_pods_longest_seconds.set(90.5)
     metrics.search_stopped("team-a")
     metrics.devices({"gpu.example.com": {"usable": 3}})
     metrics.devices_counted(0.25, 1.5e9)
-    metrics.orphaned(3)
-    metrics.claim_deleted_in_use()
+    metrics.orphaned_allocations.set(3)
+    metrics.claims_deleted_in_use.inc()
     metrics.watch_event("pods", "ADDED")
     metrics.listed("pods", 5, 0.1)
     metrics.relisting("pods", "gone")
     metrics.watch_failed("pods", "stalled")
     metrics.unreadable("pods")
-    metrics.watch_age("pods", 1.5)
+    metrics.watch_age_seconds.labels("pods").set(1.5)
     metrics.api_request("update", "resourceclaims/status", "200", 0.01)
     metrics.pod_event("written")
-    metrics.stripped("compatibilityGroups")
+    metrics.stripped_fields.labels("compatibilityGroups").inc()
     metrics.unserved("compatibility-groups", True)
     metrics.unserved("device-taints", False)
     metrics.policy("taken")
@@ -126,7 +127,7 @@ def test_label_values_beyond_the_limit_are_counted_together(calls: list[tuple[st
     """Nothing is lost: the sum over all label values is what was told."""
     metrics = Metrics()
     for code, _, nodes in calls:
-        metrics.rejected(code, nodes)
+        metrics.rejected_nodes.labels(code).inc(nodes)
     (family,) = (each for each in metrics.registry.collect() if each.name == PREFIX + "rejected_nodes")
     totals = [sample.value for sample in family.samples if sample.name.endswith("_total")]
     assert sum(totals) == sum(nodes for _, _, nodes in calls)
@@ -146,14 +147,14 @@ def test_two_metrics_of_one_attribute_are_refused() -> None:
 
 def test_two_sets_of_metrics_do_not_share_anything() -> None:
     one, two = Metrics(), Metrics()
-    one.waiting(3)
+    one.waiting_pods.set(3)
     assert value(two, "waiting_pods") == 0
 
 
 async def test_gauges_that_are_read_are_fresh_in_each_rendering() -> None:
     metrics = Metrics()
     ages = iter([1.0, 2.0])
-    metrics.before_render(lambda: metrics.watch_age("pods", next(ages)))
+    metrics.before_render(lambda: metrics.watch_age_seconds.labels("pods").set(next(ages)))
     assert b'watch_age_seconds{kind="pods"} 1.0' in await metrics.render()
     assert b'watch_age_seconds{kind="pods"} 2.0' in await metrics.render()
 

@@ -172,7 +172,7 @@ class KubeCluster:
             self._sinks[plural].absent()
 
     def _is_passed_over(self, plural: str) -> bool:
-        """Whether the service works without an optional kind, because the account has no right to list it."""
+        """Return whether the service works without an optional kind, because the account has no right to list it."""
         reflector = self._connection.reflectors[plural]
         return (
             plural in OPTIONAL_KINDS

@@ -27,7 +27,7 @@ _OK: Final = 200
 async def get_through(
     transport: ApiTransport, namespace: str, pod: str, port: int, path: str, *, seconds: float
 ) -> bytes:
-    """The body of the answer to GET `path` at a port that the pod has on its loopback address.
+    """Return the body of the answer to GET `path` at a port that the pod has on its loopback address.
 
     Raises:
         ApiCallError: the right `pods/portforward` is missing, nothing answers there, or not with status 200 in time.
@@ -37,11 +37,13 @@ async def get_through(
     request = f"GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
     received = bytearray()
     try:
-        async with asyncio.timeout(seconds), transport.websocket(call, PROTOCOL) as stream:
-            await stream.send(bytes([_DATA]) + request.encode())
+        async with asyncio.timeout(seconds), transport.websocket(call, PROTOCOL) as socket:
+            await socket.send_bytes(bytes([_DATA]) + request.encode())
             opened: set[int] = set()
-            async for message in stream.messages():
-                channel, data = (message[0], message[1:]) if message else (_DATA, b"")
+            async for message in socket:
+                if message.type is not aiohttp.WSMsgType.BINARY:
+                    continue
+                channel, data = (message.data[0], message.data[1:]) if message.data else (_DATA, b"")
                 if channel not in opened:
                     opened.add(channel)
                     data = data[_PORT_BYTES:]
@@ -58,7 +60,7 @@ async def get_through(
 
 
 async def get_at(url: str, *, seconds: float) -> bytes:
-    """The body of the answer to GET at an address, without credentials.
+    """Return the body of the answer to GET at an address, without credentials.
 
     Raises:
         ApiCallError: nothing answers there, or not with status 200 in time.
@@ -81,7 +83,7 @@ async def get_at(url: str, *, seconds: float) -> bytes:
 
 
 def _is_complete(received: bytearray) -> bool:
-    """Whether the head says how long the body is, and all of it is there."""
+    """Return whether the head says how long the body is, and all of it is there."""
     head, blank, body = received.partition(b"\r\n\r\n")
     for line in head.lower().split(b"\r\n") if blank else ():
         name, _, value = line.partition(b":")

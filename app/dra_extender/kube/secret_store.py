@@ -59,10 +59,10 @@ class SecretStore:
                 return None
             raise problem from failed
         try:
-            found = msgspec.json.decode(answer, type=_Secret)
+            secret = msgspec.json.decode(answer, type=_Secret)
         except (msgspec.MsgspecError, UnicodeDecodeError) as unreadable:
             raise ServerUnavailableError(f"Secret {name} cannot be read: {unreadable}") from unreadable
-        return StoredSecret(found.metadata, found.type, _decoded(found.data or {}))
+        return StoredSecret(secret.metadata, secret.type, _decoded(secret.data or {}))
 
     async def write(self, name: str, data: Mapping[str, bytes], before: StoredSecret | None) -> None:
         """Create the Secret, or replace its data if nobody has changed it since it was read.  All else of it stays."""
@@ -81,10 +81,10 @@ class SecretStore:
 
 
 def _decoded(data: Mapping[str, str]) -> Mapping[str, bytes]:
-    found = {}
+    decoded = {}
     for key, value in data.items():
         try:
-            found[key] = base64.b64decode(value, validate=True)
+            decoded[key] = base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
             continue
-    return found
+    return decoded

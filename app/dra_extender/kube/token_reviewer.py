@@ -55,7 +55,7 @@ class TokenReviewer:
         self._lock = asyncio.Lock()
 
     async def review(self, token: str) -> tuple[str, bool]:
-        """The user's name (empty: the token is nobody's), and whether that user may get the path.
+        """Return the user's name (empty: the token is nobody's), and whether that user may get the path.
 
         Raises:
             ClusterError: the API server does not answer, or does not let us ask.

@@ -48,7 +48,7 @@ class LruCache(OrderedDict[_K, _V]):
                 weight -= self._weigh(self.evict())
 
     def use(self, key: _K) -> _V | None:
-        """The value, which counts as used from now on; None if there is none."""
+        """Return the value, which counts as used from now on; None if there is none."""
         value = self.get(key)
         if value is not None:
             self.move_to_end(key)

@@ -13,11 +13,11 @@ class SystemClock:
     """The clocks of this machine."""
 
     def now(self) -> float:
-        """Wall clock, seconds since the epoch."""
+        """Return the wall clock, seconds since the epoch."""
         return time.time()
 
     def monotonic(self) -> float:
-        """A clock that never goes back and does not stop while the machine sleeps, seconds."""
+        """Return a clock that never goes back and does not stop while the machine sleeps, seconds."""
         return time.clock_gettime(_STEADY)
 
 

@@ -35,7 +35,7 @@ class GarbageCollector:
             self.look()
 
     def look(self) -> int | None:
-        """One collection if it is due: the generation that was collected, None if there were too few new objects."""
+        """Collect if it is due, and return the generation that was collected; None if there were too few new objects."""
         if gc.get_count()[0] < NEW_OBJECTS:
             return None
         generation = int(len(gc.get_objects(1)) >= SURVIVING_OBJECTS)
@@ -45,7 +45,7 @@ class GarbageCollector:
 
 @contextmanager
 def collected_in_short() -> Iterator[GarbageCollector]:
-    """Inside the block, no collection starts by itself."""
+    """Prevent that a collection starts by itself inside the block."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

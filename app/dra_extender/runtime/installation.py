@@ -25,7 +25,7 @@ _OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def lacking() -> tuple[str, ...]:
-    """A sentence for each optional package that is not installed: what happens without it.
+    """Return a sentence for each optional package that is not installed: what happens without it.
 
     Empty where the service runs: its image and its lock have all of them.
     """
@@ -33,7 +33,7 @@ def lacking() -> tuple[str, ...]:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be imported; it is not imported for that.
+    """Return whether a module can be imported; it is not imported for that.
 
     A module that is marked as None in `sys.modules` counts as absent, as for an import statement.
     """
@@ -47,7 +47,7 @@ LIMITS: Final[Any] = import_module("resource") if is_installed("resource") else 
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of uvloop where that is installed, else asyncio's."""
+    """Return the event loop of uvloop where that is installed, else asyncio's."""
     if not is_installed("uvloop"):
         return asyncio.new_event_loop()
     import uvloop  # noqa: PLC0415 - it is not there on every platform

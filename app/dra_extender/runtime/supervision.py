@@ -99,7 +99,7 @@ class Supervisor:
 
     @contextmanager
     def sparing(self, work: BackgroundTask, **what: object) -> Iterator[None]:
-        """Inside, an exception is logged with `what` it is about, counted, and ends the block alone."""
+        """Log and count an exception of the block, with `what` it is about; it ends the block alone."""
         try:
             yield
         except Exception as problem:  # noqa: BLE001 - whatever one object does must not cost the others
@@ -112,7 +112,7 @@ class Supervisor:
         _LOG.error("background work failed", task=name, problem=_shown(problem), exc_info=problem, **what)
 
     def watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Also count what callbacks of the event loop raise, and failures of tasks that are never awaited."""
+        """Count also what callbacks of the event loop raise, and failures of tasks that are never awaited."""
 
         def handler(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
             problem = context.get("exception")
@@ -125,19 +125,23 @@ class Supervisor:
         loop.set_exception_handler(handler)
 
     def failing(self) -> Mapping[str, str]:
-        """A sentence for each task that is kept and has failed UNREADY_AFTER times in a row."""
+        """Return a sentence for each task that is kept and has failed UNREADY_AFTER times in a row."""
         return self._failing(UNREADY_AFTER)
 
     def beyond_repair(self) -> Mapping[str, str]:
-        """A sentence for each task that has failed DEAD_AFTER times in a row: the process should start anew."""
+        """Return a sentence for each task that has failed DEAD_AFTER times in a row: the process should start anew."""
         return self._failing(DEAD_AFTER)
 
     def notes(self) -> Mapping[str, str]:
-        """The last failure of each task that ever failed."""
+        """Return the last failure of each task that ever failed."""
         return {f"failed-{name}": text for name, text in self._last.items()}
 
     def _failing(self, limit: int) -> Mapping[str, str]:
-        return {f"task-{name}": _sentence(name, each) for name, each in self._records.items() if each.in_a_row >= limit}
+        return {
+            f"task-{name}": _sentence(name, record)
+            for name, record in self._records.items()
+            if record.in_a_row >= limit
+        }
 
     async def _kept(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         record = self._records[name] = _Record()
@@ -181,17 +185,17 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]], again_seconds: float = 
     """
     left = set(tasks)
     while left:
-        for each in left:
-            each.cancel()
+        for task in left:
+            task.cancel()
         ended, left = await asyncio.wait(left, timeout=again_seconds)
-        for each in ended:
-            if not each.cancelled():
-                each.exception()
+        for task in ended:
+            if not task.cancelled():
+                task.exception()
 
 
 @asynccontextmanager
 async def running_task(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
-    """The work runs inside the block, and is cancelled at its end; what it raised is raised there."""
+    """Run the work inside the block, and cancel it at the end; what it raised is raised there."""
     task = asyncio.create_task(work)
     try:
         yield

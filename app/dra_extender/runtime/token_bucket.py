@@ -23,7 +23,7 @@ class TokenBucket:
         self._at = now
 
     def level(self, now: float) -> float:
-        """Tokens that are left; negative when overdrawn."""
+        """Return the tokens that are left; negative when overdrawn."""
         if now > self._at:
             self._level = min(self._level + (now - self._at) * self._rate, self._burst)
             self._at = now
@@ -41,7 +41,7 @@ class TokenBucket:
         self._level = max(self.level(now) - tokens, -self._debt)
 
     def wait(self, now: float) -> float:
-        """Seconds until `take` finds a token."""
+        """Return the seconds until `take` finds a token."""
         return max(0.0, 1.0 - self.level(now)) / self._rate
 
 
@@ -63,7 +63,7 @@ class TokenBuckets:
         return len(self._buckets)
 
     def level(self, key: Hashable, now: float) -> float:
-        """Tokens that are left to this key."""
+        """Return the tokens that are left to this key."""
         bucket = self._buckets.get(key)
         return self._burst if bucket is None else bucket.level(now)
 

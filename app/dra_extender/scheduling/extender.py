@@ -88,7 +88,7 @@ class Extender:
         options = replace(options, binding_conditions=features.device_binding_and_status)
         self.supervisor = Supervisor(metrics.background_failed)
         self._context = SchedulingContext(ledger, cluster, metrics, options, self.supervisor, Shutdown(), spans)
-        self._allocator = NodeAllocator(ledger, features, options, resumed=metrics.search_resumed)
+        self._allocator = NodeAllocator(ledger, features, options, resumed=metrics.searches_resumed.inc)
         self._equivalence = NodeEquivalence(ledger, features)
         self._holds = HoldService(ledger, cluster.clock, options)
         time_slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
@@ -176,7 +176,9 @@ class Extender:
         fairness = HoldFairness(
             ledger, permit, self.binder.pods_being_bound, self._holds, clock, self._holds_became_stale
         )
-        fairness.stale.subscribe(lambda _: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE))
+        fairness.stale.subscribe(
+            lambda _: metrics.reclaims.labels(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE).inc()
+        )
         gangs = GangCoordinator(
             ledger,
             GangPlanner(ledger, self._allocator, self._equivalence, backoff, fairness.stale),
@@ -247,10 +249,16 @@ class Extender:
 
     def _publish_metrics(self) -> None:
         ledger, metrics = self._context.ledger, self._context.metrics
-        metrics.before_render(lambda: metrics.guarded(len(ledger.guards)))
-        metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.multi_node))
+
+        def refresh() -> None:
+            metrics.guard_claims.set(len(ledger.guards))
+            metrics.held_claims.set(len(ledger.holds))
+            metrics.unsettled_claims.set(ledger.holds.multi_node)
+            metrics.claims_kept_bytes.set(ledger.claims.kept.total)
+            metrics.claims_kept_short.set(ledger.claims.kept.without_spec)
+
+        metrics.before_render(refresh)
         metrics.before_render(self.unschedulable.publish)
-        metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.without_spec))
 
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""

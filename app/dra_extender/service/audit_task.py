@@ -82,7 +82,7 @@ class AuditTask:
         return frozenset(found)
 
     def _report_unjudged(self, unjudged: UnjudgedClaims) -> None:
-        self._metrics.audit_unjudged(len(unjudged.claims))
+        self._metrics.audit_unjudged_claims.set(len(unjudged.claims))
         new = {reason: claims for reason, claims in unjudged.reasons.items() if reason not in self._unjudged.reasons}
         for reason, claims in islice(new.items(), _MOST_LOGGED):
             _LOG.warning("the audit cannot compare claims with their devices", claims=claims, reason=reason)
@@ -93,7 +93,7 @@ class AuditTask:
     def _report(self, lasting: frozenset[AuditFinding]) -> None:
         counts = Counter(each.check for each in lasting)
         for check in Check:
-            self._metrics.audit_findings(check.value, check.severity.value, counts[check])
+            self._metrics.audit_findings.labels(check.value, check.severity.value).set(counts[check])
         new = in_order(lasting - self._counted)
         for each in new[:_MOST_LOGGED]:
             _LOG.warning("the audit has a finding", check=each.check.value, about=each.about, detail=each.detail)

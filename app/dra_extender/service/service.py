@@ -195,7 +195,7 @@ class Service:
         self.health.notes(self.audit.notes)
         self.health.notes(self._kept_claims)
         self.health.notes(self.extender.group_claims.notes)
-        metrics.before_render(lambda: metrics.leader(self._leadership is None or self._leadership.reason() is None))
+        metrics.before_render(lambda: metrics.leader.set(self._leadership is None or self._leadership.reason() is None))
 
     def _needs_devices(self, pod_uid: str) -> bool:
         """Whether the pod needs devices; True for one that the watch has not delivered."""

@@ -128,7 +128,7 @@ def _election(settings: LeaderElectionSettings, connection: KubeSettings, metric
         follow=settings.follow_lease,
         times=LeaseTimes(settings.duration_seconds, settings.renew_seconds, settings.retry_seconds),
     )
-    return LeaderElection(lease, connection, observer=metrics, terms=metrics)
+    return LeaderElection(lease, connection, observer=metrics, on_term=metrics.leads)
 
 
 def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderElection | None = None) -> KubeCluster:
@@ -137,7 +137,7 @@ def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderEle
 
     def refresh() -> None:
         for kind, seconds in cluster.contact_ages().items():
-            metrics.watch_age(kind, seconds)
+            metrics.watch_age_seconds.labels(kind).set(seconds)
         for field, support in (cluster.facts.fields if cluster.facts else {}).items():
             if support is not Support.UNKNOWN:
                 metrics.unserved(field, support is Support.DROPPED)

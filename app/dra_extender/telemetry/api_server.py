@@ -16,7 +16,9 @@ class ApiServerMetrics(MetricGroup):
     _unreadable = counter(
         "unreadable_objects", "Objects of the API server that could not be read and were skipped", "kind"
     )
-    _watch_age = gauge("watch_age_seconds", "Seconds since the last response to the list or watch of a kind", "kind")
+    watch_age_seconds = gauge(
+        "watch_age_seconds", "Seconds since the last response to the list or watch of a kind", "kind"
+    )
     _api_requests = counter(
         "api_requests",
         "Requests to the API server by verb, resource and outcome",
@@ -39,38 +41,34 @@ class ApiServerMetrics(MetricGroup):
     _served = gauge("field_served", "1 when the API server serves this optional field, 0 when it does not", "field")
 
     def watch_event(self, kind: str, event: str) -> None:
-        """A watch event of a kind arrived."""
-        self._watch_events.of(kind, event).inc()
+        """Count a watch event of a kind."""
+        self._watch_events.labels(kind, event).inc()
 
     def listed(self, kind: str, objects: int, seconds: float) -> None:  # noqa: ARG002 - one counter is enough here
-        """A kind was listed completely."""
-        self._lists.of(kind).inc()
+        """Count a complete list of a kind."""
+        self._lists.labels(kind).inc()
 
     def relisting(self, kind: str, reason: str) -> None:  # noqa: ARG002 - the reason is in the log
-        """A kind must be listed again."""
-        self._relists.of(kind).inc()
+        """Count that a kind must be listed again."""
+        self._relists.labels(kind).inc()
 
     def watch_failed(self, kind: str, reason: str) -> None:
-        """A list or watch failed."""
-        self._watch_failures.of(kind, reason).inc()
+        """Count a list or watch that failed."""
+        self._watch_failures.labels(kind, reason).inc()
 
     def unreadable(self, kind: str) -> None:
-        """An object could not be read and was skipped."""
-        self._unreadable.of(kind).inc()
-
-    def watch_age(self, kind: str, seconds: float) -> None:
-        """How long the API server has been silent about a kind."""
-        self._watch_age.of(kind).set(seconds)
+        """Count an object that could not be read and was skipped."""
+        self._unreadable.labels(kind).inc()
 
     def api_request(self, verb: str, resource: str, status: str, seconds: float) -> None:
-        """A request to the API server ended with an HTTP status, or with none."""
-        self._api_requests.of(verb, resource, status).inc()
-        self._api_durations.of(verb, resource).observe(seconds)
+        """Count a request to the API server that ended with an HTTP status, or with none."""
+        self._api_requests.labels(verb, resource, status).inc()
+        self._api_durations.labels(verb, resource).observe(seconds)
 
     def pod_event(self, outcome: str) -> None:
-        """An Event about a pod was written, or was not."""
-        self._pod_events.of(outcome).inc()
+        """Count an Event about a pod that was written, or was not."""
+        self._pod_events.labels(outcome).inc()
 
     def unserved(self, field: str, unserved: bool = True) -> None:
-        """Whether the API server lacks an optional field."""
-        self._served.of(field).set(0 if unserved else 1)
+        """Set whether the API server lacks an optional field."""
+        self._served.labels(field).set(0 if unserved else 1)

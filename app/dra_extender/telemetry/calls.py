@@ -48,23 +48,23 @@ class CallMetrics(MetricGroup):
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
         for verb in _VERBS:
-            self._requests.of(verb, "ok")
-            self._durations.of(verb)
+            self._requests.labels(verb, "ok")
+            self._durations.labels(verb)
 
     def request(self, verb: str, outcome: str, seconds: float) -> None:
-        """A call of kube-scheduler was answered."""
-        self._requests.of(verb, outcome).inc()
-        self._durations.of(verb).observe(seconds)
+        """Count a call of kube-scheduler that was answered."""
+        self._requests.labels(verb, outcome).inc()
+        self._durations.labels(verb).observe(seconds)
 
     def closed_connection(self, reason: str) -> None:
-        """The service closed a caller's connection by itself."""
-        self._closed_connections.of(reason).inc()
+        """Count a connection of a caller that the service closed by itself."""
+        self._closed_connections.labels(reason).inc()
 
     def tls_handshake(self, outcome: str) -> None:
-        """A TLS handshake with a caller is done, or failed."""
-        self._tls_handshakes.of(outcome).inc()
+        """Count a TLS handshake with a caller that is done, or failed."""
+        self._tls_handshakes.labels(outcome).inc()
 
     def connections(self, count: int, in_flight: int) -> None:
-        """How many connections of callers are open, and how many bytes wait in them."""
+        """Set how many connections of callers are open, and how many bytes wait in them."""
         self._connections.set(count)
         self._in_flight.set(in_flight)

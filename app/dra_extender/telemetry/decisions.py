@@ -32,7 +32,7 @@ class SearchLane(StrEnum):
 class DecisionMetrics(MetricGroup):
     """See `metrics.Metrics`."""
 
-    _rejected = counter("rejected_nodes", "Nodes refused by filter, by the reason's code", "code", limit=60)
+    rejected_nodes = counter("rejected_nodes", "Nodes refused by filter, by the reason's code", "code", limit=60)
     _bind = counter("bind", "Ends of bind calls, by outcome", "outcome", limit=8)
     _bind_durations = histogram(
         "bind_duration_seconds",
@@ -41,7 +41,7 @@ class DecisionMetrics(MetricGroup):
         buckets=_BIND_SECONDS,
         limit=8,
     )
-    _wakes = counter(
+    scheduler_wakes = counter(
         "scheduler_wakes",
         "Requeues of rejected pods, by the change that may make one of them schedulable: devices, classes, claims, holds, "
         "cool_down (a backoff has ended), gang (a member can be placed now), or start (a term as leader has begun)",
@@ -53,7 +53,7 @@ class DecisionMetrics(MetricGroup):
         "source",
     )
     _steps = plain_histogram("search_steps", "Steps of one search on one node", buckets=_SEARCH_STEPS)
-    _seconds = counter(
+    search_seconds = counter(
         "search_seconds",
         "Seconds that filter, preempt and bind calls took for their decisions, by the share that they used: `slice` (a call's own "
         "slice sufficed, no share), `namespace` (the share of a namespace), with it `everybody` (the share of all namespaces, "
@@ -62,14 +62,16 @@ class DecisionMetrics(MetricGroup):
         "lane",
         limit=6,
     )
-    _resumed = plain_counter("searches_resumed", "Paused searches that went on, in the same call or a later one")
+    searches_resumed = plain_counter(
+        "searches_resumed", "Paused searches that went on, in the same call or a later one"
+    )
     _stopped = plain_counter("searches_stopped", "Calls that were denied a further slice of time for their searches")
     _refused = counter_by_namespace(
         "search_refusals",
         "Calls that were denied a further slice of time, by the namespace of the pod; beyond 50 namespaces in an hour, the others "
         "count together",
     )
-    _overlaps = counter(
+    allocation_overlaps = counter(
         "allocation_overlaps",
         "Devices, capacities, counters or groups allocated to two claims, by kind, outcome: yielded (ours was released), "
         "reported (a pod of ours has it, too), and writer of the other allocation: foreign (another scheduler), own (this "
@@ -78,7 +80,7 @@ class DecisionMetrics(MetricGroup):
         "outcome",
         "writer",
     )
-    _reclaims = counter(
+    reclaims = counter(
         "reclaims",
         "Holds, reservations and allocations found unused, by reason (docs/reclaim.md) and outcome: done, changed (looked at again "
         "later), foreign (another scheduler's, kept), failed",
@@ -86,74 +88,33 @@ class DecisionMetrics(MetricGroup):
         "outcome",
         limit=50,
     )
-    _held = plain_gauge("held_claims", "Claims for which devices are held, not yet allocated")
-    _multi_node = plain_gauge("unsettled_claims", "Claims that are held on more than one node")
-    _guards = plain_gauge("guard_claims", "Guard claims that keep devices for claims of other schedulers")
-    _waiting = plain_gauge("waiting_pods", "Pods that were refused on every node and have not been placed since")
-    _longest = plain_gauge(
+    held_claims = plain_gauge("held_claims", "Claims for which devices are held, not yet allocated")
+    unsettled_claims = plain_gauge("unsettled_claims", "Claims that are held on more than one node")
+    guard_claims = plain_gauge("guard_claims", "Guard claims that keep devices for claims of other schedulers")
+    waiting_pods = plain_gauge("waiting_pods", "Pods that were refused on every node and have not been placed since")
+    waiting_pods_longest_seconds = plain_gauge(
         "waiting_pods_longest_seconds",
         "Seconds since the first of these refusals of the pod that waits longest; 0 without any",
     )
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
-        self._from_cache, self._from_search = self._nodes.of("memory"), self._nodes.of("search")
-
-    def rejected(self, code: str, nodes: int) -> None:
-        """Filter refused this many nodes for the reason `code`."""
-        self._rejected.of(code).inc(nodes)
+        self._from_cache, self._from_search = self._nodes.labels("memory"), self._nodes.labels("search")
 
     def bound(self, outcome: str, seconds: float) -> None:
-        """A bind call ended."""
-        self._bind.of(outcome).inc()
-        self._bind_durations.of(outcome).observe(seconds)
-
-    def woke(self, reason: str) -> None:
-        """Rejected pods were requeued."""
-        self._wakes.of(reason).inc()
+        """Count a bind call that ended."""
+        self._bind.labels(outcome).inc()
+        self._bind_durations.labels(outcome).observe(seconds)
 
     def search(self, cached: bool, steps: int) -> None:
-        """`cached`: this many results of nodes came from the cache; else one node was searched in this many steps."""
+        """Count `steps` results of nodes from the cache if `cached`, otherwise one search of a node in so many steps."""
         if cached:
             self._from_cache.inc(steps)
         else:
             self._from_search.inc()
             self._steps.observe(steps)
 
-    def searched(self, lane: SearchLane, seconds: float) -> None:
-        """So much time of a call was taken out of this lane."""
-        self._seconds.of(lane).inc(seconds)
-
-    def search_resumed(self) -> None:
-        """A paused search goes on."""
-        self._resumed.inc()
-
     def search_stopped(self, namespace: str) -> None:
-        """A call about a pod of this namespace was denied a further slice."""
+        """Count a call about a pod of this namespace that was denied a further slice."""
         self._stopped.inc()
         self._refused.inc(namespace)
-
-    def overlap(self, kind: str, outcome: str, writer: str) -> None:
-        """The same is allocated to two claims, the other one by this writer (see `Overlap`)."""
-        self._overlaps.of(kind, outcome, writer).inc()
-
-    def reclaimed(self, reason: str, outcome: str) -> None:
-        """Something unused was released, or was not."""
-        self._reclaims.of(reason, outcome).inc()
-
-    def held(self, claims: int, multi_node: int) -> None:
-        """How many claims devices are held for now, and how many of these on more than one node."""
-        self._held.set(claims)
-        self._multi_node.set(multi_node)
-
-    def guarded(self, claims: int) -> None:
-        """How many guard claims there are."""
-        self._guards.set(claims)
-
-    def waiting(self, pods: int) -> None:
-        """How many pods were refused on every node and not placed since."""
-        self._waiting.set(pods)
-
-    def waiting_longest(self, seconds: float) -> None:
-        """For how long the one of these pods has waited that was refused first."""
-        self._longest.set(seconds)

@@ -1,12 +1,12 @@
-"""How a metric is declared: as an attribute of the class that records it.
+"""How a metric is declared: as an attribute of a group.
 
     class CallMetrics(MetricGroup):
-        _requests = counter("requests", "Calls of kube-scheduler by verb", "verb")
+        requests = counter("requests", "Calls of kube-scheduler by verb", "verb")
 
-        def request(self, verb: str) -> None:
-            self._requests.of(verb).inc()
+    metrics.requests.labels(verb).inc()
 
-Every instance has its own collectors.  `declared` finds the metrics of a class, for the documents and their tests.
+Every instance has its own collectors, those of the Prometheus client; `Bounded` limits the values of their labels.  A group has
+methods for what is counted by more than one metric.  `declared` finds the metrics of a class, for the documents and their tests.
 
 A metric that kube-scheduler or kube-controller-manager has, too, is exposed a second time under the name that it has `upstream`;
 one that is nothing but theirs is declared under that name, with an empty prefix.
@@ -76,20 +76,20 @@ class Bounded(Generic[M]):
         self._others = (OTHER,) * len(definition.labels)
         self._children: dict[tuple[str, ...], M] = {}
 
-    def of(self, *values: str) -> M:
-        """The child for these label values, in the order of the definition."""
+    def labels(self, *values: str) -> M:
+        """Return the child for these label values, in the order of the definition."""
         child = self._children.get(values)
         if child is None:
             if len(self._children) >= self._limit and values != self._others:
-                return self.of(*self._others)
+                return self.labels(*self._others)
             child = self._children[values] = self._metric.labels(*values)
         return child
 
     def keep(self, values: Collection[tuple[str, ...]]) -> None:
         """Drop the children of all other label values."""
-        for each in self._children.keys() - set(values):
-            del self._children[each]
-            self._metric.remove(*each)
+        for labels in self._children.keys() - set(values):
+            del self._children[labels]
+            self._metric.remove(*labels)
 
 
 class Declared(Generic[C]):
@@ -102,7 +102,7 @@ class Declared(Generic[C]):
         self.collector = collector
 
     def __get__(self, group: object, owner: type | None = None) -> C:
-        """For type checkers: the attribute of an instance hides this one."""
+        """Tell type checkers the type; the attribute of an instance hides this one."""
         raise AttributeError(f"metric {self.definition.name} belongs to instances")
 
 
@@ -117,9 +117,9 @@ class MetricGroup:
 
 
 def declared(group: type[MetricGroup]) -> Iterator[tuple[str, Declared[Any]]]:
-    """The metrics of a group and its bases, by attribute."""
-    for each in reversed(group.__mro__):
-        for attribute, value in vars(each).items():
+    """Yield the metrics of a group and its bases, by attribute."""
+    for base in reversed(group.__mro__):
+        for attribute, value in vars(base).items():
             if isinstance(value, Declared):
                 yield attribute, value
 
@@ -127,27 +127,23 @@ def declared(group: type[MetricGroup]) -> Iterator[tuple[str, Declared[Any]]]:
 def counter(
     name: str, meaning: str, *labels: str, limit: int = _LIMIT, upstream: str = "", prefix: str = PREFIX
 ) -> Declared[Bounded[Counter]]:
-    """A counter with labels."""
-    made = Definition(name, "counter", meaning, labels, limit, upstream=upstream, prefix=prefix)
-    return Declared(made, lambda registry: Bounded(Counter(made.base_name, meaning, labels, registry=registry), made))
+    """Declare a counter with labels."""
+    return _bounded(Counter, Definition(name, "counter", meaning, labels, limit, upstream=upstream, prefix=prefix))
 
 
 def plain_counter(name: str, meaning: str) -> Declared[Counter]:
-    """A counter without labels."""
-    made = Definition(name, "counter", meaning)
-    return Declared(made, lambda registry: Counter(made.base_name, meaning, registry=registry))
+    """Declare a counter without labels."""
+    return _plain(Counter, Definition(name, "counter", meaning))
 
 
 def gauge(name: str, meaning: str, *labels: str, limit: int = _LIMIT, prefix: str = PREFIX) -> Declared[Bounded[Gauge]]:
-    """A gauge with labels."""
-    made = Definition(name, "gauge", meaning, labels, limit, prefix=prefix)
-    return Declared(made, lambda registry: Bounded(Gauge(made.base_name, meaning, labels, registry=registry), made))
+    """Declare a gauge with labels."""
+    return _bounded(Gauge, Definition(name, "gauge", meaning, labels, limit, prefix=prefix))
 
 
 def plain_gauge(name: str, meaning: str) -> Declared[Gauge]:
-    """A gauge without labels."""
-    made = Definition(name, "gauge", meaning)
-    return Declared(made, lambda registry: Gauge(made.base_name, meaning, registry=registry))
+    """Declare a gauge without labels."""
+    return _plain(Gauge, Definition(name, "gauge", meaning))
 
 
 def histogram(
@@ -159,15 +155,22 @@ def histogram(
     upstream: str = "",
     prefix: str = PREFIX,
 ) -> Declared[Bounded[Histogram]]:
-    """A histogram with labels."""
-    made = Definition(name, "histogram", meaning, labels, limit, buckets, upstream, prefix)
-    return Declared(
-        made,
-        lambda registry: Bounded(Histogram(made.base_name, meaning, labels, registry=registry, buckets=buckets), made),
-    )
+    """Declare a histogram with labels."""
+    return _bounded(Histogram, Definition(name, "histogram", meaning, labels, limit, buckets, upstream, prefix))
 
 
 def plain_histogram(name: str, meaning: str, *, buckets: tuple[float, ...]) -> Declared[Histogram]:
-    """A histogram without labels."""
-    made = Definition(name, "histogram", meaning, buckets=buckets)
-    return Declared(made, lambda registry: Histogram(made.base_name, meaning, registry=registry, buckets=buckets))
+    """Declare a histogram without labels."""
+    return _plain(Histogram, Definition(name, "histogram", meaning, buckets=buckets))
+
+
+def _plain(kind: type[M], made: Definition) -> Declared[M]:
+    options: dict[str, Any] = {"buckets": made.buckets} if made.buckets else {}
+    return Declared(
+        made, lambda registry: kind(made.base_name, made.meaning, made.labels, registry=registry, **options)
+    )
+
+
+def _bounded(kind: type[M], made: Definition) -> Declared[Bounded[M]]:
+    plain = _plain(kind, made)
+    return Declared(made, lambda registry: Bounded(plain.collector(registry), made))

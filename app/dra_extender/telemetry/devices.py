@@ -31,7 +31,7 @@ class DeviceMetrics(MetricGroup):
     _counted = plain_gauge("devices_counted_timestamp_seconds", "When the devices were counted last, since the epoch")
 
     def devices(self, by_state: ByDriver) -> None:
-        """All devices by state; drivers with fewest devices share a value."""
+        """Set the numbers of all devices by state; drivers with fewest devices share a value."""
         most = nlargest(_MOST_DRIVERS, by_state, key=lambda driver: (sum(by_state[driver].values()), driver))
         shown: dict[tuple[str, str], int] = {}
         for driver, numbers in by_state.items():
@@ -40,10 +40,10 @@ class DeviceMetrics(MetricGroup):
                 shown[key] = shown.get(key, 0) + number
         self._devices.keep(shown)
         for key, number in shown.items():
-            self._devices.of(*key).set(number)
+            self._devices.labels(*key).set(number)
 
     def devices_counted(self, work: float, now: float) -> None:
-        """The devices have been counted, with so many seconds of work, at this time (seconds since the epoch)."""
+        """Count a count of the devices, with its seconds of work, at this time (seconds since the epoch)."""
         self._device_counts.inc()
         self._count_seconds.inc(work)
         self._counted.set(now)
@@ -88,21 +88,19 @@ class BindingMetrics(MetricGroup):
         buckets=_PREBIND_SECONDS,
         upstream="scheduler_dra_bindingconditions_prebind_duration_seconds",
     )
-    _waiting = plain_gauge("bindingconditions_waiting_pods", "Pods whose bind waits for binding conditions now")
+    bindingconditions_waiting_pods = plain_gauge(
+        "bindingconditions_waiting_pods", "Pods whose bind waits for binding conditions now"
+    )
 
     def waited(self, profile: str, drivers: Sequence[str], status: str, seconds: float) -> None:
-        """A wait ended; `drivers` names the driver of each device with conditions."""
+        """Count a wait that ended; `drivers` names the driver of each device with conditions."""
         for driver in drivers:
-            self._devices.of(profile, driver, status).inc()
+            self._devices.labels(profile, driver, status).inc()
         for driver in sorted(set(drivers)):
-            self._waits.of(profile, driver, status).observe(seconds)
-
-    def waiting(self, pods: int) -> None:
-        """How many binds wait now."""
-        self._waiting.set(pods)
+            self._waits.labels(profile, driver, status).observe(seconds)
 
     def prebind(self, status: str, seconds: float, *, requires_conditions: bool) -> None:
-        """A bind of a pod with claims has come to its Binding, or ended before."""
-        self._prebind.of(status, "true" if requires_conditions else "false").observe(seconds)
+        """Count a bind of a pod with claims that has come to its Binding, or ended before."""
+        self._prebind.labels(status, "true" if requires_conditions else "false").observe(seconds)
         if requires_conditions:
-            self._attempts.of(status).inc()
+            self._attempts.labels(status).inc()

@@ -42,7 +42,7 @@ class LogLimit(logging.Filter):
         self._buckets: dict[Kind, _Bucket] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this line is written; called under the lock of its handler."""
+        """Return whether this line is written; called under the lock of its handler."""
         now = self._monotonic()
         bucket = self._bucket(_kind(record), now)
         bucket.tokens = min(float(BURST), bucket.tokens + (now - bucket.since) * PER_SECOND)
@@ -57,11 +57,11 @@ class LogLimit(logging.Filter):
         return True
 
     def _bucket(self, kind: Kind, now: float) -> _Bucket:
-        found = self._buckets.get(kind)
-        if found is None:
+        bucket = self._buckets.get(kind)
+        if bucket is None:
             kind = kind if len(self._buckets) < MOST_KINDS else _FURTHER
-            found = self._buckets.setdefault(kind, _Bucket(now))
-        return found
+            bucket = self._buckets.setdefault(kind, _Bucket(now))
+        return bucket
 
 
 def _kind(record: logging.LogRecord) -> Kind:

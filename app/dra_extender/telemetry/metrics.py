@@ -30,7 +30,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 
 def build_version() -> str:
-    """The version of the installed package, or `unknown` when it runs from a bare source tree."""
+    """Return the version of the installed package, or `unknown` when it runs from a bare source tree."""
     try:
         return version("dra-extender")
     except PackageNotFoundError:
@@ -62,7 +62,7 @@ class ReplicaMetrics(MetricGroup):
         "certificate",
         limit=2,
     )
-    _leader = plain_gauge("leader", "1 while this replica may act: it holds the lease, or leader election is off")
+    leader = plain_gauge("leader", "1 while this replica may act: it holds the lease, or leader election is off")
     _leader_changes = counter(
         "leader_changes", "Terms that this replica began (`won`) and ended (`lost`)", "change", limit=2
     )
@@ -73,13 +73,13 @@ class ReplicaMetrics(MetricGroup):
     )
     _audits = plain_counter("audits", "Audits that the service has made of its caches (docs/audit.md)")
     _audit_seconds = plain_counter("audit_seconds", "Seconds of work of these audits, without their pauses")
-    _audit_findings = gauge(
+    audit_findings = gauge(
         "audit_findings",
         "What the last two audits both found, by check (docs/audit.md) and severity: error, warning",
         "check",
         "severity",
     )
-    _audit_unjudged = plain_gauge(
+    audit_unjudged_claims = plain_gauge(
         "audit_unjudged_claims",
         "Allocated claims that the last audit could not compare with their devices (docs/audit.md)",
     )
@@ -87,45 +87,33 @@ class ReplicaMetrics(MetricGroup):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
-        self._build_info.of(build_version(), platform.python_version()).set(1)
+        self._build_info.labels(build_version(), platform.python_version()).set(1)
 
     def policy(self, outcome: str) -> None:
-        """A changed policy file was read: taken, refused or missing."""
-        self._policy_reads.of(outcome).inc()
+        """Count a read of a changed policy file: taken, refused or missing."""
+        self._policy_reads.labels(outcome).inc()
         self._policy_current.set(1 if outcome == "taken" else 0)
 
     def certificates_read(self, outcome: str) -> None:
-        """Changed files of certificates were taken or refused."""
-        self._certificate_reads.of(outcome).inc()
+        """Count changed files of certificates that were taken or refused."""
+        self._certificate_reads.labels(outcome).inc()
 
     def certificate_expires(self, which: str, seconds: float) -> None:
-        """A certificate in use expires then, in seconds since the epoch."""
-        self._certificate_expiration.of(which).set(seconds)
-
-    def leader(self, acts: bool) -> None:
-        """Whether this replica may act now."""
-        self._leader.set(1 if acts else 0)
+        """Set when a certificate in use expires, in seconds since the epoch."""
+        self._certificate_expiration.labels(which).set(seconds)
 
     def leads(self, leads: bool) -> None:
-        """A term of this replica as leader began or ended."""
-        self._leader_changes.of("won" if leads else "lost").inc()
+        """Count a term of this replica as leader that began or ended."""
+        self._leader_changes.labels("won" if leads else "lost").inc()
 
     def audited(self, work: float) -> None:
-        """An audit has come to its end, with so many seconds of work."""
+        """Count an audit that has come to its end, with its seconds of work."""
         self._audits.inc()
         self._audit_seconds.inc(work)
 
-    def audit_findings(self, check: str, severity: str, number: int) -> None:
-        """How many findings of a check there are."""
-        self._audit_findings.of(check, severity).set(number)
-
-    def audit_unjudged(self, claims: int) -> None:
-        """How many allocated claims the audit could not compare with their devices."""
-        self._audit_unjudged.set(claims)
-
     def background_failed(self, task: str) -> None:
-        """Something failed in the background."""
-        self._background_failures.of(task).inc()
+        """Count a failure in the background."""
+        self._background_failures.labels(task).inc()
 
 
 class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, DeviceMetrics, ApiServerMetrics, ReplicaMetrics):
@@ -148,7 +136,7 @@ class Metrics(CallMetrics, DecisionMetrics, ClaimMetrics, DeviceMetrics, ApiServ
         self._before.append(refresh)
 
     async def render(self) -> bytes:
-        """The exposition in the text format 0.0.4; other tasks run between the metrics, because all of them take milliseconds."""
+        """Return the exposition in the text format 0.0.4; other tasks run between the metrics, which take milliseconds."""
         for refresh in self._before:
             refresh()
         parts: list[bytes] = []
@@ -164,21 +152,21 @@ DEFINITIONS: Final = tuple(
     metric.definition for group in (Metrics, BindingMetrics, UpstreamMetrics) for _, metric in declared(group)
 )
 """Every metric."""
-_UPSTREAM: Final = {each.base_name: each.upstream for each in DEFINITIONS if each.upstream}
+_UPSTREAM: Final = {definition.base_name: definition.upstream for definition in DEFINITIONS if definition.upstream}
 
 
 def table() -> str:
-    """The metrics as a Markdown table, for docs/metrics.md."""
-    named = {name: (each, meaning) for each in DEFINITIONS for name, meaning in _meanings(each)}
+    """Return the metrics as a Markdown table, for docs/metrics.md."""
+    named = {name: (definition, meaning) for definition in DEFINITIONS for name, meaning in _meanings(definition)}
     rows = ["| name | type | labels | meaning |", "|---|---|---|---|"]
-    for name, (each, meaning) in sorted(named.items()):
-        labels = ", ".join(f"`{label}`" for label in each.labels) or "-"
-        rows.append(f"| `{name}` | {each.kind} | {labels} | {meaning} |")
+    for name, (definition, meaning) in sorted(named.items()):
+        labels = ", ".join(f"`{label}`" for label in definition.labels) or "-"
+        rows.append(f"| `{name}` | {definition.kind} | {labels} | {meaning} |")
     return "\n".join(rows) + "\n"
 
 
 def _meanings(metric: Definition) -> Iterable[tuple[str, str]]:
-    """Each name of the metric and what it means."""
+    """Yield each name of the metric and what it means."""
     yield metric.full_name, metric.meaning
     if metric.upstream:
         yield metric.upstream_name, f"The same as `{metric.full_name}`"
@@ -186,7 +174,7 @@ def _meanings(metric: Definition) -> Iterable[tuple[str, str]]:
 
 def _renamed(metric: Metric, name: str) -> Metric:
     copy = Metric(name, metric.documentation, metric.type)
-    copy.samples = [each._replace(name=name + each.name.removeprefix(metric.name)) for each in metric.samples]
+    copy.samples = [sample._replace(name=name + sample.name.removeprefix(metric.name)) for sample in metric.samples]
     return copy
 
 
@@ -194,7 +182,7 @@ class _One(Collector):
     """A registry of one metric, without the samples that record when each series began."""
 
     def __init__(self, metric: Metric) -> None:
-        metric.samples = [each for each in metric.samples if not each.name.endswith("_created")]
+        metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
         self._metric = metric
 
     def collect(self) -> Iterable[Metric]:

@@ -53,7 +53,7 @@ class CounterByNamespace:
 
 
 def counter_by_namespace(name: str, meaning: str) -> Declared[CounterByNamespace]:
-    """A counter with the label `pod_namespace`: a label `namespace` would collide with that of the scraped target."""
+    """Declare a counter with the label `pod_namespace`; `namespace` would collide with the label of the scraped target."""
     made = Definition(name, "counter", meaning, ("pod_namespace",), MOST_NAMESPACES + 1)
 
     def collector(registry: CollectorRegistry) -> CounterByNamespace:

@@ -75,7 +75,7 @@ class OtlpSpans:
 
     @contextmanager
     def _span(self, name: str, kind: SpanKind, attributes: dict[str, str | int]) -> Iterator[None]:
-        short = {key: _sent(each) if isinstance(each, str) else each for key, each in attributes.items()}
+        short = {key: _sent(value) if isinstance(value, str) else value for key, value in attributes.items()}
         with self._tracer.start_as_current_span(
             name, kind=kind, attributes=short, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -87,5 +87,5 @@ class OtlpSpans:
 
 
 def _sent(text: str) -> str:
-    """As it is sent: one text with half a surrogate would lose the whole batch."""
+    """Return the text as it is sent: one text with half a surrogate would lose the whole batch."""
     return text[:_LONGEST].encode(errors="replace").decode()

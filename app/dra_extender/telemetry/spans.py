@@ -18,11 +18,11 @@ class Spans(Protocol):
     """Where spans go.  Inside the returned contexts the span runs; an exception becomes its status."""
 
     def call(self, verb: str, pod_uid: str, **attributes: str | int) -> AbstractContextManager[None]:
-        """A call of kube-scheduler about a pod; a filter call begins the pod's next attempt."""
+        """Return the span of a call of kube-scheduler about a pod; a filter call begins the pod's next attempt."""
         ...
 
     def step(self, name: str, **attributes: str | int) -> AbstractContextManager[None]:
-        """A part of what runs, below the span in which it runs."""
+        """Return the span of a part of what runs, below the span in which it runs."""
         ...
 
 
@@ -42,7 +42,7 @@ NO_SPANS: Final = NoSpans()
 
 
 def trace_id(pod_uid: str, attempt: int) -> int:
-    """The 128 bits of the trace of an attempt, never 0: the first half of the SHA-256 of `UID/number`."""
+    """Return the 128 bits of the trace of an attempt, never 0: the first half of the SHA-256 of `UID/number`."""
     digest = hashlib.sha256(f"{pod_uid}/{attempt}".encode(errors="replace")).digest()
     return int.from_bytes(digest[:16], "big") or 1
 
@@ -54,7 +54,7 @@ class Attempts:
         self._numbers: OrderedDict[str, int] = OrderedDict()
 
     def number(self, verb: str, pod_uid: str) -> int:
-        """Which attempt a call belongs to, from 1; `filter` begins one."""
+        """Return the number of the attempt that a call belongs to, from 1; `filter` begins one."""
         number = self._numbers.get(pod_uid, 0)
         if verb == "filter" or not number:
             number += 1

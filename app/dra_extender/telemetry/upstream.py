@@ -40,7 +40,7 @@ class Execution:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         status = self.status if kind is None else ERROR
-        self._durations.of(PLUGIN, self._extension_point, status).observe(perf_counter() - self._began)
+        self._durations.labels(PLUGIN, self._extension_point, status).observe(perf_counter() - self._began)
 
 
 class UpstreamMetrics(MetricGroup):
@@ -78,20 +78,23 @@ class UpstreamMetrics(MetricGroup):
     )
 
     def execution(self, extension_point: str) -> Execution:
-        """Inside, an extension point runs; an exception is its error."""
+        """Return the context in which an extension point runs; an exception is its error."""
         return Execution(self._executions, extension_point)
 
     def unschedulable(self, pods: Mapping[str, int]) -> None:
-        """How many pods of each scheduler wait.  Who creates a pod names its scheduler: those with fewest pods share a value."""
-        shown = dict(nlargest(_MOST_PROFILES, pods.items(), key=lambda each: (each[1], each[0])))
+        """Set how many pods of each scheduler wait.
+
+        Who creates a pod names its scheduler: those with fewest pods share a value.
+        """
+        shown = dict(nlargest(_MOST_PROFILES, pods.items(), key=lambda item: (item[1], item[0])))
         rest = sum(number for profile, number in pods.items() if profile not in shown)
         if rest:
             shown[OTHER] = shown.get(OTHER, 0) + rest
         self._unschedulable.keep([(PLUGIN, profile) for profile in shown])
         for profile, number in shown.items():
-            self._unschedulable.of(PLUGIN, profile).set(number)
+            self._unschedulable.labels(PLUGIN, profile).set(number)
 
     def claim_made(self, owner: tuple[str, str], *, admin_access: bool, success: bool) -> None:
-        """A claim was created, or could not be, for an owner: API group and kind."""
+        """Count a claim that was created, or could not be, for an owner: API group and kind."""
         labels = ("success" if success else "failure", "true" if admin_access else "false", *owner)
-        self._claims_made.of(*labels).inc()
+        self._claims_made.labels(*labels).inc()

@@ -55,8 +55,8 @@ async def test_no_tls_connection_is_left_when_the_transport_is_closed(tmp_path: 
         await transport.open()
         await transport.send(ApiCall(RequestIntent("get", "pods"), "GET", "/api", 10.0))
         async with transport.websocket(CALL, PROTOCOL) as stream:
-            await stream.send(b"\x00")
-            await anext(stream.messages())
+            await stream.send_bytes(b"\x00")
+            await stream.receive_bytes()
         assert open_to(port)
         await transport.close()
         assert open_to(port) == 0

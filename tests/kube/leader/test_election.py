@@ -64,21 +64,13 @@ class Leases:
             self.writes.append(json.loads(write.change.data)["spec"]["holderIdentity"])
 
 
-class Terms:
-    def __init__(self) -> None:
-        self.told: list[bool] = []
-
-    def leads(self, leads: bool) -> None:
-        self.told.append(leads)
-
-
 class Bench:
     """Elections over one server and one manual clock, whose time passes by what they sleep unless it is held."""
 
     def __init__(self, server: ApiServer, faults: Faults, settings: KubeSettings) -> None:
         self.leases = Leases(server, faults)
         self.clock = ManualClock()
-        self.terms = Terms()
+        self.terms: list[bool] = []
         self.made: list[LeaderElection] = []
         self._settings = settings
 
@@ -88,7 +80,7 @@ class Bench:
             lease,
             self._settings,
             observer=CountingObserver(),
-            terms=self.terms,
+            on_term=self.terms.append,
             clock=self.clock,
             chance=SleepAndJitter(sleep=self.sleep, number=lambda: 0.0),
         )
@@ -170,7 +162,7 @@ async def test_a_server_that_is_away_for_long_ends_the_term_and_a_short_outage_d
     bench.leases.up()
     await election.acquire()
     assert election.reason() is None
-    assert bench.terms.told == [True, False, True]
+    assert bench.terms == [True, False, True]
 
 
 async def test_a_process_that_was_stopped_past_its_deadline_does_not_even_renew(bench: Bench) -> None:

@@ -87,7 +87,7 @@ class Credentials:
         self._lock = asyncio.Lock()
 
     async def headers(self) -> dict[str, str]:
-        """What a request must carry to be known."""
+        """Return the headers by which a request is known."""
         setting = (await self.configuration.auth_settings()).get("BearerToken")
         # A token file may end with a line break, which no header may contain.
         return {"Authorization": str(setting["value"]).strip()} if setting and setting["value"] else {}
@@ -133,7 +133,7 @@ async def find_credentials(
     home: Path | None = None,
     account: ServiceAccount | None = None,
 ) -> Credentials:
-    """Credentials from the given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+    """Load credentials from the given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
     Raises:
         ConfigurationError: none of them is there, or the first of them is not usable.

@@ -57,14 +57,14 @@ _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
 def read_status(code: int, body: bytes) -> ApiStatus:
-    """The Status in the body of a response; where a proxy responded with text of its own, that text."""
+    """Return the Status in the body of a response; where a proxy responded with text of its own, that text."""
     if body.startswith(MAGIC):
         return ApiStatus(code=code, message="(explained in protobuf)")
     try:
-        found = _STATUS.decode(body)
+        status = _STATUS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ApiStatus(code=code, message=" ".join(body.decode(errors="replace").split()))
-    return msgspec.structs.replace(found, code=found.code or code)
+    return msgspec.structs.replace(status, code=status.code or code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class ApiCallError(Exception):
         return "stalled" if isinstance(self.__cause__, TimeoutError) else "connection"
 
     def as_cluster_error(self) -> ClusterError:
-        """The error of `scheduling.ports` that says what the caller can do."""
+        """Return the error of `scheduling.ports` that says what the caller can do."""
         code = self.status.code if self.status is not None else 0
         return _error_type(code)(str(self))
 
@@ -153,7 +153,7 @@ class StreamSilentError(ApiCallError):
 
 
 def no_answer(intent: RequestIntent, problem: BaseException, seconds: float) -> ApiCallError:
-    """A request that got no usable answer, with a sentence; `seconds` is how long one was ready to wait."""
+    """Return a request that got no usable answer, with a sentence; `seconds` is how long one was ready to wait."""
     return ApiCallError(intent, None, _sentence(problem, seconds))
 
 
@@ -168,5 +168,5 @@ def _sentence(problem: BaseException, seconds: float) -> str:
 
 
 def cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """The text, at most `limit` characters long."""
+    """Return the text, at most `limit` characters long."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -32,12 +32,12 @@ class Impersonation:
     extra: tuple[tuple[str, str], ...] = ()
 
     def headers(self) -> Sequence[tuple[str, str]]:
-        """The headers of a request; a name may come several times."""
+        """Return the headers of a request; a name may come several times."""
         if not self.user:
             return ()
         return (
             ("Impersonate-User", self.user),
-            *(("Impersonate-Group", each) for each in self.groups),
+            *(("Impersonate-Group", group) for group in self.groups),
             *((("Impersonate-Uid", self.uid),) if self.uid else ()),
             *((f"Impersonate-Extra-{name}", value) for name, value in self.extra),
         )
@@ -57,7 +57,7 @@ class KubeconfigChoice:
 
 
 def choose(paths: str, context: str | None) -> KubeconfigChoice:
-    """The choice that the files make, in the form of $KUBECONFIG; files that do not exist are passed over, as by kubectl.
+    """Return the choice that the files make, in the form of $KUBECONFIG; files that do not exist are passed over, as by kubectl.
 
     Raises:
         KubeconfigError: a file is no kubeconfig, or there is no such context.
@@ -65,12 +65,12 @@ def choose(paths: str, context: str | None) -> KubeconfigChoice:
         yaml.YAMLError: a file is no YAML.
     """
     files = [_read(path) for part in paths.split(os.pathsep) if part and (path := Path(part).expanduser()).is_file()]
-    name = context or next((current for each in files if (current := each.get("current-context"))), "")
+    name = context or next((current for file in files if (current := file.get("current-context"))), "")
     if not name:
         raise KubeconfigError("no context was named, and current-context is not set")
     chosen = _named(files, "contexts", "context", str(name))
     if chosen is None:
-        names = ", ".join(sorted({str(each.get("name")) for file in files for each in _entries(file, "contexts")}))
+        names = ", ".join(sorted({str(entry.get("name")) for file in files for entry in _entries(file, "contexts")}))
         raise KubeconfigError(f"there is no context with name {name}; there are: {names or 'none'}")
     user = _named(files, "users", "user", str(chosen.get("user", ""))) or {}
     _check_proxy(_named(files, "clusters", "cluster", str(chosen.get("cluster", ""))) or {})
@@ -84,7 +84,7 @@ def choose(paths: str, context: str | None) -> KubeconfigChoice:
 
 @contextmanager
 def login_errors() -> Iterator[list[str]]:
-    """Collects what the library only logs inside: why a login program gave no credentials."""
+    """Collect what the library only logs inside: why a login program gave no credentials."""
     said: list[str] = []
     logger = logging.getLogger(_LIBRARY)
     handler = _Collector(said)
@@ -115,21 +115,21 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _entries(file: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
-    found = file.get(kind) or ()
-    if not isinstance(found, Sequence) or isinstance(found, str):
+    entries = file.get(kind) or ()
+    if not isinstance(entries, Sequence) or isinstance(entries, str):
         raise KubeconfigError(f"{kind}: expected a list")
-    yield from (each for each in found if isinstance(each, Mapping))
+    yield from (entry for entry in entries if isinstance(entry, Mapping))
 
 
 def _named(files: Sequence[Mapping[str, Any]], kind: str, field: str, name: str) -> Mapping[str, Any] | None:
-    """The first entry of this name, over all files."""
+    """Return the first entry of this name, over all files."""
     for file in files:
-        for each in _entries(file, kind):
-            if each.get("name") == name:
-                found = each.get(field) or {}
-                if not isinstance(found, Mapping):
+        for entry in _entries(file, kind):
+            if entry.get("name") == name:
+                value = entry.get(field) or {}
+                if not isinstance(value, Mapping):
                     raise KubeconfigError(f"{kind}, {name}: expected an object in the field {field}")
-                return found
+                return value
     return None
 
 

@@ -28,12 +28,12 @@ class ProtobufField(NamedTuple):
 
 
 def fields(message: bytes) -> list[ProtobufField]:
-    """The fields of a message, in their order.
+    """Return the fields of a message, in their order.
 
     Raises:
         ProtobufError: the message ends within a field, or has groups.
     """
-    found, at = [], 0
+    parts, at = [], 0
     while at < len(message):
         tag, start = _varint(message, at)
         number, kind = tag >> 3, tag & 7
@@ -51,32 +51,32 @@ def fields(message: bytes) -> list[ProtobufField]:
             raise ProtobufError(f"field {number} has wire type {kind}, which no message of the API has")
         if end > len(message):
             raise ProtobufError(f"field {number} ends after its message")
-        found.append(ProtobufField(number, message[at:end], message[start:end] if kind == _BYTES else b""))
+        parts.append(ProtobufField(number, message[at:end], message[start:end] if kind == _BYTES else b""))
         at = end
-    return found
+    return parts
 
 
 def field(number: int, content: bytes) -> ProtobufField:
-    """A text, or an embedded message."""
+    """Return a text, or an embedded message."""
     tag, length = _written(number << 3 | _BYTES), _written(len(content))
     return ProtobufField(number, b"".join((tag, length, content)), content)
 
 
 def message_of(parts: Iterable[ProtobufField]) -> bytes:
-    """The message with these fields."""
-    return b"".join(each.encoded for each in parts)
+    """Return the message with these fields."""
+    return b"".join(part.encoded for part in parts)
 
 
 def text(parts: Iterable[ProtobufField], number: int) -> str:
-    """The text of a field, empty if it is absent.
+    """Return the text of a field, empty if it is absent.
 
     Raises:
         ProtobufError: it is not UTF-8.
     """
     content = b""
-    for each in parts:
-        if each.number == number:
-            content = each.content
+    for part in parts:
+        if part.number == number:
+            content = part.content
     try:
         return content.decode()
     except UnicodeDecodeError as problem:
@@ -84,22 +84,22 @@ def text(parts: Iterable[ProtobufField], number: int) -> str:
 
 
 def one(parts: Iterable[ProtobufField], number: int) -> ProtobufField:
-    """The only field with this number; an empty one if there is none.
+    """Return the only field with this number; an empty one if there is none.
 
     Raises:
         ProtobufError: there are several, which a reader would merge.
     """
-    found = [each for each in parts if each.number == number]
+    found = [part for part in parts if part.number == number]
     if len(found) > 1:
         raise ProtobufError(f"field {number} occurs {len(found)} times")
     return found[0] if found else field(number, b"")
 
 
 def replaced(parts: Iterable[ProtobufField], new: ProtobufField) -> list[ProtobufField]:
-    """The fields with this one in the place of the one with its number, or at the end."""
+    """Return the fields with this one in the place of the one with its number, or at the end."""
     before = list(parts)
-    if any(each.number == new.number for each in before):
-        return [new if each.number == new.number else each for each in before]
+    if any(part.number == new.number for part in before):
+        return [new if part.number == new.number else part for part in before]
     return [*before, new]
 
 
@@ -110,7 +110,7 @@ class Envelope(NamedTuple):
 
     @classmethod
     def opened(cls, body: bytes, api_version: str, kind: str) -> "Envelope":
-        """The envelope of an object of this kind.
+        """Return the envelope of an object of this kind.
 
         Raises:
             ProtobufError: it is something else.
@@ -119,9 +119,9 @@ class Envelope(NamedTuple):
             raise ProtobufError("the magic number is missing")
         parts = fields(body[len(MAGIC) :])
         named = fields(one(parts, _TYPE).content)
-        found = (text(named, 1), text(named, 2))
-        if found != (api_version, kind):
-            raise ProtobufError(f"expected {kind} of {api_version}, found {found[1]!r} of {found[0]!r}")
+        named_type = (text(named, 1), text(named, 2))
+        if named_type != (api_version, kind):
+            raise ProtobufError(f"expected {kind} of {api_version}, found {named_type[1]!r} of {named_type[0]!r}")
         return cls(parts)
 
     @property
@@ -130,12 +130,12 @@ class Envelope(NamedTuple):
         return one(self.parts, _RAW).content
 
     def holding(self, content: bytes) -> bytes:
-        """The body with another object."""
+        """Return the body with another object."""
         return MAGIC + message_of(replaced(self.parts, field(_RAW, content)))
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Return a number, and where it ends."""
     number = 0
     for index, byte in enumerate(message[at : at + _LONGEST_VARINT]):
         number |= (byte & (_MORE - 1)) << (7 * index)

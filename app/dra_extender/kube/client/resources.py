@@ -18,7 +18,7 @@ class ResourceKind:
     selector: str = ""
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
-        """URL path of a collection (of all namespaces, or of one), of an object, or of a part of an object.
+        """Return the URL path of a collection (of all namespaces, or of one), of an object, or of a part of an object.
 
         Raises:
             RequestRejectedError: namespace or name cannot be part of a path.
@@ -51,5 +51,5 @@ WATCHED = {kind.plural: kind for kind in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVI
 
 
 def micro_time(seconds: float) -> str:
-    """A time (seconds since the epoch) as the API writes one with microseconds (MicroTime)."""
+    """Return a time (seconds since the epoch) as the API writes one with microseconds (MicroTime)."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

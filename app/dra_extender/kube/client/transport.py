@@ -96,7 +96,7 @@ class _Rest(RESTClientObject):
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110 - a socket tells nobody
+                while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - a socket tells nobody
                     await asyncio.sleep(_LOOK_SECONDS)
 
 
@@ -168,7 +168,7 @@ class ApiTransport:
             self._extra["proxy_headers"] = configuration.proxy_headers
 
     def identified(self, source: str) -> str:
-        """The source of the credentials with the context, and in whose name requests are sent."""
+        """Return the source of the credentials with the context, and in whose name requests are sent."""
         context = "" if self._credentials is None else self._credentials.identity.context
         groups = f" in {', '.join(self._named.groups)}" if self._named.groups else ""
         return "".join(
@@ -187,7 +187,7 @@ class ApiTransport:
             await self._rest.wait_closed(_CLOSE_SECONDS)
 
     async def send(self, call: ApiCall) -> bytes:
-        """The whole body of a successful answer.
+        """Return the whole body of a successful answer.
 
         Raises:
             ResponseTooLongError: there is more of it than `call.most`.
@@ -212,7 +212,7 @@ class ApiTransport:
 
     @asynccontextmanager
     async def stream(self, call: ApiCall, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a successful answer in pieces as they arrive; at most `silence` seconds may pass between two.
+        """Return the body of a successful answer in pieces as they arrive; at most `silence` seconds may pass between two.
 
         Raises:
             StreamSilentError: nothing came for `silence` seconds after the answer had begun, or it did not end in `call.seconds`.
@@ -230,8 +230,8 @@ class ApiTransport:
             raise no_answer(call.intent, problem, silence) from problem
 
     @asynccontextmanager
-    async def websocket(self, call: ApiCall, protocol: str) -> AsyncIterator["MessageStream"]:
-        """A WebSocket that speaks this protocol.
+    async def websocket(self, call: ApiCall, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse[bool]]:
+        """Return a WebSocket that speaks this protocol.
 
         Raises:
             ApiCallError: the server refuses it, or does not answer; also while messages are read and sent.
@@ -243,7 +243,7 @@ class ApiTransport:
         headers = await self._head(call, self._credentials)
         try:
             async with self._session.ws_connect(url, protocols=(protocol,), headers=headers, **extra) as socket:
-                yield MessageStream(socket)
+                yield socket
         except aiohttp.WSServerHandshakeError as problem:
             status = ApiStatus(code=problem.status, message=f"the server refuses the WebSocket: {problem.message}")
             raise ApiCallError(call.intent, status) from problem
@@ -284,32 +284,15 @@ class ApiTransport:
         )
 
     async def _head(self, call: ApiCall, credentials: Credentials) -> CIMultiDict[str]:
-        """The headers by which the server knows who asks, and for what."""
+        """Return the headers by which the server knows who asks, and for what."""
         headers = CIMultiDict({**self._headers, "Accept": call.accept, **await credentials.headers()})
         for name, value in self._named.headers():
             headers.add(name, value)
         return headers
 
 
-class MessageStream:
-    """The binary messages of a WebSocket."""
-
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
-        self._socket = socket
-
-    async def send(self, message: bytes) -> None:
-        """Send one message."""
-        await self._socket.send_bytes(message)
-
-    async def messages(self) -> AsyncIterator[bytes]:
-        """The messages that come, until the server closes."""
-        async for message in self._socket:
-            if message.type is aiohttp.WSMsgType.BINARY:
-                yield message.data
-
-
 async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:
-    """The body; reading stops at the limit of the call."""
+    """Return the body; reading stops at the limit of the call."""
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
@@ -319,7 +302,7 @@ async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:
 
 
 def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
-    """Requests that ask the guard when they have a connection, and again when their body is handed to it.
+    """Make requests that ask the guard when they have a connection, and again when their body is handed to it.
 
     Between these two the event loop may run other tasks, and the process may be suspended for longer than it may lead.
     """
@@ -346,5 +329,5 @@ def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
 
 
 def _pause(text: str | None) -> float:
-    """Seconds of a Retry-After header; API servers send whole numbers."""
+    """Return the seconds of a Retry-After header; API servers send whole numbers."""
     return float(text) if text is not None and text.isascii() and text.isdigit() else 0.0

@@ -1,5 +1,6 @@
 import re
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -58,22 +59,8 @@ _RESULT: Final = ".v1.DeviceRequestAllocationResult"
 _GROUPS: Final = "compatibilityGroups"
 
 
-class _Items(msgspec.Struct, frozen=True):
-    type: str = ""
-
-
-class _Values(msgspec.Struct, frozen=True):
-    type: str = ""
-    items: _Items | None = None
-
-
-class _SchemaField(msgspec.Struct, frozen=True, rename={"values": "additionalProperties"}):
-    type: str = ""
-    values: _Values | None = None
-
-
 class _Type(msgspec.Struct, frozen=True):
-    properties: dict[str, msgspec.Raw] = {}
+    properties: dict[str, Any] = {}
 
 
 class _Components(msgspec.Struct, frozen=True):
@@ -84,10 +71,10 @@ class _Document(msgspec.Struct, frozen=True):
     components: _Components = _Components()
 
 
-_DOCUMENT: Final = msgspec.json.Decoder(_Document)
-_TYPE: Final = msgspec.json.Decoder(_Type)
-_SCHEMA_FIELD: Final = msgspec.json.Decoder(_SchemaField)
-_FORM: Final = _SchemaField(type="object", values=_Values(type="array", items=_Items(type="string")))
+_FORM: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "additionalProperties": {"type": "array", "items": {"type": "string"}},
+}
 
 
 class Discovery:
@@ -98,7 +85,7 @@ class Discovery:
         self._timeouts = settings.timeouts
 
     async def facts(self) -> ServerFacts:
-        """Everything that has to be known before the first watch.
+        """Read everything that has to be known before the first watch.
 
         Raises:
             RequestRejectedError: the server is too old or does not serve what we need; the message says what it serves.
@@ -133,30 +120,30 @@ class Discovery:
         )
 
     async def _versions(self, group: str) -> tuple[str, ...]:
-        """Served versions of a group, the server's favourite first; none if it has no such group."""
+        """Return the served versions of a group, the server's favourite first; none if it has no such group."""
         try:
-            found = await self._read(f"/apis/{group}", _Group)
+            served = await self._read(f"/apis/{group}", _Group)
         except _AbsentError:
             return ()
-        return tuple(each.version for each in found.versions)
+        return tuple(version.version for version in served.versions)
 
     async def _kind(
         self, plural: str, group: str, candidates: tuple[str, ...], served: tuple[str, ...], *, namespaced: bool
     ) -> ResourceKind | None:
-        """A kind in the newest version that serves it: a version may be served without it."""
+        """Return a kind in the newest version that serves it: a version may be served without it."""
         for candidate in candidates:
             if candidate not in served:
                 continue
             try:
-                found = await self._read(f"/apis/{group}/{candidate}", _Resources)
+                listed = await self._read(f"/apis/{group}/{candidate}", _Resources)
             except _AbsentError:
                 continue
-            if any(each.name == plural for each in found.resources):
+            if any(resource.name == plural for resource in listed.resources):
                 return ResourceKind(plural, f"{group}/{candidate}", namespaced)
         return None
 
     async def _gates(self) -> dict[str, bool] | None:
-        """Feature gates by name; None if the server does not publish them."""
+        """Return the feature gates by name; None if the server does not publish them."""
         try:
             page = await self._transport.send(
                 ApiCall(RequestIntent("get", "/metrics"), "GET", "/metrics", self._timeouts.page)
@@ -167,7 +154,7 @@ class Discovery:
         return {name.decode(): value == b"1" for name, value in _GATE.findall(page)} or None
 
     async def _allocation_groups(self) -> Support:
-        """Whether the schema has groups in allocations; a gate that is off shows only in what is written."""
+        """Return whether the schema has groups in allocations; a gate that is off shows only in what is written."""
         path = f"/openapi/v3/apis/{RESOURCE_GROUP}/v1"
         try:
             document = await self._transport.send(ApiCall(RequestIntent("get", path), "GET", path, self._timeouts.page))
@@ -192,19 +179,23 @@ class Discovery:
 
 
 def has_allocation_groups(document: bytes) -> bool:
-    """Whether results of allocations have `compatibilityGroups` in the form of KEP-5963: counter set -> list of groups.
+    """Return whether results of allocations have `compatibilityGroups` in the form of KEP-5963: counter set -> list of groups.
 
     `document` is the OpenAPI v3 document of resource.k8s.io/v1.  A field of that name and of another form is none that we know.
 
     Raises:
         msgspec.DecodeError: this is no such document: it does not describe the results of allocations.
     """
-    schemas = _DOCUMENT.decode(document).components.schemas
-    described = next((each for name, each in schemas.items() if name.endswith(_RESULT)), None)
+    schemas = msgspec.json.decode(document, type=_Document).components.schemas
+    described = next((schema for name, schema in schemas.items() if name.endswith(_RESULT)), None)
     if described is None:
         raise msgspec.DecodeError(f"no schema {_RESULT.removeprefix('.v1.')}")
-    field = _TYPE.decode(described).properties.get(_GROUPS)
-    try:
-        return field is not None and _SCHEMA_FIELD.decode(field) == _FORM
-    except msgspec.ValidationError:
-        return False
+    return _has_form(msgspec.json.decode(described, type=_Type).properties.get(_GROUPS), _FORM)
+
+
+def _has_form(schema: Any, form: Mapping[str, Any]) -> bool:
+    """Return whether the schema says all that the form says; it may say more, such as a description."""
+    return isinstance(schema, dict) and all(
+        _has_form(schema.get(key), value) if isinstance(value, Mapping) else schema.get(key) == value
+        for key, value in form.items()
+    )

@@ -104,7 +104,7 @@ class ServerFacts:
 
 
 def supports(minor: int, gates: Mapping[str, bool] | None) -> Mapping[str, Support]:
-    """Support of each optional field at a release, given the gates that the server publishes (None: it publishes none)."""
+    """Return the support of each optional field at a release, given the gates that the server publishes (None: none)."""
     return MappingProxyType({field.name: _support(field, minor, gates) for field in OPTIONAL_FIELDS})
 
 

@@ -25,7 +25,7 @@ class FairQueue(Generic[T]):
         return self._size
 
     def put(self, lane: str, item: T) -> T | None:
-        """Append the item to its lane; returns the item that had to go for it, which may be the same one."""
+        """Append the item to its lane, and return the item that had to go for it, which may be the same one."""
         lost = self._make_room(lane, item) if self._size >= self._capacity else None
         if lost is item:
             return item
@@ -37,13 +37,13 @@ class FairQueue(Generic[T]):
         return lost
 
     async def filled(self) -> None:
-        """Returns when there is an item."""
+        """Return when there is an item."""
         while not self._lanes:
             self._filled.clear()
             await self._filled.wait()
 
     async def get(self) -> T:
-        """The oldest item of the lane whose turn it is; `task_done` follows."""
+        """Return the oldest item of the lane whose turn it is; `task_done` follows."""
         await self.filled()
         key, lane = next(iter(self._lanes.items()))
         item = lane.popleft()
@@ -55,13 +55,13 @@ class FairQueue(Generic[T]):
         return item
 
     def task_done(self) -> None:
-        """An item that `get` returned has been dealt with."""
+        """Count an item that `get` returned as dealt with."""
         self._unfinished -= 1
         if not self._unfinished:
             self._finished.set()
 
     async def join(self) -> None:
-        """Returns when every item has been dealt with."""
+        """Return when every item has been dealt with."""
         await self._finished.wait()
 
     def _make_room(self, lane: str, item: T) -> T:

@@ -81,11 +81,11 @@ class KubeEvents:
                 self._queue.task_done()
 
     async def flush(self) -> None:
-        """Returns when what was recorded so far is written or given up; needs `run` beside it."""
+        """Return when what was recorded so far is written or given up; needs `run` beside it."""
         await self._queue.join()
 
     async def _next(self) -> Series:
-        """The next Event, once the limit of all namespaces lets one pass."""
+        """Return the next Event, once the limit of all namespaces lets one pass."""
         await self._queue.filled()
         while not self._all.take(now := self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
             await asyncio.sleep(self._all.wait(now))

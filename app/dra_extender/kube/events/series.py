@@ -46,7 +46,7 @@ class Series:
         return (self.pod.uid, self.kind, self.reason, self.note)
 
     def as_new(self, controller: str, instance: str) -> dict[str, object]:
-        """The Event object (events.k8s.io/v1) to create."""
+        """Return the Event object (events.k8s.io/v1) to create."""
         event: dict[str, object] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -69,7 +69,7 @@ class Series:
         return event | self.as_repeated() if self.count > 1 else event
 
     def as_repeated(self) -> dict[str, object]:
-        """The merge patch that stores the count of a series."""
+        """Return the merge patch that stores the count of a series."""
         return {"series": {"count": self.count, "lastObservedTime": micro_time(self.last)}}
 
 
@@ -92,7 +92,7 @@ class RecentSeries:
         return self._size
 
     def record(self, pod: Pod, kind: str, reason: str, message: str, now: float) -> Series:
-        """The series of this text: the known one with one more count, or a new one."""
+        """Return the series of this text: the known one with one more count, or a new one."""
         reason, note = reason[:_REASON_LIMIT], shorten(message)
         texts = self._namespaces.setdefault(pod.namespace, LruCache(self._of_namespace, on_evict=self._evicted))
         known = texts.get((pod.uid, kind, reason, note))
@@ -113,7 +113,7 @@ class RecentSeries:
         return made
 
     def forget(self, series: Series) -> None:
-        """The same text begins a new series the next time."""
+        """Begin a new series with the next record of this text."""
         texts = self._namespaces.get(series.pod.namespace)
         if texts is not None and texts.get(series.key) is series:
             del texts[series.key]

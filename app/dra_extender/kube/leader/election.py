@@ -1,6 +1,6 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -44,14 +44,6 @@ class LeaseSettings:
     follow: str | None = None
 
 
-class TermObserver(Protocol):
-    """Called when a term of this replica as leader begins and ends."""
-
-    def leads(self, leads: bool) -> None:
-        """True: a term has begun; False: it has ended."""
-        ...
-
-
 class LeaderElection:
     """Lets one replica act at a time, by a Lease.
 
@@ -66,14 +58,15 @@ class LeaderElection:
         kube: KubeSettings,
         *,
         observer: Observer,
-        terms: TermObserver,
+        on_term: Callable[[bool], None],
         clock: Clock | None = None,
         chance: SleepAndJitter | None = None,
     ) -> None:
+        """`on_term` is called with True when a term of this replica begins, and with False when it ends."""
         self.last_error: str | None = None
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._terms = terms
+        self._on_term = on_term
         self._chance = chance or SleepAndJitter()
         self._view = LeaseView(settings.identity, settings.times)
         self._scheduler = ""
@@ -108,7 +101,7 @@ class LeaderElection:
             await self._attempt(self._take_if_free)
             if not self._leads():
                 await self._pause()
-        self._terms.leads(True)
+        self._on_term(True)
         _LOG.info("became leader", lease=str(self._lease), identity=self._settings.identity)
 
     async def renew(self) -> None:
@@ -126,7 +119,7 @@ class LeaderElection:
             if view.holder != self._settings.identity:
                 view.resign()
         view.resign()
-        self._terms.leads(False)
+        self._on_term(False)
         _LOG.warning("lost leadership", lease=str(self._lease), holder=view.holder, problem=self.last_error)
 
     async def release(self) -> None:
@@ -134,7 +127,7 @@ class LeaderElection:
         if self._leads():
             self._view.resign()
             await self._attempt(self._give_up)
-            self._terms.leads(False)
+            self._on_term(False)
             _LOG.info("released lease", lease=str(self._lease), problem=self.last_error)
         await self._transport.close()
 
@@ -165,16 +158,16 @@ class LeaderElection:
                 await self._write()
 
     async def _called_elsewhere(self, *, unless_known: bool) -> bool:
-        """Whether the kube-scheduler that leads calls another replica; `unless_known` is the answer while none leads."""
+        """Return whether the kube-scheduler that leads calls another replica; `unless_known` is the answer while none leads."""
         if self._followed is None:
             return False
         try:
-            found = await self._followed.read()
+            lease = await self._followed.read()
         except ApiCallError:
             if unless_known:
                 raise
             return False
-        self._scheduler = found.holder if found is not None else ""
+        self._scheduler = lease.holder if lease is not None else ""
         return unless_known if not self._scheduler else not held_on(self._scheduler, self._settings.host)
 
     async def _write(self) -> None:

@@ -37,7 +37,7 @@ class LeaseRecord:
     renewed: str = ""
 
     def same_term(self, other: "LeaseRecord") -> bool:
-        """Whether the lease was neither acquired, renewed nor released between the two; other edits of the object do not count."""
+        """Return whether the lease was neither acquired, renewed nor released between the two; other edits do not count."""
         return replace(self, version=other.version) == other
 
 
@@ -65,7 +65,7 @@ class LeaseView:
         self.record = record
 
     def may_take(self, now: float) -> bool:
-        """Whether no other replica can be leading."""
+        """Return whether no other replica can be leading."""
         record = self.record
         if record is None or record.holder in ("", self.identity):
             return True
@@ -81,7 +81,7 @@ class LeaseView:
         self._deadline = _NEVER
 
     def leads(self, now: float) -> bool:
-        """Whether this replica may act."""
+        """Return whether this replica may act."""
         return now < self._deadline
 
     def left(self, now: float) -> float:
@@ -95,5 +95,5 @@ class LeaseView:
 
 
 def held_on(holder: str, host: str) -> bool:
-    """Whether this is the identity of a process on that host, as Kubernetes' components make theirs: HOST_UUID."""
+    """Return whether this is the identity of a process on that host, as Kubernetes' components make theirs: HOST_UUID."""
     return holder.rpartition("_")[0] == host

@@ -34,10 +34,10 @@ _LEASE = msgspec.json.Decoder(_Lease)
 
 def read_lease(data: bytes) -> LeaseRecord:
     """Decode a stored Lease.  Raises msgspec.DecodeError: it is no Lease."""
-    found = _LEASE.decode(data)
-    spec = found.spec or _Spec()
+    lease = _LEASE.decode(data)
+    spec = lease.spec or _Spec()
     return LeaseRecord(
-        version=found.metadata.resource_version,
+        version=lease.metadata.resource_version,
         holder=spec.holder_identity or "",
         duration=float(spec.lease_duration_seconds or 0),
         transitions=spec.lease_transitions or 0,
@@ -127,5 +127,5 @@ class StoredLease:
 
 
 def answered(failed: ApiCallError, *codes: int) -> bool:
-    """Whether the server refused with one of these codes."""
+    """Return whether the server refused with one of these codes."""
     return failed.status is not None and failed.status.code in codes

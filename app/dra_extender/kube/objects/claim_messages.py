@@ -76,7 +76,7 @@ _DECODER: Final = msgspec.json.Decoder(WantedStatus)
 
 
 def wanted_status(body: bytes) -> WantedStatus:
-    """What a claim (API JSON) says of it.
+    """Decode what a claim (API JSON) says of it.
 
     Raises:
         ModelError: it is no claim.
@@ -85,15 +85,15 @@ def wanted_status(body: bytes) -> WantedStatus:
 
 
 def has_driver_data(body: bytes) -> bool:
-    """Whether the claim (API JSON) is allocated and a driver has put data of its own form into its status."""
+    """Return whether the claim (API JSON) is allocated and a driver has put data of its own form into its status."""
     if b'"data"' not in body:
         return False
     status = wanted_status(body).status
-    return status.allocation is not None and any(bytes(each.data) != b"null" for each in status.devices)
+    return status.allocation is not None and any(bytes(device.data) != b"null" for device in status.devices)
 
 
 def with_metadata(body: bytes, change: MetadataChange) -> bytes:
-    """The claim (protobuf, as the API server sent it) with this change; everything else is the same bytes.
+    """Return the claim (protobuf, as the API server sent it) with this change; everything else is the same bytes.
 
     Raises:
         ConflictError: the claim is not the object or not the version for which the change is.
@@ -102,16 +102,16 @@ def with_metadata(body: bytes, change: MetadataChange) -> bytes:
     envelope, claim = _claim(body)
     metadata = _checked(claim, change.uid, change.resource_version)
     if change.finalizers is not None:
-        metadata = [each for each in metadata if each.number != _FINALIZERS]
-        metadata += [field(_FINALIZERS, each.encode()) for each in change.finalizers]
+        metadata = [part for part in metadata if part.number != _FINALIZERS]
+        metadata += [field(_FINALIZERS, finalizer.encode()) for finalizer in change.finalizers]
     if change.annotations:
-        metadata = [each for each in metadata if _annotation(each) not in change.annotations]
+        metadata = [part for part in metadata if _annotation(part) not in change.annotations]
         metadata += [_entry(key, value) for key, value in change.annotations.items() if value is not None]
     return envelope.holding(message_of(replaced(claim, field(_METADATA, message_of(metadata)))))
 
 
 def with_reservations(body: bytes, wanted: WantedStatus) -> bytes:
-    """The claim (protobuf) with these reservations, and without an allocation if none is wanted.
+    """Return the claim (protobuf) with these reservations, and without an allocation if none is wanted.
 
     Raises:
         ConflictError: the claim is not in the version from which `wanted` was made.
@@ -121,12 +121,12 @@ def with_reservations(body: bytes, wanted: WantedStatus) -> bytes:
     _checked(claim, wanted.metadata.uid, wanted.metadata.resource_version)
     status = fields(one(claim, _STATUS).content)
     if wanted.status.allocation is None:
-        status = [each for each in status if each.number != _ALLOCATION]
+        status = [part for part in status if part.number != _ALLOCATION]
     elif _results(status) != list(wanted.status.allocation.devices.results):
         raise ProtobufError("the claim has another allocation than the one to be written")
-    known = {text(fields(each.content), _CONSUMER_UID): each for each in status if each.number == _RESERVED_FOR}
-    status = [each for each in status if each.number != _RESERVED_FOR]
-    status += [known.get(each.uid) or _consumer(each) for each in wanted.status.reserved_for]
+    known = {text(fields(part.content), _CONSUMER_UID): part for part in status if part.number == _RESERVED_FOR}
+    status = [part for part in status if part.number != _RESERVED_FOR]
+    status += [known.get(consumer.uid) or _consumer(consumer) for consumer in wanted.status.reserved_for]
     return envelope.holding(message_of(replaced(claim, field(_STATUS, message_of(status)))))
 
 
@@ -136,27 +136,28 @@ def _claim(body: bytes) -> tuple[Envelope, list[ProtobufField]]:
 
 
 def _checked(claim: list[ProtobufField], uid: str, version: str) -> list[ProtobufField]:
-    """The metadata, if they are those of this object in this version."""
+    """Return the metadata, if they are those of this object in this version."""
     metadata = fields(one(claim, _METADATA).content)
-    found = (text(metadata, _UID), text(metadata, _RESOURCE_VERSION))
-    if found != (uid, version):
+    stored = (text(metadata, _UID), text(metadata, _RESOURCE_VERSION))
+    if stored != (uid, version):
         raise ConflictError(
-            f"the claim has UID {found[0]} and version {found[1]} now, the change is for UID {uid}, version {version}"
+            f"the claim has UID {stored[0]} and version {stored[1]} now, the change is for UID {uid}, version {version}"
         )
     return metadata
 
 
 def _results(status: list[ProtobufField]) -> list[_Result]:
-    """What is allocated: `allocation.devices.results`, all with field number 1."""
+    """Return what is allocated: `allocation.devices.results`, all with field number 1."""
     devices = fields(one(fields(one(status, _ALLOCATION).content), 1).content)
-    found = [fields(each.content) for each in devices if each.number == 1]
+    results = [fields(result.content) for result in devices if result.number == 1]
     return [
-        _Result(request=text(each, 1), driver=text(each, 2), pool=text(each, 3), device=text(each, 4)) for each in found
+        _Result(request=text(result, 1), driver=text(result, 2), pool=text(result, 3), device=text(result, 4))
+        for result in results
     ]
 
 
 def _annotation(part: ProtobufField) -> str | None:
-    """The name of an annotation; None for any other field."""
+    """Return the name of an annotation; None for any other field."""
     return text(fields(part.content), _KEY) if part.number == _ANNOTATIONS else None
 
 

@@ -61,7 +61,9 @@ class KubePods:
             RequestRejectedError: the pod has another UID, or we lack the right.
             ClusterError: any other kind.
         """
-        listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
+        listed = [
+            dict(zip(("containerName", "resourceName", "requestName"), mapping, strict=True)) for mapping in mappings
+        ]
         status = {"resourceClaimName": claim, "requestMappings": listed}
         stored = await self._patch_status(namespace, name, uid, {"extendedResourceClaimStatus": status})
         try:

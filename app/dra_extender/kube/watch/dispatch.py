@@ -34,7 +34,7 @@ _HEAD = msgspec.json.Decoder(_Head)
 
 
 def read_meta(data: bytes) -> Meta | None:
-    """The identity of the object in `data`; None if it cannot be read."""
+    """Return the identity of the object in `data`; None if it cannot be read."""
     try:
         return decode_any(_HEAD, data).metadata
     except Exception:  # noqa: BLE001 - whatever one object does to the decoder must not stop the others
@@ -57,7 +57,7 @@ class EventDispatcher:
         self._nameless = 0
 
     def __len__(self) -> int:
-        """Number of delivered objects that still exist."""
+        """Return the number of delivered objects that still exist."""
         return len(self._delivered)
 
     def present(self, meta: Meta | None, data: bytes) -> Key | None:
@@ -85,7 +85,7 @@ class EventDispatcher:
         return key
 
     def removed(self, meta: Meta | None) -> None:
-        """An object was deleted."""
+        """Deliver the deletion of an object."""
         if meta is None or not meta.name:
             self._pass_over(None, "a deleted object without a readable name")
         else:
@@ -107,11 +107,11 @@ class EventDispatcher:
             del self._delivered[key]
 
     def missing_from(self, present: AbstractSet[Key]) -> list[Key]:
-        """The delivered objects that are not among these."""
+        """Return the delivered objects that are not among these."""
         return [key for key in self._delivered if key not in present]
 
     def complete(self) -> None:
-        """Everything that exists has been delivered."""
+        """Tell the sink that everything that exists has been delivered."""
         self._nameless = 0
         try:
             self._sink.synced()
@@ -119,7 +119,7 @@ class EventDispatcher:
             _LOG.exception("end of a list was not delivered", kind=self._kind)
 
     def unreadable(self) -> str | None:
-        """A sentence about the objects that cannot be read at present; None if there are none."""
+        """Return a sentence about the objects that cannot be read at present; None if there are none."""
         count = len(self._unreadable) + self._nameless
         if not count:
             return None
@@ -128,7 +128,7 @@ class EventDispatcher:
         return f"{count} of the {self._kind} cannot be read{example}"
 
     def pass_over_line(self) -> None:
-        """A line of a watch was no event."""
+        """Count a line of a watch that is no event."""
         self._pass_over(None, "a line of a watch is no event")
 
     def _pass_over(self, key: Key | None, problem: str) -> None:

@@ -16,7 +16,7 @@ _AT_ONCE: Final = 2**18
 
 
 async def in_turns(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
-    """As `decode_any`; long data is decoded in a thread, so that the event loop goes on."""
+    """Decode as `decode_any` does; long data in a thread, so that the event loop goes on."""
     if len(data) <= _AT_ONCE:
         return decode_any(decoder, data)
     return await asyncio.to_thread(decode_any, decoder, data)
@@ -52,7 +52,7 @@ _SHRINKING: Final = 16
 async def list_pages(
     transport: ApiTransport, kind: ResourceKind, path: str, limit: int, seconds: float
 ) -> AsyncGenerator[Page, None]:
-    """The pages of a consistent list of everything at `path`, of `limit` objects at most.
+    """Yield the pages of a consistent list of everything at `path`, of `limit` objects at most.
 
     When the continue token expires (410 on a later page), the list begins again, unpaged.
 
@@ -84,7 +84,7 @@ async def list_pages(
 
 
 def next_size(size: int, objects: int, read: int, limit: int) -> int:
-    """How many objects to ask for after a page of `size` objects that held so many in so many bytes."""
+    """Return the objects to ask for after a page of at most `size` objects that had so many objects in so many bytes."""
     fitting = PAGE_BYTES * objects // max(read, 1)
     return max(1, min(limit, _GROWTH * size, fitting))
 
@@ -92,7 +92,7 @@ def next_size(size: int, objects: int, read: int, limit: int) -> int:
 async def _page(
     transport: ApiTransport, kind: ResourceKind, path: str, query: dict[str, str], seconds: float, most: int
 ) -> tuple[Page, int]:
-    """A page, and the bytes that it took; raises ResponseTooLongError if these are more than `most` (0 for any number)."""
+    """Return a page, and the bytes that it took; raises ResponseTooLongError if these are more than `most` (0 for any number)."""
     intent = RequestIntent("list", kind.plural)
     body = await transport.send(ApiCall(intent, "GET", path, seconds, query=query, most=most))
     try:

@@ -120,7 +120,7 @@ class Reflector:
         return None
 
     def notes(self) -> Mapping[str, str]:
-        """The objects that cannot be read."""
+        """Return the objects that cannot be read."""
         sentence = self._dispatcher.unreadable()
         return {f"unreadable-{self.kind.plural}": sentence} if sentence else {}
 

@@ -32,7 +32,7 @@ async def watch_events(
     silence: float,
     opened: Callable[[], None],
 ) -> AsyncGenerator[WatchEvent | bytes, None]:
-    """The events at `path` after `version`, until the server ends the watch after `seconds`.
+    """Yield the events at `path` after `version`, until the server ends the watch after `seconds`.
 
     `opened` is called when the server has accepted the watch.  A line that is no event is handed out as bytes, for the caller to
     count.
@@ -60,14 +60,14 @@ async def watch_events(
 
 
 def failure(kind: ResourceKind, event: WatchEvent) -> ApiCallError:
-    """What an ERROR event says."""
+    """Return the error that an ERROR event describes."""
     status = read_status(0, bytes(event.object))
     pause = status.details.retry_after_seconds if status.details else None
     return ApiCallError(RequestIntent("watch", kind.plural), status, retry_after=pause or 0.0)
 
 
 async def lines(pieces: AsyncIterator[bytes], longest: int = LONGEST_LINE) -> AsyncIterator[bytes]:
-    """The complete lines in a stream; what follows the last line break is part of a line that was cut off, and is dropped.
+    """Yield the complete lines in a stream; what follows the last line break is part of a line that was cut off, and is dropped.
 
     aiohttp's own line reader stops at lines longer than its buffer, and a slice with many devices is one line.
 

@@ -70,7 +70,7 @@ class ConditionWait:
         self._backoff = backoff
         self._conflicts = conflicts
         self._waiting = 0
-        metrics.before_render(lambda: metrics.binding.waiting(self._waiting))
+        metrics.before_render(lambda: metrics.binding.bindingconditions_waiting_pods.set(self._waiting))
 
     def concerns(self, claims: Sequence[FoundClaim]) -> bool:
         """Return whether any device of these claims, allocated or pending, has binding conditions."""

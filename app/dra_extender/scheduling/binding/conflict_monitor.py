@@ -102,7 +102,7 @@ class ConflictMonitor:
             return
         to, is_own = "/".join(record.claim.metadata.key), is_snapshotted(record.claim)
         conflict = conflict._replace(writer=OWN if is_own else FOREIGN)
-        self._metrics.overlap(conflict.kind, "reported", conflict.writer)
+        self._metrics.allocation_overlaps.labels(conflict.kind, "reported", conflict.writer).inc()
         names = ["/".join(claim.claim.metadata.key) for claim in ours]
         _LOG.warning("the same was allocated twice", to=to, ours=names, **conflict._asdict())
         for claim, name in zip(ours, names, strict=True):

@@ -97,7 +97,7 @@ class ConflictYield:
                 continue
             conflict = loss.conflict
             text = f"claim {claim.name}: {loss.text}"
-            self._metrics.overlap(conflict.kind, "yielded", conflict.writer)
+            self._metrics.allocation_overlaps.labels(conflict.kind, "yielded", conflict.writer).inc()
             _LOG.warning(
                 "an allocation overlaps another one and is released",
                 claim=claim.name,

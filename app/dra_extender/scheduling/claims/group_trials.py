@@ -116,12 +116,12 @@ class GroupTrials:
         if not alone:
             self._ledger.group_starts.end(trial.pod.uid)
         elif self._ledger.group_starts.mark_able(trial):
-            self._metrics.group_trial("proven")
+            self._metrics.group_trials.labels("proven").inc()
             _LOG.info(
                 "a kubelet starts pods that are reserved through their PodGroup", node=trial.node, pod=trial.pod.key
             )
         else:
-            self._metrics.group_trial("outdated")
+            self._metrics.group_trials.labels("outdated").inc()
         self._ledger.hint_claims()
 
     async def _reserve_for_pod(self, trial: GroupEntryTrial) -> None:
@@ -142,7 +142,7 @@ class GroupTrials:
                 continue
             if without:
                 done = False
-                self._metrics.group_trial("full")
+                self._metrics.group_trials.labels("full").inc()
                 _LOG.warning(
                     "a pod does not start with the reservation of its PodGroup, and the claim has no room for its own",
                     pod=pod.key,
@@ -151,7 +151,7 @@ class GroupTrials:
                 )
         if done:
             starts.end(pod.uid)
-            self._metrics.group_trial("unable")
+            self._metrics.group_trials.labels("unable").inc()
             _LOG.warning(
                 "a pod did not start with the reservation of its PodGroup, and is reserved by itself now",
                 pod=pod.key,

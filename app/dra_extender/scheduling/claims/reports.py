@@ -30,7 +30,7 @@ class ClaimReports:
         self._metrics = metrics
         self._subscription: Subscription | None = None
         self._logged: frozenset[str] = frozenset()
-        metrics.before_render(lambda: metrics.orphaned(len(ledger.claims.orphans)))
+        metrics.before_render(lambda: metrics.orphaned_allocations.set(len(ledger.claims.orphans)))
         metrics.before_render(self._report_contradictions)
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class ClaimReports:
         names = [f"{each.driver}/{each.pool}/{each.device}" for each in orphan.record.holdings]
         devices = listed(names, _MOST_DEVICES)
         pods = [pod for uid in sorted(orphan.pods) if (pod := self._ledger.pods.by_uid(uid)) is not None]
-        self._metrics.claim_deleted_in_use()
+        self._metrics.claims_deleted_in_use.inc()
         _LOG.warning("a claim was deleted while pods use its devices", claim=claim, pods=[each.key for each in pods])
         text = (
             f"ResourceClaim {claim} was deleted while this pod uses its devices ({devices}); no other pod gets them before"
@@ -64,7 +64,7 @@ class ClaimReports:
     def _report_contradictions(self) -> None:
         """Set the metric, and log each claim once for as long as its snapshots differ."""
         contradicted = self._ledger.claims.contradicted
-        self._metrics.contradicted(len(contradicted))
+        self._metrics.contradicted_snapshots.set(len(contradicted))
         for uid, device in contradicted.items():
             record = self._ledger.claims.by_uid(uid)
             if uid not in self._logged and record is not None:

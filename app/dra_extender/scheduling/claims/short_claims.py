@@ -56,7 +56,7 @@ class ShortClaims:
             async with asyncio.timeout(seconds):
                 ends = await asyncio.gather(*map(self._read, missing.records), return_exceptions=True)
         except TimeoutError as late:
-            self._metrics.claim_read_again("failed")
+            self._metrics.claims_read_again.labels("failed").inc()
             raise RetryableError(f"claim {missing}: the API server did not answer in {seconds:.1f} s") from late
         live: dict[str, bytes] = {}
         for record, end in zip(missing.records, ends, strict=True):
@@ -79,7 +79,7 @@ class ShortClaims:
         except (ClusterError, ModelError) as problem:
             raise RetryableError(f"claim {namespace}/{name}: {problem}") from problem
         finally:
-            self._metrics.claim_read_again(outcome)
+            self._metrics.claims_read_again.labels(outcome).inc()
         if refusal:
             raise RetryableError(f"claim {namespace}/{name} {refusal}")
         return raw

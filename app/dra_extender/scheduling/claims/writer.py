@@ -89,7 +89,7 @@ class ClaimWriter:
         if kept is None or not same_devices(kept, placement.allocation):
             raise RetryableError(f"claim {_name(stored.claim)}: the API server did not keep the allocation")
         for field in stripped(allocation, kept):
-            self._metrics.stripped(field)
+            self._metrics.stripped_fields.labels(field).inc()
         stored.written, stored.written_for = kept, frozenset((consumer.uid,))
         return stored
 
@@ -179,7 +179,7 @@ class ClaimWriter:
         lost: StrippedShare | None = lost_share(record.claim)
         if lost is None:
             return
-        self._metrics.stripped(lost.field)
+        self._metrics.stripped_fields.labels(lost.field).inc()
         await self.release(record, (consumer_uid,))
         raise RetryableError(
             f"claim {_name(record.claim)}: the API server does not keep {lost.field} of a share (DRAConsumableCapacity is off "
@@ -321,9 +321,9 @@ class ClaimWriter:
         try:
             answer = await call
         except ClusterError as problem:
-            self._metrics.claim_write(step, type(problem).__name__.lower())
+            self._metrics.claim_writes.labels(step, type(problem).__name__.lower()).inc()
             raise
-        self._metrics.claim_write(step, "ok")
+        self._metrics.claim_writes.labels(step, "ok").inc()
         return answer
 
 

@@ -116,7 +116,7 @@ class PodGroupClaimController:
 
     async def keep_reconciling(self) -> None:
         """Reconcile until `stop`, or until another controller is detected."""
-        self._metrics.group_claims_refused(refused=self._is_stopped)
+        self._metrics.group_claims_refused.set(self._is_stopped)
         if not self._enabled:
             return
         self.begin()
@@ -277,7 +277,7 @@ class PodGroupClaimController:
             outcome = "changed"
         except (ClusterError, ModelError) as error:
             outcome, problem = "failed", str(error)
-        self._metrics.group_claim(step, outcome)
+        self._metrics.group_claims.labels(step, outcome).inc()
         return outcome, problem
 
     def _forget(self, key: Key) -> None:
@@ -292,7 +292,7 @@ class PodGroupClaimController:
             "scheduling.group_claims_enabled is for clusters in which nobody else does"
         )
         _LOG.error("the claims of PodGroups are left to another controller", reason=self._stop_reason)
-        self._metrics.group_claims_refused(refused=True)
+        self._metrics.group_claims_refused.set(True)
         await self._withdraw(list(self._ledger.pod_groups.all()))
 
     async def _suspend(self, group: PodGroup, suspicion: str) -> None:

@@ -125,7 +125,7 @@ class ReclaimController:
         # Other calls of `expire` have ended some since the last time.
         expired = self._ledger.holds.expired
         for _ in range(expired - self._expired):
-            self._metrics.reclaimed(ReclaimReason.HOLD_EXPIRED, ReclaimResult.DONE)
+            self._metrics.reclaims.labels(ReclaimReason.HOLD_EXPIRED, ReclaimResult.DONE).inc()
         self._expired = expired
         if not self._options.reclaim_enabled:
             return
@@ -185,7 +185,7 @@ class ReclaimController:
             result = await self._writer.release(record, due, blocking)
         finally:
             self._idle.set()
-        self._metrics.reclaimed(due.releasable.reason, result)
+        self._metrics.reclaims.labels(due.releasable.reason, result).inc()
         suspect = self._suspects.get(uid)
         if result is ReclaimResult.FOREIGN and suspect is not None:
             suspect.foreign_version = record.claim.metadata.resource_version

@@ -158,8 +158,8 @@ class UnschedulablePods:
             since=now if known is None else known.since,
         )
         for each in reasons:
-            self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
-        self._metrics.waiting(len(self._rejected))
+            self._metrics.rejected_nodes.labels(each.rejection.code.name.lower()).inc(each.nodes)
+        self._metrics.waiting_pods.set(len(self._rejected))
         if codes - {Code.CLAIM_NOT_CREATED}:
             self._events.about_pod(
                 pod, warning=True, reason=UNAVAILABLE_REASON, message=self._messages.render(pod, result, budget)
@@ -173,12 +173,12 @@ class UnschedulablePods:
             self._by_profile[profile] -= 1
             if not self._by_profile[profile]:
                 del self._by_profile[profile]
-            self._metrics.waiting(len(self._rejected))
+            self._metrics.waiting_pods.set(len(self._rejected))
 
     def publish(self) -> None:
         """Count the pods by scheduler, and for how long the first of them has waited, in the metrics."""
         first = next(iter(self._rejected.values()), None)
-        self._metrics.waiting_longest(0.0 if first is None else self._clock.monotonic() - first.since)
+        self._metrics.waiting_pods_longest_seconds.set(0.0 if first is None else self._clock.monotonic() - first.since)
         self._metrics.upstream.unschedulable(self._by_profile)
 
     def changes(self) -> SeenChanges:

@@ -186,7 +186,7 @@ class Waker:
         fits = self._fits(rejected, changed, budget)
         used = budget.lap()
         turn.seconds += used
-        self._metrics.searched(SearchLane.WAKE_UP, used)
+        self._metrics.search_seconds.labels(SearchLane.WAKE_UP).inc(used)
         if isinstance(fits, SpecNotKeptError):
             self._defer(uid, own)
             turn.reads += 1
@@ -255,7 +255,7 @@ class Waker:
         except ClusterError as problem:
             _LOG.warning("kube-scheduler could not be woken", problem=str(problem), waiting=len(self._unschedulable))
             return False
-        self._metrics.woke(reason)
+        self._metrics.scheduler_wakes.labels(reason).inc()
         return True
 
 

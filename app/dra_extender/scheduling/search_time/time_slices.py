@@ -233,7 +233,7 @@ class TimeSlices:
 
     def _publish(self) -> None:
         for lane, seconds in self._spent.items():
-            self._metrics.searched(lane, seconds)
+            self._metrics.search_seconds.labels(lane).inc(seconds)
         self._spent = dict.fromkeys(SearchLane, 0.0)
 
     def _level(self, pod: Pod, now: float) -> float:
