@@ -9,8 +9,15 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from dra_extender.cel.analysis.attributes import AccessKind, access_of, device_map_of, kind_of, read_attributes
-from dra_extender.cel.analysis.suffixes import is_device_field, step_of
+from dra_extender.cel.analysis.attributes import (
+    AccessKind,
+    access_of,
+    device_map_of,
+    is_device_field,
+    kind_of,
+    read_attributes,
+    step_of,
+)
 from dra_extender.cel.analysis.walk import mapped, nodes_of
 from dra_extender.cel.errors import CelCompileError
 from dra_extender.cel.syntax import ast
@@ -183,7 +190,7 @@ def _renamed(root: ast.SyntaxNode, names: NamesOfExpressions) -> ast.SyntaxNode:
 
 
 def _renamed_member(node: ast.Select, names: NamesOfExpressions) -> ast.SyntaxNode | None:
-    if access_of(node) is None and not (node.test and device_map_of(node.operand) is not None):
+    if access_of(node, tested=True) is None:
         return None
     return msgspec.structs.replace(node, operand=_renamed(node.operand, names), field=names.member(node.field))
 

@@ -8,29 +8,25 @@ from typing import Final
 
 import msgspec
 
+from dra_extender.cel.analysis.attributes import (
+    SUFFIXES,
+    SelectionStep,
+    device_map_of,
+    is_device_field,
+    is_domain_name,
+    step_of,
+)
 from dra_extender.cel.analysis.walk import mapped
 from dra_extender.cel.errors import CelCompileError
-from dra_extender.cel.syntax.ast import INDEX_OPERATORS, CallExpression, Identifier, Literal, Select, SyntaxNode
+from dra_extender.cel.syntax.ast import CallExpression, Identifier, Literal, Select, SyntaxNode
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import is_plain_name, print_expression
 
-SUFFIXES: Final = frozenset({"string", "int", "bool", "version", "strings", "ints", "bools", "versions"})
-"""Fields of an attribute in the API; in an expression, an attribute is its value."""
-DEVICE_MAPS: Final = ("attributes", "capacity")
-"""The fields of a device that are maps of domains."""
 _PLAIN_INDEX: Final = "_[_]"
 
 
-class SelectionStep(msgspec.Struct, frozen=True):
-    """One selection, by name or by a constant key, as in `operand.key` and `operand["key"]`."""
-
-    operand: SyntaxNode
-    key: str
-    optional: bool
-
-
 def rewrite_suffixes(expression: str) -> str:
-    """The expression with each attribute in suffix form replaced by the form that works.
+    """Return the expression with each attribute in suffix form replaced by the form that works.
 
     `device.attributes["type"].string` becomes `device.attributes[device.driver].type`, and
     `device.attributes["gpu.example.com"].type.string` loses its suffix. A key with a dot is a domain, so
@@ -45,49 +41,18 @@ def rewrite_suffixes(expression: str) -> str:
         return expression
 
 
-def step_of(node: SyntaxNode | None) -> SelectionStep | None:
-    """The selection of a node; None if the node is none, tests presence, or has a computed key."""
-    if isinstance(node, Select):
-        return None if node.test else SelectionStep(node.operand, node.field, node.optional)
-    if isinstance(node, CallExpression) and node.function in INDEX_OPERATORS:
-        operand, key = node.arguments
-        if isinstance(key, Literal) and isinstance(key.value, str):
-            return SelectionStep(operand, key.value, INDEX_OPERATORS[node.function])
-    return None
-
-
-def is_domain_name(key: str) -> bool:
-    """Whether a key of device.attributes looks like a domain rather than like a bare or qualified name."""
-    return "." in key and "/" not in key
-
-
-def is_device_field(node: SyntaxNode, name: str) -> bool:
-    """Whether a node is `device.name`."""
-    if not isinstance(node, Select) or node.field != name:
-        return False
-    return isinstance(node.operand, Identifier) and node.operand.name == "device"
-
-
 def without_suffix(node: Select) -> SyntaxNode | None:
-    """The attribute that `....string` means; None if the node has no suffix to drop."""
+    """Return the attribute that `....string` means; None if the node has no suffix to drop."""
     inner = step_of(node.operand)
     if node.field not in SUFFIXES or inner is None:
         return None
     if is_device_field(inner.operand, "attributes"):
         return None if is_domain_name(inner.key) else _qualified(node, inner)
-    return node.operand if _is_domain(inner.operand) else None
-
-
-def _is_domain(node: SyntaxNode) -> bool:
-    """Whether a node is `device.attributes[domain]`, whatever the domain."""
-    if isinstance(node, CallExpression) and node.function in INDEX_OPERATORS:
-        return is_device_field(node.arguments[0], "attributes")
-    step = step_of(node)
-    return step is not None and is_device_field(step.operand, "attributes")
+    return node.operand if device_map_of(inner.operand) == "attributes" else None
 
 
 def _qualified(node: Select, step: SelectionStep) -> SyntaxNode:
-    """The attribute that a bare or qualified name means."""
+    """Return the attribute that a bare or qualified name means."""
     domain, slash, name = step.key.partition("/")
     place = node.offset
     key: SyntaxNode = Literal(place, 1, domain)
@@ -103,10 +68,8 @@ def _qualified(node: Select, step: SelectionStep) -> SyntaxNode:
 
 
 def _meant(node: SyntaxNode) -> SyntaxNode | None:
-    """The replacement of a node with a suffix; None for other nodes."""
-    if not isinstance(node, Select):
-        return None
-    if not node.test:
-        return without_suffix(node)
-    meant = without_suffix(msgspec.structs.replace(node, test=False))
+    """Return the replacement of a node with a suffix; None for other nodes."""
+    meant = without_suffix(node) if isinstance(node, Select) else None
+    if not isinstance(node, Select) or not node.test:
+        return meant
     return msgspec.structs.replace(meant, test=True, optional=False) if isinstance(meant, Select) else None

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.analysis.attributes import qualified_name
+from dra_extender.cel.compiler.selections import constant_name, domain_of, is_presence_test
 from dra_extender.cel.cost import COST_LIMIT, EvaluationFrame, tenth
 from dra_extender.cel.device import DeviceActivation
 from dra_extender.cel.errors import CelRuntimeError
@@ -236,44 +237,24 @@ def _compile(node: typed_ast.TypedNode, context: _FastPathContext) -> FastPath |
 
 
 def _field(node: typed_ast.FieldSelection | typed_ast.Index, context: _FastPathContext) -> FastPath | None:
-    name = _constant_key(node)
-    operand = node.operand
+    name = constant_name(node)
     if name is None or node.optional:
         return None
-    tests = type(node) is typed_ast.FieldSelection and node.test
-    if type(operand) is typed_ast.DeviceVariable:
-        return None if tests or type(node) is typed_ast.Index else _OF_DEVICE.get(name)
-    if not isinstance(operand, (typed_ast.FieldSelection, typed_ast.Index)):
+    tests = is_presence_test(node)
+    if isinstance(node.operand, typed_ast.DeviceVariable):
+        return None if tests or isinstance(node, typed_ast.Index) else _OF_DEVICE.get(name)
+    owner = domain_of(node.operand)
+    if owner is None:
         return None
-    place = operand.operand
-    domain = (
-        None
-        if operand.optional or (isinstance(operand, typed_ast.FieldSelection) and operand.test)
-        else _constant_key(operand)
-    )
-    if domain is None or not isinstance(place, typed_ast.FieldSelection) or place.optional or place.test:
-        return None
-    if not isinstance(place.operand, typed_ast.DeviceVariable) or place.name not in {"attributes", "capacity"}:
-        return None
+    device_map, domain = owner
     context.reads.add(qualified_name(domain, name))
-    return _entry(place.name, domain, name, tests=tests)
-
-
-def _entry(place: str, domain: str, name: str, *, tests: bool) -> FastPath:
-    if place == "attributes":
+    if device_map == "attributes":
         if tests:
             return FastPath(lambda device: name in device.attributes[domain], _SELECTION_COST, bool)
         return FastPath(lambda device: device.attributes[domain][name], _SELECTION_COST, None, (domain, name))
     if tests:
         return FastPath(lambda device: name in device.capacity[domain], _SELECTION_COST, bool)
     return FastPath(lambda device: device.capacity[domain][name], _SELECTION_COST, Quantity)
-
-
-def _constant_key(node: typed_ast.FieldSelection | typed_ast.Index) -> str | None:
-    if isinstance(node, typed_ast.FieldSelection):
-        return node.name
-    key = node.key
-    return key.value if type(key) is typed_ast.Constant and type(key.value) is str else None
 
 
 def _logical(node: typed_ast.Logical, context: _FastPathContext) -> FastPath | None:

@@ -101,14 +101,14 @@ def _constant_key(name: str) -> Run:
 
 def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> Run | None:
     """The selections of nearly every selector, such as `device.driver` and `device.attributes["domain"].name`, in one closure."""
-    name = _constant_name(node)
+    name = constant_name(node)
     operand = node.operand
     if name is None or node.optional:
         return None
-    tests = _is_presence_test(node)
+    tests = is_presence_test(node)
     if isinstance(operand, typed_ast.DeviceVariable):
         return _DEVICE_FIELDS.get(name) if isinstance(node, typed_ast.FieldSelection) and not tests else None
-    domain = _domain(operand)
+    domain = domain_of(operand)
     if domain is not None:
         return (_TESTS if tests else _NAMES)[domain[0]](domain[1], name)
     device_map = None if tests else _device_map(operand)
@@ -116,21 +116,21 @@ def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> Run | None
 
 
 def attribute_path(node: typed_ast.TypedNode) -> tuple[str, str] | None:
-    """Domain and name, if a part is `device.attributes["domain"].name` without anything optional."""
-    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional or _is_presence_test(node):
+    """Return domain and name, if a part is `device.attributes["domain"].name` without anything optional."""
+    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional or is_presence_test(node):
         return None
-    name, domain = _constant_name(node), _domain(node.operand)
+    name, domain = constant_name(node), domain_of(node.operand)
     if name is None or domain is None or domain[0] != "attributes":
         return None
     return domain[1], name
 
 
-def _domain(node: typed_ast.TypedNode) -> tuple[str, str] | None:
-    """Map and domain, if a part is `device.attributes["domain"]` or the same of capacity."""
+def domain_of(node: typed_ast.TypedNode) -> tuple[str, str] | None:
+    """Return map and domain, if a part is `device.attributes["domain"]` or the same of capacity."""
     if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional:
         return None
     device_map = _device_map(node.operand)
-    domain = None if device_map is None else _constant_name(node)
+    domain = None if device_map is None else constant_name(node)
     return None if device_map is None or domain is None else (device_map, domain)
 
 
@@ -141,11 +141,13 @@ def _device_map(node: typed_ast.TypedNode) -> str | None:
     return node.name if isinstance(node.operand, typed_ast.DeviceVariable) else None
 
 
-def _is_presence_test(node: typed_ast.TypedNode) -> bool:
+def is_presence_test(node: typed_ast.TypedNode) -> bool:
+    """Return whether a part is has()."""
     return isinstance(node, typed_ast.FieldSelection) and node.test
 
 
-def _constant_name(node: typed_ast.FieldSelection | typed_ast.Index) -> str | None:
+def constant_name(node: typed_ast.FieldSelection | typed_ast.Index) -> str | None:
+    """Return the name or the constant key that a selection selects by."""
     if isinstance(node, typed_ast.FieldSelection):
         return node.name
     key = node.key

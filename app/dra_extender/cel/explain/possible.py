@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from dra_extender.cel.analysis.suffixes import DEVICE_MAPS, is_device_field, step_of
+from dra_extender.cel.analysis.attributes import DEVICE_MAPS, is_device_field, step_of
 from dra_extender.cel.analysis.walk import children_of
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.device import prepare_device

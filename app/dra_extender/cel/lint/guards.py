@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dra_extender.cel.analysis.attributes import AttributeAccess, access_of, device_map_of, driver_of
-from dra_extender.cel.analysis.suffixes import is_device_field
+from dra_extender.cel.analysis.attributes import AttributeAccess, access_of, device_map_of, driver_of, is_device_field
 from dra_extender.cel.analysis.walk import children_of
 from dra_extender.cel.lint.findings import LintCode, LintFinding, warning
 from dra_extender.cel.syntax import ast
@@ -91,7 +90,7 @@ def _is_guarded(access: AttributeAccess, known: frozenset[Fact]) -> bool:
 def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:
     """The facts that follow from a condition being `truth`."""
     if isinstance(node, ast.Select):
-        tested = _tested(node) if truth and node.test else None
+        tested = access_of(node, tested=True) if truth and node.test else None
         return _NOTHING if tested is None else frozenset({tested.key})
     if not isinstance(node, ast.CallExpression) or node.target is not None:
         return _NOTHING
@@ -128,7 +127,3 @@ def _member(element: ast.SyntaxNode, values: ast.SyntaxNode) -> Fact | None:
         return None
     access = access_of(ast.Select(values.offset, values.depth + 1, values, element.value))
     return None if access is None else access.key
-
-
-def _tested(node: ast.Select) -> AttributeAccess | None:
-    return access_of(ast.Select(node.offset, node.depth, node.operand, node.field))

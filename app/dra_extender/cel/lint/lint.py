@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dra_extender.cel.analysis.attributes import access_of, device_map_of, driver_of
-from dra_extender.cel.analysis.suffixes import is_device_field, step_of
+from dra_extender.cel.analysis.attributes import access_of, device_map_of, driver_of, is_device_field, step_of
 from dra_extender.cel.analysis.walk import inlined, nodes_of
 from dra_extender.cel.budget import CLAIM_COMPILE_LIMIT, COMPILE_LIMIT, TOO_LARGE
 from dra_extender.cel.cost import COST_LIMIT

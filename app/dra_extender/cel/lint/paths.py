@@ -4,8 +4,15 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from dra_extender.cel.analysis.attributes import CAPACITY_SUFFIXES, access_of, device_map_of
-from dra_extender.cel.analysis.suffixes import SUFFIXES, is_domain_name, step_of, without_suffix
+from dra_extender.cel.analysis.attributes import (
+    CAPACITY_SUFFIXES,
+    SUFFIXES,
+    access_of,
+    device_map_of,
+    is_domain_name,
+    step_of,
+)
+from dra_extender.cel.analysis.suffixes import without_suffix
 from dra_extender.cel.analysis.walk import Visit, visits
 from dra_extender.cel.environment import DEVICE_FIELDS
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
@@ -65,8 +72,7 @@ def _indexed_device(node: ast.CallExpression) -> Iterator[LintFinding]:
 
 def _suffix(node: ast.Select) -> Iterator[LintFinding]:
     """`....string` behind an attribute, or in place of its name."""
-    plain = ast.Select(node.offset, node.depth, node.operand, node.field, node.optional)
-    meant = without_suffix(plain)
+    meant = without_suffix(node)
     if meant is not None:
         whole = "has(...) is always false" if node.test else "it fails on every device"
         message = f"attributes hold plain values without .{node.field}: {whole}"
