@@ -57,7 +57,7 @@ class Budget:
         self._ends: float | None = None
 
     def __call__(self) -> bool:
-        """Whether no further evaluation may begin."""
+        """Return whether no further evaluation may begin."""
         return self.left <= 0 or (self.deadline is not None and self.deadline())
 
     def begin(self) -> Deadline:
@@ -116,7 +116,7 @@ class Budget:
 
 
 def spent_in(frame: EvaluationFrame) -> int:
-    """The cost units that an evaluation has spent so far."""
+    """Return the cost units that an evaluation has spent so far."""
     return max(frame.cost, frame.work // _WORK_PER_COST)
 
 

@@ -130,22 +130,22 @@ class EvaluationFrame(msgspec.Struct):
 
 
 def over_cost() -> CelCostError:
-    """The error for an evaluation above the cost limit."""
+    """Return the error for an evaluation above the cost limit."""
     return CelCostError(f"operation cancelled: actual cost limit exceeded ({COST_LIMIT} units)")
 
 
 def over_work() -> CelCostError:
-    """The error for an evaluation above the work limit."""
+    """Return the error for an evaluation above the work limit."""
     return CelCostError(f"operation cancelled: the evaluation visits more than {WORK_LIMIT} elements")
 
 
 def round_work(nodes: int) -> int:
-    """The work of a round of a loop that runs this many nodes of the checked tree."""
+    """Return the work of a round of a loop that runs this many nodes of the checked tree."""
     return ROUND_WORK + 2 * max(0, nodes - _FREE_NODES)
 
 
 def tenth(size: int) -> int:
-    """The cost of traversing a string: a tenth of a unit per character, rounded up."""
+    """Return the cost of traversing a string: a tenth of a unit per character, rounded up."""
     return (size + 9) // 10
 
 
@@ -154,52 +154,52 @@ Extra = Callable[[EvaluationFrame, tuple[Any, ...], Any], int]
 
 
 def first_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost of reading the first argument."""
+    """Return the cost of reading the first argument."""
     return tenth(size_of(arguments[0])) - 1
 
 
 def first_traversed_twice(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost of reading the first argument and writing as much."""
+    """Return the cost of reading the first argument and writing as much."""
     return -(-size_of(arguments[0]) * 2 // 10) - 1
 
 
 def second_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost of reading the second argument."""
+    """Return the cost of reading the second argument."""
     return tenth(size_of(arguments[1])) - 1
 
 
 def result_traversed_twice(_: EvaluationFrame, __: tuple[Any, ...], result: Any) -> int:
-    """Cost of writing the result."""
+    """Return the cost of writing the result."""
     return -(-size_of(result) * 2 // 10) - 1
 
 
 def both_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost of copying two strings into one."""
+    """Return the cost of copying two strings into one."""
     return tenth(size_of(arguments[0]) + size_of(arguments[1])) - 1
 
 
 def shorter_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost of comparing up to the end of the shorter argument."""
+    """Return the cost of comparing up to the end of the shorter argument."""
     return tenth(min(size_of(arguments[0]), size_of(arguments[1]))) - 1
 
 
 def substring_searched(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost of looking for one string in another."""
+    """Return the cost of looking for one string in another."""
     return tenth(size_of(arguments[0])) * tenth(size_of(arguments[1])) - 1
 
 
 def pattern_searched(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost of running a regular expression over a string."""
+    """Return the cost of running a regular expression over a string."""
     return tenth(1 + size_of(arguments[0])) * -(-size_of(arguments[1]) // 4) - 1
 
 
 def second_size(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost of comparing with each element of the second argument."""
+    """Return the cost of comparing with each element of the second argument."""
     return size_of(arguments[1]) - 1
 
 
 def elements_traversed(frame: EvaluationFrame, arguments: tuple[Any, ...], _: Any) -> int:
-    """Cost of visiting every leaf of the first argument."""
+    """Return the cost of visiting every leaf of the first argument."""
     value = arguments[0]
     if type(value) is str and value.isascii():
         return len(value) // 10 - 1

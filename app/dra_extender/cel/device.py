@@ -82,7 +82,7 @@ def prepare_device(
 
 
 def attribute_value(attribute: Attribute) -> Any:
-    """The CEL value of an attribute: lists first (an empty list counts), then int, bool, string and version.
+    """Return the CEL value of an attribute: lists first (an empty list counts), then int, bool, string and version.
 
     Raises:
         ValueError: No value is set, or a version is not a strict semantic version.
@@ -124,12 +124,12 @@ _FIELDS: Final[Mapping[type, str]] = {
 
 
 def may_be_attribute(result: Type) -> bool:
-    """Whether values of a static type may be bools, ints, strings or versions, or lists of them."""
+    """Return whether values of a static type may be bools, ints, strings or versions, or lists of them."""
     return result in _ELEMENTS or (result.kind == "list" and result.parameters[0] in _ELEMENTS)
 
 
 def to_attribute(value: Any) -> Attribute:
-    """The attribute that holds a value; an empty list is one of strings, and versions keep their build metadata.
+    """Return the attribute that holds a value; an empty list is one of strings, and versions keep their build metadata.
 
     Raises:
         CelRuntimeError: The value is no bool, int, string or version, and no list of one of these; optional lists are refused.
@@ -160,7 +160,7 @@ def _holding(field: str, value: Any) -> Attribute:
 
 
 def _plain(value: Any) -> Any:
-    """The value inside of an optional, and the name of a type."""
+    """Return the value inside of an optional, and the name of a type."""
     found = unwrapped(value)
     return found.name if type(found) is TypeValue else found
 

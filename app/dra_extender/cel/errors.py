@@ -46,12 +46,12 @@ class CelBudgetError(CelCostError):
 
 
 def quoted(expression: str) -> str:
-    """The expression in quotes, for messages; a long one is cut."""
+    """Return the expression in quotes, for messages; a long one is cut."""
     return repr(expression if len(expression) <= _SHOWN_WIDTH else f"{expression[: _SHOWN_WIDTH - 3]}...")
 
 
 def _locate(source: str, offset: int) -> tuple[int, int, str, int]:
-    """Line and column of an offset (both from 1), the part of the line to show, and the position of the caret in it."""
+    """Return line and column of an offset (both from 1), the part of the line to show, and the position of the caret in it."""
     start = source.rfind("\n", 0, offset) + 1
     end = source.find("\n", offset)
     text = source[start : end if end >= 0 else len(source)]

@@ -55,7 +55,7 @@ class FairCache(Generic[_K, _V]):
         return key in self._values
 
     def get(self, key: _K) -> _V | None:
-        """The value, which counts as used from now on; None if it is not kept."""
+        """Return the value, which counts as used from now on; None if it is not kept."""
         share = self._shares.get(key)
         if share is None:
             return None
@@ -98,7 +98,7 @@ class FairCache(Generic[_K, _V]):
             self._count(share.owner, -share.size)
 
     def held_by(self, owner: str) -> int:
-        """The bytes of an owner's entries."""
+        """Return the bytes of an owner's entries."""
         return self._bytes.get(owner, 0)
 
     def _count(self, owner: str, size: int) -> None:

@@ -47,7 +47,7 @@ class CostedProgram(msgspec.Struct, frozen=True):
     owner: str = ""
 
     def frame(self, device: DeviceActivation, deadline: Deadline | None) -> EvaluationFrame:
-        """The state of one evaluation."""
+        """Return the state of one evaluation."""
         return EvaluationFrame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline, self.owner)
 
 
@@ -79,7 +79,7 @@ class Program(msgspec.Struct, frozen=True):
     def matches(
         self, device: DeviceActivation, *, deadline: Deadline | None = None, budget: Budget | None = None
     ) -> bool:
-        """Whether the device is selected.
+        """Return whether the device is selected.
 
         Args:
             device: The prepared device.
@@ -111,18 +111,18 @@ class Program(msgspec.Struct, frozen=True):
     def attribute(
         self, device: DeviceActivation, *, deadline: Deadline | None = None, budget: Budget | None = None
     ) -> Attribute:
-        """The value as a derived attribute: bool, int, string, version, or a list of one of these.
+        """Return the value as a derived attribute: bool, int, string, version, or a list of one of these.
 
         Arguments and errors are those of `matches`; a value of another type, or a list that mixes types, is a CelRuntimeError.
         """
         return to_attribute(self._evaluate(device, deadline, budget)[0])
 
     def evaluate(self, device: DeviceActivation, *, deadline: Deadline | None = None) -> tuple[Any, int]:
-        """The value of the expression for a device, and the cost units that were spent; errors are those of `matches`."""
+        """Return the value of the expression for a device, and the cost units that were spent; errors are those of `matches`."""
         return self._evaluate(device, deadline, None)
 
     def costed_program(self, budget: Budget | None = None) -> CostedProgram:
-        """The form with cost accounting; `budget` is charged for compiling it if the cache has none."""
+        """Return the form with cost accounting; `budget` is charged for compiling it if the cache has none."""
         if self.costed is not None:
             return self.costed
         key = self.expression, self.emulate
@@ -136,7 +136,7 @@ class Program(msgspec.Struct, frozen=True):
         return known
 
     def _evaluate(self, device: DeviceActivation, deadline: Deadline | None, budget: Budget | None) -> tuple[Any, int]:
-        """The value with cost accounting and the cost units, charged to `budget`, whose deadline counts if there is no other."""
+        """Evaluate with cost accounting, charged to `budget`, whose deadline counts if there is no other."""
         if budget is not None:
             ends = budget.begin()
             deadline = ends if deadline is None else deadline
@@ -164,7 +164,7 @@ def _run(costed: CostedProgram, frame: EvaluationFrame) -> tuple[Any, int]:
 
 
 def _preferred_error(error: CelRuntimeError | RecursionError, frame: EvaluationFrame) -> CelRuntimeError:
-    """The error to raise: exceeding the cost limit takes precedence over any other failure."""
+    """Return the error to raise: exceeding the cost limit takes precedence over any other failure."""
     if isinstance(error, RecursionError):
         return CelRuntimeError(_TOO_DEEP)
     if frame.cost > COST_LIMIT and not isinstance(error, CelCostError):
@@ -233,7 +233,7 @@ def _parse_and_check(
 
 
 def _result_problem(result: Type, attribute: Type, *, derived: bool) -> str | None:
-    """Why a result of this type is never a bool, or never a derived attribute; None if it may be one."""
+    """Return why a result of this type is never a bool, or never a derived attribute; None if it may be one."""
     if derived:
         scalars = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"
         return None if may_be_attribute(result) else f"must evaluate to {scalars}, not {result}"
@@ -252,7 +252,7 @@ _SHARED: Final = frozenset({*range(-5, 257)})
 
 
 def program_size(*roots: Any) -> int:
-    """The bytes that go with these functions: closures, cells and values in them, but not what programs share.
+    """Return the bytes that go with these functions: closures, cells and values in them, but not what programs share.
 
     Takes about half a microsecond for each object.
     """
@@ -279,7 +279,7 @@ def program_size(*roots: Any) -> int:
 
 
 def _function_size(function: FunctionType, pending: list[Any]) -> int:
-    """The bytes of a function with its cells; what the cells and defaults hold is left to be measured."""
+    """Return the bytes of a function with its cells; what the cells and defaults hold is left to be measured."""
     size = 0
     closure = function.__closure__
     if closure is not None:

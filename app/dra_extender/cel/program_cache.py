@@ -50,7 +50,7 @@ class ProgramCache:
     def compile(
         self, expression: str, *, derived: bool = False, budget: Budget | None = None, owner: str = ""
     ) -> Program:
-        """The program of a selector, or of a derived attribute.
+        """Return the program of a selector, or of a derived attribute.
 
         Args:
             expression: Its text.
@@ -87,7 +87,7 @@ class ProgramCache:
 
 
 def _size(entry: _Entry) -> int:
-    """The estimated bytes of a program or an error, without the expression."""
+    """Return the estimated bytes of a program or an error, without the expression."""
     if isinstance(entry, Program):
         return entry.size
     return 3 * getsizeof(entry.reason) + _FAILURE_BYTES

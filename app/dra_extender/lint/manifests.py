@@ -47,7 +47,7 @@ class Expression(msgspec.Struct, frozen=True):
     condition: bool
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Line and column in the file, both from 1."""
+        """Return line and column in the file, both from 1."""
         if self.written is None or self.value is None:
             return self.line, 1
         return self.written.place(self.value, offset)
@@ -68,7 +68,7 @@ class LintedObject(msgspec.Struct, frozen=True):
 def read_subjects(
     text: str, documents: Sequence[YamlDocument] | None = None, *, beside_counters: bool = False
 ) -> list[LintedObject]:
-    """The objects of the API group in a file; other objects are left out.
+    """Return the objects of the API group in a file; other objects are left out.
 
     Args:
         text: The file.
@@ -88,7 +88,7 @@ def read_subjects(
 
 
 def objects_in(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
-    """The path of the object itself, or of the items of a List."""
+    """Return the path of the object itself, or of the items of a List."""
     if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
             yield from objects_in(item, (*path, "items", index))
@@ -107,7 +107,7 @@ class _Reader:
         self._name = ""
 
     def subject(self, *, beside_counters: bool) -> LintedObject | None:
-        """The object, None if it is none of the API group."""
+        """Return the object, None if it is none of the API group."""
         thing = self._thing
         if not is_ours(thing):
             return None
@@ -125,7 +125,7 @@ class _Reader:
         return LintedObject(self._name, line, found, self._expectation(), name if kind == _CLASS else None, fields)
 
     def _fields(self, *, beside_counters: bool) -> Iterator[FieldFinding]:
-        """What is wrong with the fields; a document that deletes in a story needs only a name."""
+        """Yield what is wrong with the fields; a document that deletes in a story needs only a name."""
         deletes = self._annotations().get(DEMO) == DELETE
         for each in field_findings(self._document, self._path, self._thing, beside_counters=beside_counters):
             if not deletes or each.field.startswith("metadata"):
@@ -205,7 +205,7 @@ class _Reader:
 
 
 def value_at(value: Any, path: FieldPath) -> Any:
-    """The value at a path, None if there is none."""
+    """Return the value at a path, None if there is none."""
     for step in path:
         if isinstance(value, dict) and isinstance(step, str):
             value = value.get(step)

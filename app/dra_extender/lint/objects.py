@@ -30,14 +30,14 @@ class FieldFinding(NamedTuple):
 
 
 def is_ours(value: Any) -> bool:
-    """Whether this is an object of the API group that is checked."""
+    """Return whether this is an object of the API group that is checked."""
     return isinstance(value, dict) and str(value.get("apiVersion")).startswith(GROUP)
 
 
 def field_findings(
     document: YamlDocument, path: FieldPath, value: dict[str, Any], *, beside_counters: bool
 ) -> Iterator[FieldFinding]:
-    """What is wrong with the fields of an object of the group that is at this path of the document.
+    """Yield what is wrong with the fields of an object of the group that is at this path of the document.
 
     Expressions are left to the lint of expressions, but for those in slices.  `beside_counters`: slices may have devices beside
     shared counters, as in Kubernetes 1.34.

@@ -29,7 +29,7 @@ class PolicyText(NamedTuple):
     document: YamlDocument
 
     def position_of(self, rule: str) -> Position:
-        """Where the rule of this name is."""
+        """Return where the rule of this name is."""
         rules = self.document.value.get(_RULES)
         for index, each in enumerate(rules if isinstance(rules, list) else ()):
             if isinstance(each, dict) and each.get("name") == rule:
@@ -38,12 +38,12 @@ class PolicyText(NamedTuple):
 
 
 def is_policy(value: Any) -> bool:
-    """Whether a document is a policy and no manifest."""
+    """Return whether a document is a policy and no manifest."""
     return isinstance(value, dict) and _RULES in value and not {"kind", "apiVersion"} & set(value)
 
 
 def slices_in(file: str, documents: Iterable[YamlDocument]) -> Iterator[PlacedSlice]:
-    """The ResourceSlices of a file, those of a List too; objects that cannot be read are left out."""
+    """Return the ResourceSlices of a file, those of a List too; objects that cannot be read are left out."""
     reader = SliceReader()
     for document in documents:
         for path in objects_in(document.value):
@@ -58,7 +58,7 @@ def _deletes(thing: Any) -> bool:
 
 
 def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
-    """The findings of each policy with all slices; without a policy, of the slices of each file alone."""
+    """Return the findings of each policy with all slices; without a policy, of the slices of each file alone."""
     for policy in policies:
         try:
             overlay = parse_policy(policy.text.encode(), "policy")
@@ -91,7 +91,7 @@ def _of_invalid(policy: PolicyText, problem: InvalidPolicyError) -> Iterator[Pla
 
 
 def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
-    """(rule, or slice without one, finding)."""
+    """Yield (rule, or slice without one, finding)."""
     devices = published_devices(policy.apply(each).effective for each in slices)
     for name, why in ineffective_rules(policy.rules, devices or ()):
         yield name, warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")

@@ -37,7 +37,7 @@ class PlacedFinding(NamedTuple):
 
 
 def pool_findings(slices: Iterable[PlacedSlice]) -> Iterator[PlacedFinding]:
-    """What is wrong with the pools that these slices make; of two slices of one name in a file the later counts.
+    """Yield what is wrong with the pools that these slices make; of two slices of one name in a file the later counts.
 
     A pool that is complete in one file is looked at alone, because a folder may hold several clusters; what remains is looked at
     together.
@@ -57,7 +57,7 @@ def pool_findings(slices: Iterable[PlacedSlice]) -> Iterator[PlacedFinding]:
 
 
 def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
-    """The slices of each pool in its newest generation."""
+    """Return the slices of each pool in its newest generation."""
     pools: dict[PoolId, list[PlacedSlice]] = {}
     for each in {each.slice_.name: each for each in slices}.values():
         pools.setdefault(each.slice_.pool_id, []).append(each)
@@ -80,7 +80,7 @@ def _placed(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
 
 
 def _of_pool(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
-    """(slice, finding) of the slices of one generation."""
+    """Yield (slice, finding) of the slices of one generation."""
     first = slices[0]
     label = f"pool {first.driver}/{first.pool}"
     counts = {each.slice_count for each in slices}
@@ -108,7 +108,7 @@ def _of_pool(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding
 
 
 def _never_fitting(published: ResourceSlice, totals: CounterTotals) -> Iterator[str]:
-    """Devices that need more of a counter than there is of it."""
+    """Yield devices that need more of a counter than there is of it."""
     for device in published.devices:
         for entry in device.consumes_counters:
             declared: Mapping[str, int] = totals.get(entry.counter_set, {})

@@ -44,7 +44,7 @@ class LintReport(NamedTuple):
     unreadable: Sequence[str]
 
     def count(self, severity: Severity) -> int:
-        """Findings of this severity that no manifest announces."""
+        """Count the findings of this severity that no manifest announces."""
         return sum(each.severity == severity for each in self.findings if not each.expected)
 
     @property
@@ -100,7 +100,7 @@ def _read(name: str, text: str, inputs: _Inputs, *, beside_counters: bool) -> No
 
 
 def _of_subjects(subjects: Sequence[tuple[str, LintedObject]]) -> Iterator[ReportedFinding]:
-    """The findings of objects in order; the selectors of a class apply before those of a request for it."""
+    """Return the findings of objects in order; the selectors of a class apply before those of a request for it."""
     classes = {
         subject.class_name: tuple(each.value for each in subject.expressions if each.value is not None)
         for _, subject in subjects
@@ -129,7 +129,7 @@ def _announces(expectation: ExpectedFindings, found: ReportedFinding) -> bool:
 
 
 def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
-    """The findings of one object, its expectation left out of account."""
+    """Return the findings of one object, its expectation left out of account."""
     for each in subject.fields:
         yield _reported(file, each.position, subject.name, each.field, each.finding)
     for finding in _of_all(subject):
@@ -141,7 +141,7 @@ def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[st
 
 
 def _of_all(subject: LintedObject) -> Iterable[LintFinding]:
-    """The findings about all expressions of a claim together."""
+    """Return the findings about all expressions of a claim together."""
     if subject.class_name is not None:
         return ()
     texts = {(each.value, each.condition) for each in subject.expressions if each.value is not None}

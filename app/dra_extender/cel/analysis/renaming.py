@@ -35,19 +35,19 @@ class NamesOfExpressions(Protocol):
     """The other names."""
 
     def text(self, text: str) -> str:
-        """Of a driver, a domain, or a text value."""
+        """Return the other name of a driver, a domain, or a text value."""
         ...
 
     def member(self, name: str) -> str:
-        """Of an attribute or a capacity, without its domain."""
+        """Return the other name of an attribute or a capacity, without its domain."""
         ...
 
     def amount(self, text: str) -> str:
-        """Of the text in `quantity(text)`."""
+        """Return the other text in `quantity(text)`."""
         ...
 
     def version(self, text: str) -> str:
-        """Of the text in `semver(text)`."""
+        """Return the other text in `semver(text)`."""
         ...
 
 
@@ -67,7 +67,7 @@ NOTHING: Final = UnrenamableParts(frozenset(), frozenset(), drivers=False)
 
 
 def unrenamable_parts(expression: str) -> UnrenamableParts:
-    """What has to stay; nothing if the expression does not parse."""
+    """Return what has to stay; nothing if the expression does not parse."""
     try:
         tree = parse(expression)
     except (CelCompileError, RecursionError):
@@ -86,7 +86,7 @@ def unrenamable_parts(expression: str) -> UnrenamableParts:
 
 
 def renamed(expression: str, names: NamesOfExpressions) -> str | None:
-    """The expression in canonical form with other names; None if it does not parse."""
+    """Return the expression in canonical form with other names; None if it does not parse."""
     try:
         return print_expression(_renamed(parse(expression), names))
     except (CelCompileError, RecursionError):
@@ -94,7 +94,7 @@ def renamed(expression: str, names: NamesOfExpressions) -> str | None:
 
 
 def _leaves(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
-    """The conditions that logical operators join."""
+    """Return the conditions that logical operators join."""
     if isinstance(node, ast.CallExpression) and node.function in _LOGIC:
         for each in node.arguments:
             yield from _leaves(each)
@@ -103,7 +103,7 @@ def _leaves(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
 
 
 def _is_plain(node: ast.SyntaxNode) -> bool:
-    """Whether a condition compares texts for equality alone, and nothing else but numbers, amounts and versions."""
+    """Return whether a condition compares texts for equality alone, and nothing else but numbers, amounts and versions."""
     if isinstance(node, ast.Select) and node.test:
         return device_map_of(node.operand) is not None
     if _is_value(node):
@@ -125,7 +125,7 @@ def _is_plain(node: ast.SyntaxNode) -> bool:
 
 
 def _is_comparison(node: ast.SyntaxNode) -> bool:
-    """Whether this is `a.compareTo(b)`, or one of its kind."""
+    """Return whether this is `a.compareTo(b)`, or one of its kind."""
     if not isinstance(node, ast.CallExpression) or node.function not in _AMOUNT_METHODS or node.target is None:
         return False
     return _is_amount(node.target) and all(map(_is_amount, node.arguments))
@@ -149,12 +149,12 @@ def _is_amount(node: ast.SyntaxNode) -> bool:
 
 
 def _is_certain_amount(node: ast.SyntaxNode) -> bool:
-    """An attribute may be a text, and the order of texts is not kept among values."""
+    """Return an attribute may be a text, and the order of texts is not kept among values."""
     return kind_of(node) in _AMOUNTS or kind_of(node) is AccessKind.CAPACITY or _is_comparison(node)
 
 
 def _texts(node: ast.SyntaxNode) -> Iterator[str]:
-    """The text constants but domains and names of attributes."""
+    """Return the text constants but domains and names of attributes."""
     structural = {id(each) for each in nodes_of(node) for each in _keys(each)}
     for each in nodes_of(node):
         if isinstance(each, ast.Literal) and isinstance(each.value, str) and id(each) not in structural:
@@ -162,7 +162,7 @@ def _texts(node: ast.SyntaxNode) -> Iterator[str]:
 
 
 def _keys(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
-    """The literals that are keys of a selection of an attribute, a capacity, or a domain of either."""
+    """Return the literals that are keys of a selection of an attribute, a capacity, or a domain of either."""
     if isinstance(node, ast.CallExpression) and node.function in ast.INDEX_OPERATORS:
         owner = node.arguments[0]
         if device_map_of(node) is not None or device_map_of(owner) is not None:
@@ -170,7 +170,7 @@ def _keys(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
 
 
 def _looks_into_driver(node: ast.SyntaxNode) -> bool:
-    """Whether the driver's name is used for anything but as the domain of an attribute."""
+    """Return whether the driver's name is used for anything but as the domain of an attribute."""
     as_domain = {id(each) for found in nodes_of(node) for each in _keys(found)}
     return any(is_device_field(each, "driver") and id(each) not in as_domain for each in nodes_of(node))
 
@@ -196,7 +196,7 @@ def _renamed_member(node: ast.Select, names: NamesOfExpressions) -> ast.SyntaxNo
 
 
 def _renamed_call(node: ast.CallExpression, names: NamesOfExpressions) -> ast.SyntaxNode | None:
-    """A call with a constant that is no text but the name of an attribute, an amount or a version."""
+    """Return a call with a constant that is no text but the name of an attribute, an amount or a version."""
     step = step_of(node)
     if step is not None:
         return _with_text(node, 1, names.member(step.key), names) if device_map_of(step.operand) is not None else None
@@ -213,7 +213,7 @@ def _renamed_call(node: ast.CallExpression, names: NamesOfExpressions) -> ast.Sy
 
 
 def _with_text(node: ast.CallExpression, place: int, text: str, names: NamesOfExpressions) -> ast.SyntaxNode:
-    """The call with this text as the argument at the place, and the other arguments renamed."""
+    """Return the call with this text as the argument at the place, and the other arguments renamed."""
     arguments = tuple(
         msgspec.structs.replace(each, value=text)
         if index == place and isinstance(each, ast.Literal)

@@ -14,17 +14,17 @@ _T = TypeVar("_T")
 
 
 def is_open(node: ast.SyntaxNode) -> bool:
-    """Whether a node depends on the device or on a variable."""
+    """Return whether a node depends on the device or on a variable."""
     return any(map(is_free_name, nodes_of(node)))
 
 
 def is_free_name(node: ast.SyntaxNode) -> bool:
-    """Whether a node is a name that stands for the device or for a variable."""
+    """Return whether a node is a name that stands for the device or for a variable."""
     return isinstance(node, ast.Identifier) and node.name not in TYPE_NAMES
 
 
 def nodes_of(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
-    """The node and everything below it, in the order of the text, apart from a filter's repeated variable."""
+    """Return the node and everything below it, in the order of the text, apart from a filter's repeated variable."""
     pending = [node]
     while pending:
         found = pending.pop()
@@ -33,7 +33,7 @@ def nodes_of(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
 
 
 def children_of(node: ast.SyntaxNode) -> list[ast.SyntaxNode]:
-    """The nodes directly below."""
+    """Return the nodes directly below."""
     match node:
         case ast.Select():
             return [node.operand]
@@ -59,7 +59,7 @@ class Visit(msgspec.Struct, frozen=True):
 
 
 def visits(root: ast.SyntaxNode) -> Iterator[Visit]:
-    """Every node, in the order of the text."""
+    """Yield every node, in the order of the text."""
     pending = [Visit(root, None, frozenset())]
     while pending:
         visit = pending.pop()
@@ -76,7 +76,7 @@ Change = Callable[[ast.SyntaxNode], ast.SyntaxNode | None]
 
 
 def mapped(node: ast.SyntaxNode, change: Change) -> ast.SyntaxNode:
-    """The tree with some nodes replaced; the same object if none is."""
+    """Return the tree with some nodes replaced; the same object if none is."""
     replacement = change(node)
     if replacement is not None:
         return replacement
@@ -101,7 +101,7 @@ def mapped(node: ast.SyntaxNode, change: Change) -> ast.SyntaxNode:
 
 
 def inlined(root: ast.SyntaxNode, worth: Callable[[ast.SyntaxNode], bool]) -> ast.SyntaxNode:
-    """The tree with the variables of cel.bind replaced by their values, where `worth` says so of the value.
+    """Return the tree with the variables of cel.bind replaced by their values, where `worth` says so of the value.
 
     The bindings themselves remain, so that their values are visited, too.
     """

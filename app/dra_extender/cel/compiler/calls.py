@@ -223,7 +223,7 @@ def _evaluate_other(frame: EvaluationFrame, other: Run, error: CelRuntimeError) 
 
 
 def _charged_unary(chosen: FrameFunction, argument: Run, extra: Extra) -> Run:
-    """As `_charged`, for a single argument."""
+    """Call as `_charged` does, with a single argument."""
 
     def run(frame: EvaluationFrame) -> Any:
         try:
@@ -245,7 +245,7 @@ def _charged_unary(chosen: FrameFunction, argument: Run, extra: Extra) -> Run:
 def _charged_binary(
     chosen: FrameFunction, runs: tuple[Run, ...], extra: Extra, costs: tuple[int, ...], *, stops_at_failure: bool
 ) -> Run:
-    """As `_charged`, for two arguments."""
+    """Call as `_charged` does, with two arguments."""
     first, second = runs
 
     def run(frame: EvaluationFrame) -> Any:
@@ -324,7 +324,7 @@ def _charge_failed(
 
 
 def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
-    """Whether upstream skips the second of two arguments if the first fails."""
+    """Return whether upstream skips the second of two arguments if the first fails."""
     name = node.function.name
     if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
         return True
@@ -332,13 +332,13 @@ def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...
 
 
 def _needs_guard(single: Overload, arguments: Sequence[typed_ast.TypedNode]) -> bool:
-    """Whether an argument's run-time type must be checked, because its static type proves too little."""
+    """Return whether an argument's run-time type must be checked, because its static type proves too little."""
     pairs = zip(arguments, single.parameters, strict=True)
     return any(_may_differ(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
 
 
 def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
-    """Whether an argument may be null, which can be assigned to the types of libraries, by way of a branch or an element."""
+    """Return whether an argument may be null, which can be assigned to the types of libraries, by way of a branch or an element."""
     if parameter.kind not in NULLABLE or isinstance(item, typed_ast.Constant):
         return False
     if isinstance(item, typed_ast.Invoke):
@@ -349,7 +349,7 @@ def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
 
 
 def _may_differ(given: Type, parameter: Type) -> bool:
-    """Whether a value of the static type may have another run-time type than the parameter."""
+    """Return whether a value of the static type may have another run-time type than the parameter."""
     if parameter.kind in _OPEN:
         return False
     if given.kind in _OPEN or given.name != parameter.name:
@@ -397,7 +397,7 @@ def _compile_lazy(name: str, target: CompiledPart, argument: CompiledPart) -> Co
 
 
 def _charged_pattern(argument: CompiledPart) -> CompiledPart:
-    """A computed pattern: each call is charged for compiling it."""
+    """Charge each call with a computed pattern for compiling it."""
     evaluate = argument.run
 
     def run(frame: EvaluationFrame) -> Any:
@@ -427,7 +427,7 @@ def _require_format(node: typed_ast.Invoke, template: str, source: str) -> None:
 
 
 def _types_within(item: typed_ast.TypedNode) -> list[Type]:
-    """The type of a part, and those of the parts of a literal."""
+    """Return the type of a part, and those of the parts of a literal."""
     types = [item.type]
     if isinstance(item, typed_ast.MakeList):
         types.extend(kind for element in item.elements for kind in _types_within(element))
@@ -437,7 +437,7 @@ def _types_within(item: typed_ast.TypedNode) -> list[Type]:
 
 
 def _compile_membership(operand: CompiledPart, values: CompiledPart) -> CompiledPart | None:
-    """`x in [constants]` costs what x costs; in an empty list x is not even evaluated."""
+    """Compile `x in [constants]`, which costs what x costs; in an empty list x is not even evaluated."""
     if not values.value:
         return constant(value=False)
     if not all(type(value) in _MEMBERS for value in values.value):

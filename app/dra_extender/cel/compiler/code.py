@@ -36,12 +36,12 @@ class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def constant(value: Any) -> CompiledPart:
-    """A part that is a literal."""
+    """Return a part that is a literal."""
     return CompiledPart(run=lambda _: value, cost=0, constant=True, known=True, value=value)
 
 
 def first_failure(frame: EvaluationFrame, error: CelRuntimeError, before: str | None) -> str:
-    """The message that several parts fail with, charged for one more that failed: parts behind it are evaluated and charged.
+    """Return the message that several parts fail with, charged for one more that failed: parts behind it are evaluated and charged.
 
     Raises:
         CelCostError: The error is one: a limit that is reached ends the evaluation.
@@ -53,7 +53,7 @@ def first_failure(frame: EvaluationFrame, error: CelRuntimeError, before: str | 
 
 
 def evaluated(frame: EvaluationFrame, run: Run) -> Any:
-    """The value of a part that is evaluated for its cost only; FAILED if it fails."""
+    """Return the value of a part that is evaluated for its cost only; FAILED if it fails."""
     try:
         return run(frame)
     except CelCostError:

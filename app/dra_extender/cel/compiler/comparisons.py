@@ -56,7 +56,7 @@ def _equals_text(operand: Run, text: str, *, negated: bool, swapped: bool) -> Ru
 
 
 def _attribute_equals_text(path: tuple[str, str], text: str, *, negated: bool, swapped: bool) -> Run:
-    """As `_equals_text` for an attribute; the text is so short that only an empty value has another cost."""
+    """Compare as `_equals_text` does, for an attribute; the text is so short that only an empty value has another cost."""
     domain, name = path
 
     def run(frame: EvaluationFrame) -> bool:

@@ -157,7 +157,7 @@ class Compiler:
 
 
 def _later_costs(items: list[CompiledPart]) -> list[int]:
-    """For each item, the cost of all after it, which are not evaluated if it fails."""
+    """Return for each item the cost of all after it, which are not evaluated if it fails."""
     later = []
     total = 0
     for item in reversed(items):
@@ -241,7 +241,7 @@ def _filled_list(elements: list[CompiledPart]) -> Run:
 
 
 def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> Run | None:
-    """As `_filled_list` for a map; None if a key is not constant, occurs twice, or is too long to be looked up for free."""
+    """Build as `_filled_list` does, a map; None if a key is not constant, occurs twice, or is too long to be looked up for free."""
     try:
         places = [map_key(key.value) for key in keys if key.constant]
     except CelRuntimeError:
@@ -268,7 +268,7 @@ def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> Run | N
 def _parts_to_fill(
     places: Iterable[Any], items: list[CompiledPart], later: list[int]
 ) -> tuple[tuple[Any, Run, int], ...]:
-    """The items that are not constant: position or key, closure, and the cost of all items after it."""
+    """Return the items that are not constant: position or key, closure, and the cost of all items after it."""
     return tuple(
         (place, item.run, rest) for place, item, rest in zip(places, items, later, strict=True) if not item.constant
     )
@@ -281,7 +281,7 @@ def _present(value: Any) -> bool:
 
 
 def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run:
-    """Two terms; faster than `_logical` if the first is a bool."""
+    """Evaluate two terms; faster than `_logical` if the first is a bool."""
 
     def run(frame: EvaluationFrame) -> Any:
         try:
@@ -304,7 +304,7 @@ def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run
 
 
 def _after_failure(frame: EvaluationFrame, second: Run, cost: int, failure: CelRuntimeError, absorbing: bool) -> bool:
-    """The first term failed: the second may still decide."""
+    """Evaluate the second term after the first failed: it may still decide."""
     frame.cost += cost
     frame.spend(FAILURE_WORK)
     value: object = None
@@ -320,7 +320,7 @@ def _after_failure(frame: EvaluationFrame, second: Run, cost: int, failure: CelR
 
 
 def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
-    """Several terms, each with the cost of the terms up to it, without the first; charged once the last evaluated term is known."""
+    """Evaluate several terms; each has the cost of all up to it but the first, charged for the last one that is evaluated."""
 
     def run(frame: EvaluationFrame) -> bool:
         failure: str | None = None

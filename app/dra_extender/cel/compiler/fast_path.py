@@ -63,7 +63,7 @@ CASES: Final[Mapping[str, Callable[[str], str]]] = {"lowerAscii": _lower, "upper
 
 
 def require_type(operand: Evaluate, kind: type) -> Evaluate:
-    """The value of the operand, which must be of this type."""
+    """Return the value of the operand, which must be of this type."""
 
     def evaluate(device: DeviceActivation) -> Any:
         value = operand(device)
@@ -75,7 +75,7 @@ def require_type(operand: Evaluate, kind: type) -> Evaluate:
 
 
 def attribute_equals(domain: str, name: str, kind: type, wanted: Any, *, same: bool) -> Evaluate:
-    """Whether an attribute equals a constant, or does not."""
+    """Return whether an attribute equals a constant, or does not."""
 
     def evaluate(device: DeviceActivation) -> bool:
         value = device.attributes[domain][name]
@@ -87,7 +87,7 @@ def attribute_equals(domain: str, name: str, kind: type, wanted: Any, *, same: b
 
 
 def attributes_equal(domain: str, checks: tuple[Check, ...]) -> Evaluate:
-    """Whether all of several attributes of a domain equal their constants, or do not."""
+    """Return whether all of several attributes of a domain equal their constants, or do not."""
 
     def evaluate(device: DeviceActivation) -> bool:
         values = device.attributes[domain]
@@ -103,7 +103,7 @@ def attributes_equal(domain: str, checks: tuple[Check, ...]) -> Evaluate:
 
 
 def comparison(operand: Evaluate, known: type | None, wanted: Any, symbol: str) -> Evaluate:
-    """`operand symbol wanted`; `known` is the type of every value of the operand, if all have one type."""
+    """Evaluate `operand symbol wanted`; `known` is the type of every value of the operand, if all have one type."""
     kind = type(wanted)
     sure = operand if known is kind else require_type(operand, kind)
     if symbol == "_==_":
@@ -115,7 +115,7 @@ def comparison(operand: Evaluate, known: type | None, wanted: Any, symbol: str) 
 
 
 def is_member(operand: Evaluate, kind: type, among: frozenset[Any]) -> Evaluate:
-    """Whether the value of the operand, which must be of this type, is one of these constants."""
+    """Return whether the value of the operand, which must be of this type, is one of these constants."""
 
     def evaluate(device: DeviceActivation) -> bool:
         value = operand(device)
@@ -127,7 +127,7 @@ def is_member(operand: Evaluate, kind: type, among: frozenset[Any]) -> Evaluate:
 
 
 def apply_to_text(operand: Evaluate, run: Callable[..., Any], wanted: str | None = None) -> Evaluate:
-    """A function applied to a short text and, if there is one, a constant."""
+    """Return a function applied to a short text and, if there is one, a constant."""
 
     def evaluate(device: DeviceActivation) -> Any:
         value = operand(device)
@@ -139,7 +139,7 @@ def apply_to_text(operand: Evaluate, run: Callable[..., Any], wanted: str | None
 
 
 def text_matches(operand: Evaluate, pattern: str) -> Evaluate:
-    """Whether a short ASCII text matches a pattern; not on the fast path if the cache has evicted it: compiling it is charged."""
+    """Return whether a short ASCII text matches a pattern; one that the cache has evicted is left to the other back end."""
 
     def evaluate(device: DeviceActivation) -> bool:
         value = operand(device)
@@ -153,17 +153,17 @@ def text_matches(operand: Evaluate, pattern: str) -> Evaluate:
 
 
 def negation(operand: Evaluate) -> Evaluate:
-    """`!operand`."""
+    """Evaluate `!operand`."""
     return lambda device: not operand(device)
 
 
 def conditional(condition: Evaluate, chosen: Evaluate, other: Evaluate) -> Evaluate:
-    """`condition ? chosen : other`."""
+    """Evaluate `condition ? chosen : other`."""
     return lambda device: chosen(device) if condition(device) else other(device)
 
 
 def logical(terms: Sequence[Evaluate], *, absorbing: bool) -> Evaluate:
-    """`&&` or, if true absorbs, `||` of all terms; nested by twos and threes, which is faster than a loop."""
+    """Evaluate `&&` or, if true absorbs, `||` of all terms; nested by twos and threes, which is faster than a loop."""
     while len(terms) > _AT_ONCE:
         terms = [
             logical(terms[place : place + _AT_ONCE], absorbing=absorbing) for place in range(0, len(terms), _AT_ONCE)
@@ -220,7 +220,7 @@ class _FastPathContext(msgspec.Struct, frozen=True):
 
 
 def compile_fast_path(node: typed_ast.TypedNode, owner: str = "") -> tuple[Evaluate, int, frozenset[str]] | None:
-    """The function that evaluates a device, its greatest cost, and the attributes it reads; None if there is no fast path.
+    """Return the function that evaluates a device, its greatest cost, and the attributes it reads; None if there is no fast path.
 
     The cache charges `owner` for regular expressions. The attributes are those that `read_attributes` finds in the expression.
     """
@@ -267,7 +267,7 @@ def _logical(node: typed_ast.Logical, context: _FastPathContext) -> FastPath | N
 
 
 def _join_terms(terms: Sequence[FastPath]) -> list[Evaluate]:
-    """A function for each term, or one for several terms in a row that compare attributes of one domain with constants."""
+    """Return a function for each term, or one for several terms in a row that compare attributes of one domain with constants."""
     joined: list[Evaluate] = []
     for domain, group in groupby(terms, lambda term: term.check and term.check[0]):
         row = list(group)
@@ -399,7 +399,7 @@ def _match(operand: FastPath, wanted: str, context: _FastPathContext) -> FastPat
 
 
 def _constant_value(node: typed_ast.TypedNode) -> tuple[Any, int] | None:
-    """The quantity or version of a constant text, and the cost of making it."""
+    """Return the quantity or version of a constant text, and the cost of making it."""
     if (
         not isinstance(node, typed_ast.Invoke)
         or node.function.name not in {"quantity", "semver"}

@@ -33,7 +33,7 @@ _QUALIFIERS: Final = frozenset({str, bool}) | NUMBERS
 
 
 def no_key(key: Any) -> CelRuntimeError:
-    """The error for a key that is not in a map."""
+    """Return the error for a key that is not in a map."""
     shown = from_map_key(key)
     return CelRuntimeError(f"no such key: {shown[:_SHOWN] if type(shown) is str else shown}")
 
@@ -76,12 +76,12 @@ def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPar
 
 
 def _path_cost(operand: CompiledPart) -> tuple[int, int]:
-    """The cost before this selection, and how much of it is that of the path."""
+    """Return the cost before this selection, and how much of it is that of the path."""
     return (operand.cost, operand.path) if operand.selection else (operand.cost + 1, 1)
 
 
 def looks_into_optionals(node: typed_ast.FieldSelection | typed_ast.Index) -> bool:
-    """Whether a selection reaches into an optional operand: if the path begins with it, or selects optionally before.
+    """Return whether a selection reaches into an optional operand: if the path begins with it, or selects optionally before.
 
     An optional value that is an element or an entry on the path has neither entries nor elements.
     """
@@ -100,7 +100,7 @@ def _constant_key(name: str) -> Run:
 
 
 def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> Run | None:
-    """The selections of nearly every selector, such as `device.driver` and `device.attributes["domain"].name`, in one closure."""
+    """Compile the selections of nearly every selector, such as `device.driver` and `device.attributes["domain"].name`, in one closure."""
     name = constant_name(node)
     operand = node.operand
     if name is None or node.optional:
@@ -135,7 +135,7 @@ def domain_of(node: typed_ast.TypedNode) -> tuple[str, str] | None:
 
 
 def _device_map(node: typed_ast.TypedNode) -> str | None:
-    """Which of the maps `device.attributes` and `device.capacity` a part is, if any."""
+    """Return which of the maps `device.attributes` and `device.capacity` a part is, if any."""
     if not isinstance(node, typed_ast.FieldSelection) or node.optional or node.name not in _DOMAINS:
         return None
     return node.name if isinstance(node.operand, typed_ast.DeviceVariable) else None
@@ -300,7 +300,7 @@ def _charge(frame: EvaluationFrame, key: Any) -> None:
 
 
 def _look_up(value: Any, key: Any, *, lenient: bool) -> Any:
-    """The element or entry of a list or map, or a marker object if there is none; scalars have no entries if `lenient`."""
+    """Return the element or entry of a list or map, or a marker object if there is none; scalars have no entries if `lenient`."""
     kind = type(value)
     if type(key) not in _QUALIFIERS:
         raise CelRuntimeError(f"invalid qualifier type: {type_name(key)}")

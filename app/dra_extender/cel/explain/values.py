@@ -56,22 +56,22 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def place_of(source: str, offset: int) -> tuple[int, int]:
-    """Line and column of an offset, both from 1."""
+    """Return line and column of an offset, both from 1."""
     return source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset)
 
 
 def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
-    """The text, or its beginning and three dots."""
+    """Return the text, or its beginning and three dots."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def shown(value: Any) -> str:
-    """A value as people read it: strings in quotes, quantities with their suffix, long ones cut."""
+    """Return a value as people read it: strings in quotes, quantities with their suffix, long ones cut."""
     return shortened(_shown(value, _DEEPEST_VALUE))
 
 
 def quantity_text(nano: int) -> str:
-    """The shorter one of the decimal and the binary spelling."""
+    """Return the shorter one of the decimal and the binary spelling."""
     decimal = format_quantity(nano)
     fitting = [f"{nano // NANO // size}{suffix}" for size, suffix in _BINARY if nano and nano % (size * NANO) == 0]
     return min([decimal, *fitting], key=len)

@@ -85,7 +85,7 @@ def _text_to_bool(text: str) -> bool:
 
 
 def decode(frame: EvaluationFrame, value: bytes) -> str:
-    """The text of bytes in UTF-8.
+    """Return the text of bytes in UTF-8.
 
     Raises:
         CelRuntimeError: They are not valid UTF-8.

@@ -109,7 +109,7 @@ def _in_map(frame: EvaluationFrame, key: Any, values: dict[Any, Any]) -> bool:
 
 
 def _arithmetic() -> tuple[Function, ...]:
-    """The arithmetic operators. The type check takes an operand of open type, such as [][0], for that of the first overload."""
+    """Declare the arithmetic operators. An operand of open type, such as [][0], is taken for that of the first overload."""
 
     def whole(run: Callable[[Any, Any], Any], signed: Callable[[int, int], int]) -> tuple[Overload, Overload]:
         return (
@@ -152,7 +152,7 @@ def _subtraction(double: Overload, whole: Overload, unsigned_whole: Overload) ->
 
 
 def _doubles_compared(run: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """A comparison with a double on one side at least: it converts both sides to double, even if that loses precision."""
+    """Return a comparison with a double on one side at least: it converts both sides to double, even if that loses precision."""
 
     def compare(one: Any, other: Any) -> bool:
         left, right = float(one), float(other)
@@ -185,7 +185,7 @@ def _ordering() -> tuple[Function, ...]:
 
 
 def _unused(*_: Any) -> Any:
-    """The implementation of operators that the compiler translates itself: only their signatures are used."""
+    """Return the implementation of operators that the compiler translates itself: only their signatures are used."""
     raise CelRuntimeError("no such overload")
 
 
@@ -235,7 +235,7 @@ _ZERO_TIMES: Final = (Duration(0), parse_timestamp("0001-01-01T00:00:00Z"))
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a value is the zero of its type, for optional.ofNonZeroValue."""
+    """Return whether a value is the zero of its type, for optional.ofNonZeroValue."""
     if isinstance(value, str | bytes | list | tuple | dict | int | float):
         return not value
     if isinstance(value, Duration | Timestamp):
@@ -269,7 +269,7 @@ def _unwrap(frame: EvaluationFrame, values: list[Any]) -> list[Any]:
 
 
 def _some(value: Any) -> Optional:
-    """An optional that holds a value."""
+    """Return an optional that holds a value."""
     return Optional(present=True, value=value)
 
 

@@ -49,7 +49,7 @@ _MAX_INCLUDED: Final = 48
 
 
 def _comparable(one: Any, other: Any) -> bool:
-    """Whether two values can be ordered; as upstream does, callers skip pairs of different types.
+    """Return whether two values can be ordered; as upstream does, callers skip pairs of different types.
 
     Raises:
         CelRuntimeError: The type of one of them has no order.
@@ -244,7 +244,7 @@ def _input_by_depth(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> 
 
 
 def self_compared(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
-    """Cost above one unit of comparing each element of the last argument with each other."""
+    """Return the cost above one unit of comparing each element of the last argument with each other."""
     values = arguments[-1]
     if type(values) not in LISTS:
         return 0

@@ -116,7 +116,7 @@ def _split(frame: EvaluationFrame, text: str, separator: str, count: int = -1) -
 
 
 def _characters(frame: EvaluationFrame, text: str, length: int) -> list[str]:
-    """The first `length` - 1 characters one by one, and the rest as one text."""
+    """Return the first `length` - 1 characters one by one, and the rest as one text."""
     if not length:
         return []
     frame.require_list(length)
@@ -143,7 +143,7 @@ def _substring(frame: EvaluationFrame, text: str, start: int, end: int | None = 
 
 
 def _trim(frame: EvaluationFrame, text: str) -> str:
-    """The text without blanks at both ends; it is trimmed in pieces, because blanks beyond ASCII take long."""
+    """Return the text without blanks at both ends; it is trimmed in pieces, because blanks beyond ASCII take long."""
     start, end = 0, len(text)
     while start < end:
         piece = text[start : start + PIECE] if end - start > PIECE else text[start:]
@@ -227,7 +227,7 @@ def _find(frame: EvaluationFrame, text: str, pattern: str) -> str:
 
 
 def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) -> list[str]:
-    """All matches from left to right, without an empty one right behind another match.
+    """Return all matches from left to right, without an empty one right behind another match.
 
     Each search may read the rest of the text, and is charged for it.
     """
@@ -253,7 +253,7 @@ def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) 
 
 
 def _inside_a_character(raw: bytes, place: int) -> bool:
-    """Whether a position in UTF-8 is inside of a character: RE2 also reports empty matches there."""
+    """Return whether a position in UTF-8 is inside of a character: RE2 also reports empty matches there."""
     return place < len(raw) and raw[place] & _KIND == _CONTINUATION
 
 

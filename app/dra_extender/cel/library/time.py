@@ -45,12 +45,12 @@ _UTC_NAMES: Final = frozenset({"", "UTC", "Local"})
 
 
 def _wrapped(seconds: int) -> int:
-    """The offset from UTC as upstream keeps it: in 32 bits."""
+    """Return the offset from UTC as upstream keeps it: in 32 bits."""
     return (seconds + 2**31) % 2**32 - 2**31
 
 
 def _offset(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
-    """Seconds from UTC of a zone such as "Europe/Berlin" or "+01:00" at a moment."""
+    """Return seconds from UTC of a zone such as "Europe/Berlin" or "+01:00" at a moment."""
     if len(zone) > _LONGEST_ZONE:
         raise CelRuntimeError(f"unknown time zone {zone[:60]}")
     hours, colon, minutes = zone.partition(":")
@@ -86,7 +86,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _of_moment(name: str, take: Callable[[Civil], int], *others: tuple[Any, Any]) -> Function:
-    """A function that reads a part of a timestamp, in UTC or in a given zone."""
+    """Return a function that reads a part of a timestamp, in UTC or in a given zone."""
 
     def plain(moment: Timestamp) -> int:
         return take(civil(moment, 0))
@@ -101,7 +101,7 @@ def _of_moment(name: str, take: Callable[[Civil], int], *others: tuple[Any, Any]
 
 
 def _whole(unit: int) -> Callable[[Duration], int]:
-    """A function that reads whole units of a duration, in doubles as upstream does: the last nanosecond may round up."""
+    """Return a function that reads whole units of a duration, in doubles as upstream does: the last nanosecond may round up."""
 
     def run(span: Duration) -> int:
         whole, rest = divmod(abs(span.nanos), unit)

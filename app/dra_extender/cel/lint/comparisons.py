@@ -25,7 +25,7 @@ _DOTTED: Final = re.compile(r"v?[0-9]{1,9}\.[0-9]{1,9}(\.[0-9]{1,9})?([-+].{1,10
 
 
 def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
-    """The findings of a tree."""
+    """Return the findings of a tree."""
     for node in nodes_of(root):
         if not isinstance(node, ast.CallExpression):
             continue
@@ -44,7 +44,7 @@ def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
 def _operator(
     node: ast.CallExpression, subject: ast.SyntaxNode, other: ast.SyntaxNode, symbol: str
 ) -> LintFinding | None:
-    """About `subject symbol other`."""
+    """Return the finding about `subject symbol other`."""
     one, two = kind_of(subject), kind_of(other)
     ordered = symbol in _ORDER.values()
     if one in _QUANTITIES and (two in _PLAIN or (ordered and two in _QUANTITIES)):
@@ -61,7 +61,7 @@ def _operator(
 def _attribute_operator(
     node: ast.CallExpression, subject: ast.SyntaxNode, other: ast.SyntaxNode, symbol: str
 ) -> LintFinding | None:
-    """About `subject symbol other`, where the subject is an attribute."""
+    """Return the finding about `subject symbol other`, where the subject is an attribute."""
     kind, ordered = kind_of(other), symbol in _ORDER.values()
     if kind is AccessKind.QUANTITY:
         return _of_attribute(node, subject, certain=ordered)
@@ -91,7 +91,7 @@ def _version_as_text(
 
 
 def _method(node: ast.CallExpression, target: ast.SyntaxNode, argument: ast.SyntaxNode) -> Iterator[LintFinding]:
-    """About `target.compareTo(argument)` and its like."""
+    """Yield the finding about `target.compareTo(argument)` and its like."""
     one, two = kind_of(target), kind_of(argument)
     if one in _QUANTITIES and two in _PLAIN:
         message = f"{node.function} of a quantity needs a quantity"
@@ -115,7 +115,7 @@ def _of_attribute(node: ast.CallExpression, subject: ast.SyntaxNode, *, certain:
 
 
 def _compare(subject: ast.SyntaxNode, other: str, symbol: str) -> str:
-    """The comparison to write instead; empty if `other` is."""
+    """Return the comparison to write instead; empty if `other` is."""
     if symbol in _EQUALITY.values():
         return other and f"{print_expression(subject)} {symbol} {other}"
     return other and f"{_call(subject, 'compareTo', other)} {symbol} 0"
@@ -126,7 +126,7 @@ def _call(target: ast.SyntaxNode, method: str, argument: str) -> str:
 
 
 def _quantity(node: ast.SyntaxNode) -> str:
-    """The quantity that a constant means, empty if it means none."""
+    """Return the quantity that a constant means, empty if it means none."""
     if not isinstance(node, ast.Literal):
         return print_expression(node)
     text = str(node.value)
@@ -134,7 +134,7 @@ def _quantity(node: ast.SyntaxNode) -> str:
 
 
 def _semver(node: ast.SyntaxNode) -> str:
-    """The version that a constant means, in its lenient form if it is not a strict one; empty if it means none."""
+    """Return the version that a constant means, in its lenient form if it is not a strict one; empty if it means none."""
     text = str(node.value) if isinstance(node, ast.Literal) else ""
     for read, more in ((parse_semver, ""), (parse_lenient, ", true")):
         with suppress(SemverError):

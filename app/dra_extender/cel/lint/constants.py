@@ -90,7 +90,7 @@ def _truth(evaluation: Evaluation, node: TypedNode) -> bool | None:
 
 
 def _reflexive(node: ast.SyntaxNode) -> bool | None:
-    """`x == x` and `x != x`."""
+    """Return the value of `x == x` and of `x != x`."""
     if isinstance(node, ast.CallExpression) and node.function in {_EQUALITY, "_!=_"}:
         one, other = map(print_expression, node.arguments)
         return node.function == _EQUALITY if one == other else None
@@ -98,7 +98,7 @@ def _reflexive(node: ast.SyntaxNode) -> bool | None:
 
 
 def _contradiction(root: ast.SyntaxNode) -> str:
-    """The message about two operands of `&&` that demand different values of one part; empty if there are none."""
+    """Return the message about two operands of `&&` that demand different values of one part; empty if there are none."""
     allowed: dict[str, list[Any]] = {}
     forbidden: dict[str, list[Any]] = {}
     for node in _conjuncts(root):
@@ -126,7 +126,7 @@ def _conjuncts(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
 
 
 def _demand(node: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
-    """(subject, values, whether it must be one of them) of a comparison with constants."""
+    """Return what a comparison with constants demands: (subject, values, whether it must be one of them)."""
     if isinstance(node, ast.CallExpression) and node.function == "!_":
         found = _demand(node.arguments[0])
         return None if found is None else (found[0], found[1], not found[2])
@@ -152,7 +152,7 @@ def _membership_demand(element: ast.SyntaxNode, among: ast.SyntaxNode) -> tuple[
 
 
 def _constant(node: ast.SyntaxNode) -> tuple[str, Any] | None:
-    """The type and the value of a literal text, bool or int."""
+    """Return the type and the value of a literal text, bool or int."""
     if isinstance(node, ast.Literal) and type(node.value) in {str, bool, int}:
         return type(node.value).__name__, node.value
     return None

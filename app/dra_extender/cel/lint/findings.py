@@ -50,10 +50,10 @@ class LintFinding(msgspec.Struct, frozen=True):
 
 
 def error(code: LintCode, offset: int, message: str, suggestion: str = "") -> LintFinding:
-    """A finding that keeps the expression from working."""
+    """Return a finding that keeps the expression from working."""
     return LintFinding(code, Severity.ERROR, offset, message, suggestion)
 
 
 def warning(code: LintCode, offset: int, message: str, suggestion: str = "") -> LintFinding:
-    """A finding about something doubtful."""
+    """Return a finding about something doubtful."""
     return LintFinding(code, Severity.WARNING, offset, message, suggestion)

@@ -16,12 +16,12 @@ _NOTHING: Final[frozenset[Fact]] = frozenset()
 
 
 def facts_of(expressions: Iterable[ast.SyntaxNode]) -> frozenset[Fact]:
-    """The facts about a device for which all of these conditions are true."""
+    """Return the facts about a device for which all of these conditions are true."""
     return frozenset().union(*(_established(each, truth=True) for each in expressions))
 
 
 def guard_findings(root: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[LintFinding]:
-    """One warning for each attribute or capacity that the device may lack.
+    """Yield one warning for each attribute or capacity that the device may lack.
 
     Guards are has(), `in`, optional selection, and the driver's name for its own domain. A guard may stand in any other operand of
     `&&` and `||`: these absorb a failure if another operand decides, whatever the order.
@@ -43,7 +43,7 @@ def _suggestion(node: ast.SyntaxNode, access: AttributeAccess) -> str:
 
 
 def _is_shared(domain: str) -> bool:
-    """Whether a domain is Kubernetes' own: many drivers use these, and no driver is named so."""
+    """Return whether a domain is Kubernetes' own: many drivers use these, and no driver is named so."""
     return domain.endswith(("kubernetes.io", "k8s.io"))
 
 
@@ -62,7 +62,7 @@ def _unguarded(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[a
 
 
 def _children(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[ast.SyntaxNode, frozenset[Fact]]]:
-    """The nodes below, each with the facts that hold whenever its failure matters."""
+    """Return the nodes below, each with the facts that hold whenever its failure matters."""
     below = children_of(node)
     if isinstance(node, ast.CallExpression) and node.function in {"_&&_", "_||_"} and node.target is None:
         truth = node.function == "_&&_"
@@ -88,7 +88,7 @@ def _is_guarded(access: AttributeAccess, known: frozenset[Fact]) -> bool:
 
 
 def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:
-    """The facts that follow from a condition being `truth`."""
+    """Return the facts that follow from a condition being `truth`."""
     if isinstance(node, ast.Select):
         tested = access_of(node, tested=True) if truth and node.test else None
         return _NOTHING if tested is None else frozenset({tested.key})
@@ -115,7 +115,7 @@ def _compared(node: ast.CallExpression, *, truth: bool) -> frozenset[Fact]:
 
 
 def _member(element: ast.SyntaxNode, values: ast.SyntaxNode) -> Fact | None:
-    """`"name" in device.attributes["domain"]`, `"domain" in device.attributes`, `device.driver in ["name"]`."""
+    """Return the fact in `"name" in device.attributes["domain"]`, `"domain" in device.attributes`, `device.driver in ["name"]`."""
     if is_device_field(element, "driver") and isinstance(values, ast.ListLiteral) and len(values.elements) == 1:
         only = values.elements[0].value
         return ("driver", only.value) if isinstance(only, ast.Literal) and isinstance(only.value, str) else None

@@ -29,7 +29,7 @@ _DRIVER: Final = "largest.example.com"
 
 
 def limit_findings(source: str, tree: ast.SyntaxNode, units: int) -> Iterator[LintFinding]:
-    """Findings about an expression that compiles in `units`; its cost is measured on a device as large as the API allows."""
+    """Yield the findings about the limits of an expression; its cost is measured on a device as large as the API allows."""
     if units > _COSTLY * COMPILE_LIMIT:
         message = f"compiling it takes {units} of {COMPILE_LIMIT} units that an expression may take"
         yield warning(LintCode.COMPILE_LIMIT, 0, message)
@@ -46,7 +46,7 @@ def limit_findings(source: str, tree: ast.SyntaxNode, units: int) -> Iterator[Li
 
 
 def claim_limit_findings(units: int) -> Iterator[LintFinding]:
-    """Findings about the different expressions of a claim, which together compile in `units`."""
+    """Yield the findings about the different expressions of a claim, which together compile in `units`."""
     message = (
         f"compiling the expressions of the claim takes {units} of {CLAIM_COMPILE_LIMIT} units that a claim may take"
     )
@@ -57,7 +57,7 @@ def claim_limit_findings(units: int) -> Iterator[LintFinding]:
 
 
 def _largest_device(tree: ast.SyntaxNode) -> DeviceActivation:
-    """A device with what the expression reads and as many further attributes as the API allows."""
+    """Return a device with what the expression reads and as many further attributes as the API allows."""
     value = Attribute(string_value="x" * _LONGEST_VALUE)
     driver = next((name for name in map(driver_of, nodes_of(tree)) if name), _DRIVER)
     attributes: dict[str, Attribute] = {}
@@ -85,7 +85,7 @@ _AFTER_NOT: Final = re.compile(r"(.*\W)?not\s+", re.DOTALL)
 
 
 def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool = True) -> tuple[LintFinding, ...]:
-    """The findings of an expression in the order of its text; an empty result means that the lint found nothing wrong.
+    """Return the findings of an expression in the order of its text; an empty result means that the lint found nothing wrong.
 
     Args:
         expression: Any text.
@@ -119,7 +119,7 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
 
 
 def _is_path(node: SyntaxNode) -> bool:
-    """Whether variables with this value are replaced: `device.attributes`, and a domain of it with a plain key.
+    """Return whether variables with this value are replaced: `device.attributes`, and a domain of it with a plain key.
 
     Other keys could use variables twice, which would double the tree with each binding.
     """
@@ -131,7 +131,7 @@ def _is_path(node: SyntaxNode) -> bool:
 
 
 def units_of(expression: str, *, condition: bool) -> int:
-    """The units that compiling an expression takes; the limit of one for what does not compile."""
+    """Return the units that compiling an expression takes; the limit of one for what does not compile."""
     try:
         return compile_expression(expression, derived=not condition).units
     except CelCompileError:

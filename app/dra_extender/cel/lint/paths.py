@@ -24,7 +24,7 @@ _ABOUT_MAPS: Final = frozenset({"size", "includes"})
 
 
 def path_findings(root: ast.SyntaxNode, drivers: frozenset[str]) -> Iterator[LintFinding]:
-    """The findings of a tree; names of `drivers` are domains even without a dot."""
+    """Return the findings of a tree; names of `drivers` are domains even without a dot."""
     for visit in visits(root):
         node = visit.node
         if isinstance(node, ast.Identifier):
@@ -71,7 +71,7 @@ def _indexed_device(node: ast.CallExpression) -> Iterator[LintFinding]:
 
 
 def _suffix(node: ast.Select) -> Iterator[LintFinding]:
-    """`....string` behind an attribute, or in place of its name."""
+    """Yield the finding about `....string` behind an attribute, or in place of its name."""
     meant = without_suffix(node)
     if meant is not None:
         whole = "has(...) is always false" if node.test else "it fails on every device"
@@ -85,7 +85,7 @@ def _suffix(node: ast.Select) -> Iterator[LintFinding]:
 
 
 def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[LintFinding]:
-    """Keys of device.attributes and device.capacity that are not domains."""
+    """Yield the findings about keys of device.attributes and device.capacity that are not domains."""
     step = step_of(visit.node)
     device_map = device_map_of(visit.node)
     if step is None or device_map is None or is_domain_name(step.key) or step.key in drivers:
@@ -123,7 +123,7 @@ def _others(parent: ast.CallExpression, node: ast.SyntaxNode) -> Iterator[ast.Sy
 
 
 def _is_value(visit: Visit) -> bool:
-    """Whether an expression uses a domain's map where only the value of an attribute makes sense."""
+    """Return whether an expression uses a domain's map where only the value of an attribute makes sense."""
     parent = visit.parent
     if parent is None:
         return True

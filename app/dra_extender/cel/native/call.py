@@ -42,7 +42,7 @@ class NativeFunction(msgspec.Struct, frozen=True):
         return self.run(*arguments)
 
     def with_arity(self, count: int) -> Callable[..., Any]:
-        """`call` for a fixed number of arguments, which is faster for one and two."""
+        """Return `call` for a fixed number of arguments, which is faster for one and two."""
         if count == 1:
             return _unary(self.name, self.run, self.work)
         if count == _PAIR:

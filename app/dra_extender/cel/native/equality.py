@@ -41,7 +41,7 @@ _ANY_NUMBER: Final = frozenset({IpAddress, Cidr})
 
 
 def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    """Whether two values are equal; numbers compare across types, everything else only within its type.
+    """Return whether two values are equal; numbers compare across types, everything else only within its type.
 
     Raises:
         CelRuntimeError: `one` is of a strict type, and `other` of another type or a sum of quantities. With both sides swapped the
@@ -67,14 +67,14 @@ def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
 
 
 def _strictly_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    """Whether two values of a strict type are equal; the length of versions and URLs is charged."""
+    """Return whether two values of a strict type are equal; the length of versions and URLs is charged."""
     if type(one) is Semver or type(one) is Url:
         frame.spend(len(one.text))
     return bool(one == other)
 
 
 def _equal_containers(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    """Whether two containers are equal; a pair that occurs again, as in a tree that shares branches, is compared once."""
+    """Return whether two containers are equal; a pair that occurs again, as in a tree that shares branches, is compared once."""
     pairs = frame.same
     if pairs is None:
         frame.same = set()
@@ -115,7 +115,7 @@ def _equal_maps(frame: EvaluationFrame, one: Mapping[Any, Any], other: Mapping[A
 
 
 def _value_of_key(values: Mapping[Any, Any], key: Any) -> Any:
-    """The value of another map's dict key; a marker object if there is none."""
+    """Return the value of another map's dict key; a marker object if there is none."""
     if type(key) is not DoubleKey:
         return values.get(key, _ABSENT)
     try:
@@ -135,20 +135,20 @@ def _equal_lists(frame: EvaluationFrame, one: Elements, other: Elements) -> bool
 
 
 def _compares_natively(frame: EvaluationFrame, values: Elements) -> bool:
-    """Whether Python compares the elements as CEL does, which is faster."""
+    """Return whether Python compares the elements as CEL does, which is faster."""
     kinds = types_of(frame, values)
     return kinds <= _INTEGERS or kinds <= _STRINGS
 
 
 def elements_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    """Whether two values inside of containers are equal; a strict type and another type are unequal there, not an error."""
+    """Return whether two values inside of containers are equal; a strict type and another type are unequal there, not an error."""
     if type(one) in STRICT:
         return type(other) in STRICT and _strictly_equal(frame, one, other)
     return equal(frame, one, other)
 
 
 def equal_or_false(frame: EvaluationFrame, one: Any, other: Any) -> bool:
-    """Whether two values are equal; false if there is no such comparison."""
+    """Return whether two values are equal; false if there is no such comparison."""
     try:
         return equal(frame, one, other)
     except CelRuntimeError as error:
@@ -158,7 +158,7 @@ def equal_or_false(frame: EvaluationFrame, one: Any, other: Any) -> bool:
 
 
 def first_index(frame: EvaluationFrame, element: Any, values: Elements, *, mirrored: bool = False) -> int:
-    """The index of the first element equal to `element`, -1 if there is none; `mirrored` puts the elements on the left side."""
+    """Return the index of the first element equal to `element`, or -1; `mirrored` puts the elements on the left side."""
     kind = type(element)
     if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _compares_natively(frame, values):
         if (kind in _STRINGS) is not (type(values[0]) in _STRINGS):
@@ -172,12 +172,12 @@ def first_index(frame: EvaluationFrame, element: Any, values: Elements, *, mirro
 
 
 def contains_element(frame: EvaluationFrame, element: Any, values: Elements) -> bool:
-    """Whether a list has an element equal to this one."""
+    """Return whether a list has an element equal to this one."""
     return first_index(frame, element, values) >= 0
 
 
 def key_work(key: Any, size: int) -> int:
-    """The work of looking up a dict key in a map of this size at worst; 0 for short keys."""
+    """Return the work of looking up a dict key in a map of this size at worst; 0 for short keys."""
     kind = type(key)
     if kind is str:
         return len(key) >> 4 if len(key) > _LONG_KEY else 0

@@ -67,17 +67,17 @@ SORT: Final = NativeFunction(
 
 
 def sort_work(count: int) -> int:
-    """The work of sorting this many elements, if none is long."""
+    """Return the work of sorting this many elements, if none is long."""
     return _COMPARED_WORK * count * count.bit_length()
 
 
 def pieces(length: int) -> Iterator[tuple[int, int]]:
-    """The start and the end of each piece of a list of this length."""
+    """Return the start and the end of each piece of a list of this length."""
     return ((start, min(start + PIECE, length)) for start in range(0, length, PIECE))
 
 
 def concatenated(frame: EvaluationFrame, *lists: Elements) -> list[Any]:
-    """A new list with the elements of all lists."""
+    """Return a new list with the elements of all lists."""
     frame.require_list(sum(map(len, lists)))
     made: list[Any] = []
     for values in lists:
@@ -87,7 +87,7 @@ def concatenated(frame: EvaluationFrame, *lists: Elements) -> list[Any]:
 
 
 def types_of(frame: EvaluationFrame, values: Elements) -> set[type]:
-    """The types of the elements."""
+    """Return the types of the elements."""
     if len(values) <= PIECE:
         return set(TYPES.call(frame, values, 0, len(values)))
     found: set[type] = set()
@@ -102,7 +102,7 @@ def charge_texts(frame: EvaluationFrame, values: Elements, start: int, end: int,
 
 
 def number_range(frame: EvaluationFrame, count: int) -> list[int]:
-    """The first `count` numbers from 0."""
+    """Return the first `count` numbers from 0."""
     made: list[int] = []
     for start, end in pieces(count):
         made += NUMBERS_OF_RANGE.call(frame, start, end)
@@ -110,7 +110,7 @@ def number_range(frame: EvaluationFrame, count: int) -> list[int]:
 
 
 def index_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
-    """The index of the first element that equals `wanted` in Python, -1 if there is none; elements are numbers or texts."""
+    """Return the index of the first element that equals `wanted` in Python, -1 if there is none; elements are numbers or texts."""
     length = len(wanted) if type(wanted) in _TEXTS else 0
     for start, end in pieces(len(values)):
         if length > _LONG:
@@ -122,7 +122,7 @@ def index_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
 
 
 def same_elements(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
-    """Whether two lists of one length are equal in Python; elements are numbers or texts."""
+    """Return whether two lists of one length are equal in Python; elements are numbers or texts."""
     texts = bool(one) and type(one[0]) in _TEXTS
     for start, end in pieces(len(one)):
         if texts:
@@ -133,7 +133,7 @@ def same_elements(frame: EvaluationFrame, one: Elements, other: Elements) -> boo
 
 
 def sorted_indexes(frame: EvaluationFrame, keys: Elements) -> Iterable[int]:
-    """The indexes of keys of one type in ascending order of the keys; the sort is stable."""
+    """Return the indexes of keys of one type in ascending order of the keys; the sort is stable."""
     if type(keys[0]) in _TEXTS:
         for start, end in pieces(len(keys)):
             frame.begin_call(
@@ -161,7 +161,7 @@ _MERGE_WORK: Final = 10
 
 
 def distinct_by_hash(frame: EvaluationFrame, values: Elements) -> list[Any]:
-    """The distinct elements in their order; Python compares their one type as CEL does. Hash collisions are charged."""
+    """Return the distinct elements in their order; Python compares their one type as CEL does. Hash collisions are charged."""
     if type(values[0]) in _TEXTS:
         for start, end in pieces(len(values)):
             charge_texts(frame, values, start, end, 4)
@@ -174,14 +174,14 @@ def distinct_by_hash(frame: EvaluationFrame, values: Elements) -> list[Any]:
 
 
 def adjacent_pairs(frame: EvaluationFrame, values: Elements) -> Iterator[tuple[Any, Any]]:
-    """Pairs of each element and the next; the comparison of the two is charged."""
+    """Yield pairs of each element and the next; the comparison of the two is charged."""
     for one, other in pairwise(values):
         frame.spend(ordering_work(one, other))
         yield one, other
 
 
 def ordering_work(one: Any, other: Any) -> int:
-    """The work of ordering two elements; texts are compared up to the end of the shorter one."""
+    """Return the work of ordering two elements; texts are compared up to the end of the shorter one."""
     if type(one) in _TEXTS and type(other) in _TEXTS:
         return _COMPARED_WORK + (min(len(one), len(other)) >> 4)
     return _COMPARED_WORK

@@ -62,7 +62,7 @@ _POSIX: Final = re.compile(r"\[:\^?[a-z]+:\]")
 
 
 def estimated_size(pattern: str) -> int:
-    """Instructions of the pattern's program, at most.
+    """Return instructions of the pattern's program, at most.
 
     Raises:
         ValueError: It has the escape sequence for a single byte, which Go's syntax does not have; the message says so.
@@ -122,7 +122,7 @@ class _Estimate:
             self._push(_ANY_CHARACTER if character == "." else self._literal(ord(character)))
 
     def _literals(self, run: str) -> None:
-        """Characters that stand for themselves; a repetition applies to the last."""
+        """Count characters that stand for themselves; a repetition applies to the last."""
         self._place += len(run)
         if run.isascii():
             self._push((len(run) - 1) * (_ASCII_FOLD if self._fold else 1))
@@ -188,7 +188,7 @@ class _Estimate:
         self._push(self._literal(low) if low >= 0 else size)
 
     def _escaped(self) -> tuple[int, int]:
-        """The size of an escape sequence, and the character it stands for: -1 if it stands for a class or an assertion."""
+        """Return the size of an escape sequence, and the character it stands for: -1 if it stands for a class or an assertion."""
         character = self._text[self._place + 1 : self._place + 2]
         found = _UNICODE.match(self._text, self._place) if character in {"p", "P"} else None
         if found is not None:
@@ -212,7 +212,7 @@ class _Estimate:
         return sizes[complement]
 
     def _number(self) -> int | None:
-        """The character that an escape sequence names by its hexadecimal or octal number, if it does."""
+        """Return the character that an escape sequence names by its hexadecimal or octal number, if it does."""
         for form, base in _NUMBERS:
             found = form.match(self._text, self._place)
             if found is not None:
@@ -221,7 +221,7 @@ class _Estimate:
         return None
 
     def _class(self) -> int:
-        """A class in brackets; its ranges are counted one by one, as if none overlapped."""
+        """Return a class in brackets; its ranges are counted one by one, as if none overlapped."""
         text = self._text
         self._place += 1
         negated = text.startswith("^", self._place)

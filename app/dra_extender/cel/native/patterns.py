@@ -55,7 +55,7 @@ class Pattern(msgspec.Struct, frozen=True):
     memory: int
 
     def scan_work(self, length: int) -> int:
-        """The work of one search through `length` bytes.
+        """Return the work of one search through `length` bytes.
 
         Raises:
             CelCostError: It exceeds the limit of one search.
@@ -70,7 +70,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 def pattern_cost(pattern: str) -> int:
-    """Units of work for estimating and compiling a pattern, accepted or not, cached or not."""
+    """Return units of work for estimating and compiling a pattern, accepted or not, cached or not."""
     if len(pattern) > MAX_LENGTH:
         return _PATTERN_WORK
     return _cached_cost(pattern) if len(pattern) <= _SHORT else _uncached_cost(pattern)
@@ -86,7 +86,7 @@ def _uncached_cost(pattern: str) -> int:
 
 
 def compile_pattern(pattern: str, owner: str = "") -> Pattern:
-    """The compiled pattern, from the cache if it is there.
+    """Return the compiled pattern, from the cache if it is there.
 
     Args:
         pattern: Its text.
@@ -99,12 +99,12 @@ def compile_pattern(pattern: str, owner: str = "") -> Pattern:
 
 
 def cached_pattern(pattern: str) -> Pattern | None:
-    """The compiled pattern, if the cache has it."""
+    """Return the compiled pattern, if the cache has it."""
     return SMALL_PATTERNS.peek(pattern) or LARGE_PATTERNS.peek(pattern)
 
 
 def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
-    """The compiled pattern for a search; one that the cache has evicted is compiled again.
+    """Return the compiled pattern for a search; one that the cache has evicted is compiled again.
 
     The budget of the call is charged for that rather than the evaluation, because other expressions decide what the cache evicts.
     Without a budget, the evaluation is charged.
@@ -125,7 +125,7 @@ def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
 
 
 def is_pattern(pattern: str, owner: str = "") -> bool:
-    """Whether RE2 and the limits accept a pattern."""
+    """Return whether RE2 and the limits accept a pattern."""
     try:
         compile_pattern(pattern, owner)
     except CelRuntimeError:
@@ -162,7 +162,7 @@ def _compile_work(pattern: str, size: int) -> int:
 
 
 def _size(pattern: str) -> int | None:
-    """The estimated size; None for a pattern that is refused without an estimate."""
+    """Return the estimated size; None for a pattern that is refused without an estimate."""
     try:
         return estimated_size(pattern)
     except ValueError:
@@ -189,7 +189,7 @@ def _compile(pattern: str) -> Pattern:
 
 
 def _bounded_size(pattern: str) -> int:
-    """The estimated size.
+    """Return the estimated size.
 
     Raises:
         CelRuntimeError: The pattern is refused before RE2 sees it.
@@ -213,7 +213,7 @@ def _bounded_size(pattern: str) -> int:
 
 
 def _nesting(pattern: str) -> int:
-    """How deep groups are nested, at most: brackets in classes count, too."""
+    """Return how deep groups are nested, at most: brackets in classes count, too."""
     depth = deepest = 0
     for character in _ESCAPED.sub("", pattern):
         if character == "(":

@@ -18,7 +18,7 @@ _SURROGATE_WORK: Final = 4
 
 
 def search_work(text: Any, part: Any) -> int:
-    """The work of searching a part: 3 to 5 ns a character, and 0.1 to 0.4 ns for each pair of characters if it is quadratic."""
+    """Return the work of a search: 3 to 5 ns a character, and 0.1 to 0.4 ns for each pair of characters if it is quadratic."""
     length, wanted = len(text), len(part)
     if wanted > length or not wanted:
         return 0
@@ -29,7 +29,7 @@ def search_work(text: Any, part: Any) -> int:
 
 
 def _rfind(text: str, part: str, end: int) -> int:
-    """The last occurrence before `end`; str.rfind is quadratic, str.find of the reversed texts is not."""
+    """Return the last occurrence before `end`; str.rfind is quadratic, str.find of the reversed texts is not."""
     end = min(end, len(text))
     if len(part) > end:
         return -1
@@ -40,14 +40,14 @@ def _rfind(text: str, part: str, end: int) -> int:
 
 
 def replace_work(text: str, old: str, new: str, count: int) -> int:
-    """The work of two searches and of the result: 13 ns for each replacement, 160 ns if the part has several characters."""
+    """Return the work of two searches and of the result: 13 ns for each replacement, 160 ns if the part has several characters."""
     grown = len(text) + count * max(0, len(new) - len(old))
     places = count * (1 if len(old) <= 1 else 8)
     return 2 * search_work(text, old) + places + (grown >> 5)
 
 
 def split_work(text: str, separator: str, _: int = -1) -> int:
-    """The work of the search and of copying the text; the pieces are charged separately, once their number is known."""
+    """Return the work of the search and of copying the text; the pieces are charged separately, once their number is known."""
     return 2 * search_work(text, separator) + (len(text) >> 5)
 
 
@@ -60,7 +60,7 @@ def _encode(text: str) -> bytes:
 
 
 def encode_work(text: str) -> int:
-    """3 ns a character, nearly nothing for ASCII."""
+    """Return the work of encoding: 3 ns a character, nearly nothing for ASCII."""
     return len(text) >> 8 if text.isascii() else len(text) // 6
 
 
@@ -81,17 +81,17 @@ def _strip_right(text: str, blanks: str) -> str:
 
 
 def order_work(one: Any, other: Any) -> int:
-    """0.6 ns for each character of the shorter text."""
+    """Return the work of ordering: 0.6 ns for each character of the shorter text."""
     return min(len(one), len(other)) >> 4
 
 
 def equality_work(one: Any, other: Any) -> int:
-    """0.1 ns for each character of texts of equal length."""
+    """Return the work of comparing: 0.1 ns for each character of texts of equal length."""
     return len(one) >> 7 if len(one) == len(other) else 0
 
 
 def decode_work(value: bytes) -> int:
-    """2 ns a byte, 60 ns for a byte of a surrogate."""
+    """Return the work of decoding: 2 ns a byte, 60 ns for a byte of a surrogate."""
     return len(value) >> 3
 
 
@@ -112,7 +112,7 @@ def _quote_plain(text: str) -> str:
 
 
 def quote_work(text: str) -> int:
-    """7 ns a character, 410 ns for one that becomes an escape sequence."""
+    """Return the work of quoting: 7 ns a character, 410 ns for one that becomes an escape sequence."""
     return len(text) // 4 if len(text) <= _QUOTE_PIECE and text.isprintable() else 22 * len(text)
 
 
@@ -125,7 +125,7 @@ def decode_with_surrogates(frame: EvaluationFrame, raw: bytes) -> str:
 
 
 def quote_in_pieces(frame: EvaluationFrame, text: str, *, plain: bool = False) -> str:
-    """The text between quotes, made from pieces because characters that cannot be printed take long."""
+    """Return the text between quotes, made from pieces because characters that cannot be printed take long."""
     quoting = QUOTE_PLAIN if plain else QUOTE
     if len(text) <= _QUOTE_PIECE:
         return str(quoting.call(frame, text))

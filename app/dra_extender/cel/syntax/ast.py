@@ -90,7 +90,7 @@ class Comprehension(SyntaxNode, frozen=True, gc=False):
 
 
 def depth_above(*children: SyntaxNode | None) -> int:
-    """The depth of a node with these children."""
+    """Return the depth of a node with these children."""
     deepest = 0
     for child in children:
         if child is not None and child.depth > deepest:

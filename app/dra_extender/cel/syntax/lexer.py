@@ -89,7 +89,7 @@ def _complaint(character: str) -> str:
 
 
 def integer_value(text: str, *, negative: bool) -> int | Uint:
-    """The value of an integer token, "12", "0x1F" or "12u".
+    """Return the value of an integer token, "12", "0x1F" or "12u".
 
     Raises:
         ValueError: It does not fit into 64 bits; the message is a sentence.
@@ -109,7 +109,7 @@ def integer_value(text: str, *, negative: bool) -> int | Uint:
 
 
 def string_value(token: str) -> str | bytes:
-    """The value of a string token.
+    """Return the value of a string token.
 
     Raises:
         ValueError: An escape sequence is wrong; the message is a sentence.

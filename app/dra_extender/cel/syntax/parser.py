@@ -110,7 +110,7 @@ _RECEIVER: Final[dict[tuple[str, int], _Expansion]] = {
 
 
 def dotted_name(target: SyntaxNode | None) -> str | None:
-    """The dotted name that a chain of selections spells, such as "optional" or "a.b", else None."""
+    """Return the dotted name that a chain of selections spells, such as "optional" or "a.b", else None."""
     names: list[str] = []
     node = target
     while isinstance(node, Select) and not node.optional and not node.test:
@@ -122,7 +122,7 @@ def dotted_name(target: SyntaxNode | None) -> str | None:
 
 
 def qualified_call(call: CallExpression) -> str | None:
-    """The full name of `a.b.f(...)` if its target spells a namespace, for example "sets.contains"."""
+    """Return the full name of `a.b.f(...)` if its target spells a namespace, for example "sets.contains"."""
     prefix = dotted_name(call.target)
     return None if prefix is None else f"{prefix}.{call.function}"
 
@@ -394,5 +394,5 @@ class _Parser:
 
 
 def _sign_belongs_to(number: Token) -> bool:
-    """Whether a minus before the number is a part of the literal; before an unsigned one it is an operator, and an error."""
+    """Return whether a minus before the number is a part of the literal; before an unsigned one it is an operator, and an error."""
     return number.kind == "double" or (number.kind == "integer" and number.text[-1] not in "uU")

@@ -63,34 +63,34 @@ _MACROS: Final = {
 
 
 def print_expression(node: SyntaxNode) -> str:
-    """The text of a tree; parsing it returns the same tree with other offsets."""
+    """Return the text of a tree; parsing it returns the same tree with other offsets."""
     return _Printer(None).text(node)
 
 
 def print_beginning(node: SyntaxNode, characters: int) -> str:
-    """A text that agrees with that of the tree in its first characters; what follows them may be missing."""
+    """Return a text that agrees with that of the tree in its first characters; what follows them may be missing."""
     return _Printer(characters).text(node)
 
 
 def text_literal(text: str) -> str:
-    """A string as CEL writes it, in the quotes that need no escape, double ones if neither do."""
+    """Return a string as CEL writes it, in the quotes that need no escape, double ones if neither do."""
     quote = "'" if '"' in text and "'" not in text else '"'
     return quote + "".join(_character(each, quote) for each in text) + quote
 
 
 def member_text(name: str) -> str:
-    """A name as it is written after a dot: in backquotes if it is no identifier."""
+    """Return a name as it is written after a dot: in backquotes if it is no identifier."""
     plain = _PLAIN_NAME.fullmatch(name) is not None and name not in _QUOTED_ONLY
     return name if plain else f"`{name}`"
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name can be written after a dot without backquotes."""
+    """Return whether a name can be written after a dot without backquotes."""
     return member_text(name) == name
 
 
 def access_expression(device_map: str, domain: str | None, name: str) -> str:
-    """The expression that reads an attribute or a capacity, as `device_map` says; the domain is `device.driver` by default."""
+    """Return the expression that reads an attribute or a capacity; the domain is `device.driver` by default."""
     key = "device.driver" if domain is None else text_literal(domain)
     path = f"device.{device_map}[{key}]"
     return f"{path}.{name}" if is_plain_name(name) else f"{path}[{text_literal(name)}]"
@@ -128,7 +128,7 @@ class _Printer:
         self._left = None if characters is None else 2 * characters + MAX_DEPTH
 
     def text(self, node: SyntaxNode) -> str:
-        """The text of a node, or three dots beyond the limit."""
+        """Return the text of a node, or three dots beyond the limit."""
         if self._left is not None:
             if not self._left:
                 return "..."
@@ -136,11 +136,11 @@ class _Printer:
         return self._RULES[type(node)](self, node)
 
     def _first(self, items: tuple[_T, ...]) -> tuple[_T, ...]:
-        """As many items as the limit allows."""
+        """Return as many items as the limit allows."""
         return items if self._left is None else items[: self._left + 1]
 
     def _at_least(self, node: SyntaxNode, lowest: int) -> str:
-        """The text of an operand, in parentheses if it binds weaker than its place demands."""
+        """Return the text of an operand, in parentheses if it binds weaker than its place demands."""
         return self.text(node) if _precedence(node) >= lowest else f"({self.text(node)})"
 
     def _literal(self, node: Literal) -> str:
@@ -178,12 +178,12 @@ class _Printer:
         return f"{node.function}({self._listed(arguments)})"
 
     def _prefixed(self, symbol: str, operand: SyntaxNode) -> str:
-        """A minus in front of a digit would become part of the number."""
+        """Return a minus in front of a digit would become part of the number."""
         text = self._at_least(operand, _POSTFIX)
         return f"-({text})" if symbol == "-" and text[0].isdigit() else symbol + text
 
     def _operation(self, node: CallExpression) -> str:
-        """A chain of one logical operator is one call; one among its operands was written in parentheses."""
+        """Return a chain of one logical operator is one call; one among its operands was written in parentheses."""
         own = _PRECEDENCE[node.function]
         symbol = "in" if node.function == "@in" else node.function.strip("_")
         first, *others = node.arguments

@@ -148,7 +148,7 @@ class Checker:
         raise self._error(f"undeclared reference to {node.name!r}", node)
 
     def _qualified(self, node: ast.Select, scopes: Scopes) -> typed_ast.TypedNode | None:
-        """The constant of a dotted name: a type, or NULL_VALUE, the only constant of protocol buffers here."""
+        """Return the constant of a dotted name: a type, or NULL_VALUE, the only constant of protocol buffers here."""
         names = [node.field]
         operand = node.operand
         while isinstance(operand, ast.Select) and not operand.optional:
@@ -250,7 +250,7 @@ class Checker:
     def _matching_overloads(
         self, overloads: tuple[Overload, ...], types: tuple[Type, ...]
     ) -> tuple[list[Overload], Type | None]:
-        """The overloads that arguments of these types fit, and the type of the result, dynamic if they differ in it."""
+        """Return the overloads that arguments of these types fit, and the type of the result, dynamic if they differ in it."""
         candidates: list[Overload] = []
         result: Type | None = None
         self._types.step(len(overloads))
@@ -266,14 +266,14 @@ class Checker:
         return candidates, result
 
     def _needs_dynamic_dispatch(self, types: tuple[Type, ...], candidates: list[Overload], result: Type) -> bool:
-        """Whether arguments of open types may make the result another type than the one that was found."""
+        """Return whether arguments of open types may make the result another type than the one that was found."""
         if result.kind == "dyn" or not any(item.result.open for item in candidates):
             return False
         closed = result.free or not result.open
         return closed or any(self._types.resolve(item).kind == "dyn" for item in types)
 
     def _applied_to(self, types: tuple[Type, ...], *, member: bool) -> str:
-        """The types of arguments as upstream's message shows them: "(int, int)", or "string.(int)" of a member call."""
+        """Return the types of arguments as upstream's message shows them: "(int, int)", or "string.(int)" of a member call."""
         shown = [str(self.final(item)) for item in types[:_SHOWN_ARGUMENTS]]
         shown.extend(["..."] * (len(types) > len(shown)))
         return f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"
@@ -281,7 +281,7 @@ class Checker:
     def _resolve_without_unification(
         self, node: ast.CallExpression, name: str, left: typed_ast.TypedNode, right: typed_ast.TypedNode
     ) -> typed_ast.TypedNode | None:
-        """The node of a comparison or selection whose types fit without unification, as most do."""
+        """Return the node of a comparison or selection whose types fit without unification, as most do."""
         one, other = left.type, right.type
         if one.free or other.free:
             return None
@@ -382,19 +382,19 @@ class Checker:
         return typed_ast.OptionalMap(node, result, source, body, slot, flat)
 
     def _open_variables(self, scopes: Scopes) -> list[Type]:
-        """The open types of the variables in scope, with free type variables numbered so that equal results compare equal."""
+        """Return the open types of the variables in scope, with type variables numbered so that equal results compare equal."""
         numbers: dict[Type, Type] = {}
         return [_numbered(self._types.resolve(item.type), numbers) for item in scopes.values() if item.type.free]
 
     def _value_of(self, source: typed_ast.TypedNode, written: ast.SyntaxNode) -> Type:
-        """The type of the value inside an optional."""
+        """Return the type of the value inside an optional."""
         value = self._types.fresh()
         if not self._types.assign((source.type,), (optional_of(value),)):
             raise self._error(f"expected an optional value but found '{self.final(source.type)}'", written)
         return self._types.resolve(value)
 
     def _optional_result(self, written: ast.SyntaxNode, body: Type, *, flat: bool) -> Type:
-        """`source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`."""
+        """Return the type of `source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`."""
         found = self._types.resolve(body)
         either = self._types.fresh()
         present, absent = found if flat else optional_of(found), optional_of(self._types.fresh())
@@ -403,7 +403,7 @@ class Checker:
         return self._types.resolve(either)
 
     def _range(self, node: ast.Comprehension, source: Type) -> tuple[Type, ...]:
-        """The types of the variables of a loop over a source of this type."""
+        """Return the types of the variables of a loop over a source of this type."""
         found = self._types.resolve(source)
         single = len(node.names) == 1
         if found.kind == "list":
@@ -430,7 +430,7 @@ class Checker:
         return BOOL
 
     def _merged(self, node: ast.Comprehension, body: typed_ast.TypedNode) -> Type:
-        """The type of the map into which transformMapEntry merges the maps of all rounds."""
+        """Return the type of the map into which transformMapEntry merges the maps of all rounds."""
         result = map_of(self._types.fresh(), self._types.fresh())
         either = map_of(self._types.fresh(), self._types.fresh())
         if not self._types.assign((result, body.type), (either, either)):
@@ -439,7 +439,7 @@ class Checker:
         return self._types.resolve(result)
 
     def _sorted(self, node: ast.Comprehension, source: Type, key: Type) -> tuple[Type, bool]:
-        """The type of sortBy's result, and whether one type of keys is the only one that fits."""
+        """Return the type of sortBy's result, and whether one type of keys is the only one that fits."""
         keys = list_of(self._types.resolve(key))
         results: list[Type] = []
         self._types.step(len(_SORTABLE))
@@ -460,14 +460,14 @@ class Checker:
         return results[0] if same else DYN, len(results) == 1
 
     def final(self, item: Type) -> Type:
-        """The type with its free variables made dynamic."""
+        """Return the type with its free variables made dynamic."""
         return self._types.resolve(item, free=DYN)
 
     def _error(self, message: str, node: ast.SyntaxNode) -> CelCompileError:
         return CelCompileError(message, self._source, node.offset)
 
     def _steps(self) -> int:
-        """Units for the steps since the last call."""
+        """Return units for the steps since the last call."""
         before, self._counted = self._counted, self._types.steps
         return STEP_UNITS * (self._counted - before)
 
@@ -506,7 +506,7 @@ class Checker:
             raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", node)
 
     def _element_type(self, value: Type, written: ast.SyntaxNode, *, optional: bool) -> Type:
-        """The type that an element or entry adds to a literal; an optional one must have an optional or dynamic type."""
+        """Return the type that an element or entry adds to a literal; an optional one must have an optional or dynamic type."""
         if not optional:
             return value
         if value.name == OPTIONAL_NAME:
@@ -528,7 +528,7 @@ class Checker:
         return first, most_general(common, item) if self._types.assign((common,), (item,)) else DYN
 
     def _joined(self, known: _Common | None) -> Type:
-        """The type that all elements fit; a fresh variable for an empty literal."""
+        """Return the type that all elements fit; a fresh variable for an empty literal."""
         return self._types.fresh() if known is None else known[1]
 
     def _require_homogeneous(self) -> None:
@@ -552,7 +552,7 @@ class Checker:
 
 
 def call_units(name: str, arguments: Sequence[typed_ast.TypedNode]) -> int:
-    """Units for compiling a call, with the compilation of a constant pattern and the evaluation of a call of constants."""
+    """Return units for compiling a call, with the compilation of a constant pattern and the evaluation of a call of constants."""
     units = CALL_UNITS
     if name in PATTERN_FUNCTIONS:
         units += sum([pattern_cost(text) // _WORK_PER_UNIT for text in _texts(arguments)])
@@ -566,7 +566,7 @@ def _texts(arguments: Sequence[typed_ast.TypedNode]) -> list[str]:
 
 
 def end_of_operand(place: int, last: int) -> int:
-    """The last term that is checked before the term at `place` has to be a bool.
+    """Return the last term that is checked before the term at `place` has to be a bool.
 
     `a && b && c` is `a && (b && c)` or `(a && b) && c`: cel-go makes a balanced tree of it. Both sides of an operator are
     checked before either has to be a bool.

@@ -112,7 +112,7 @@ def method(
 
 
 def with_work(work: int, item: Function) -> Function:
-    """The function with `work` charged before each of its calls."""
+    """Return the function with `work` charged before each of its calls."""
     overloads = (msgspec.structs.replace(each, work=work) for each in item.overloads)
     return Function(item.name, tuple(overloads), item.extra)
 
@@ -154,7 +154,7 @@ _RUNTIME: Final[Mapping[str, frozenset[type]]] = {
 
 
 def accepts(parameter: Type, value: Any) -> bool:
-    """Whether a run-time value may be passed; like upstream, it looks at the first element of a list or map only."""
+    """Return whether a run-time value may be passed; like upstream, it looks at the first element of a list or map only."""
     known = _RUNTIME.get(parameter.name)
     if known is None:
         return parameter.kind != "opaque"

@@ -43,7 +43,7 @@ _SHOWN_WEIGHT: Final = 100
 
 
 def _primitive(name: str) -> Type:
-    """A primitive type; each is one object, so primitives compare by identity."""
+    """Return a primitive type; each is one object, so primitives compare by identity."""
     return Type("primitive", name)
 
 
@@ -65,7 +65,7 @@ TIMESTAMP: Final = Type("time", "timestamp")
 
 
 def opaque(name: str) -> Type:
-    """A type of a library."""
+    """Return a type of a library."""
     return Type("opaque", name)
 
 
@@ -85,7 +85,7 @@ _RESOLVED: Final = 3
 
 
 def compound(kind: str, name: str, *parameters: Type) -> Type:
-    """A type with parameters.
+    """Return a type with parameters.
 
     Raises:
         TypeLimitError: It would be too large.
@@ -102,12 +102,12 @@ def compound(kind: str, name: str, *parameters: Type) -> Type:
 
 
 def list_of(element: Type) -> Type:
-    """The type of lists of such elements."""
+    """Return the type of lists of such elements."""
     return compound("list", "list", element)
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """The type of maps."""
+    """Return the type of maps."""
     return compound("map", "map", key, value)
 
 
@@ -116,17 +116,17 @@ OPTIONAL_NAME: Final = "optional_type"
 
 
 def optional_of(value: Type) -> Type:
-    """The type of optional values."""
+    """Return the type of optional values."""
     return compound("opaque", OPTIONAL_NAME, value)
 
 
 def type_of(value: Type) -> Type:
-    """The type of `type(x)`."""
+    """Return the type of `type(x)`."""
     return compound("type", "type", value)
 
 
 def variable(name: str) -> Type:
-    """A type variable of a declaration."""
+    """Return a type variable of a declaration."""
     return Type("variable", name, (), 1, free=True, open=True)
 
 
@@ -142,12 +142,12 @@ class Substitution:
         self.steps = 0
 
     def fresh(self) -> Type:
-        """A type variable that nothing else uses."""
+        """Return a type variable that nothing else uses."""
         self._fresh += 1
         return variable(f"_{self._fresh}")
 
     def instantiate(self, parameters: tuple[Type, ...], result: Type) -> tuple[tuple[Type, ...], Type]:
-        """The declared types with fresh variables: each name gets one."""
+        """Return the declared types with fresh variables: each name gets one."""
         for item in parameters:
             if item.free:
                 break
@@ -168,7 +168,7 @@ class Substitution:
         return Type(item.kind, item.name, tuple(parts), item.weight, free=True, open=True)
 
     def assign(self, values: Sequence[Type], declared: Sequence[Type]) -> bool:
-        """Whether all values fit their declarations together; binds variables if so."""
+        """Return whether all values fit their declarations together; binds variables if so."""
         trail = self._trail
         if trail:
             trail.clear()
@@ -187,7 +187,7 @@ class Substitution:
         return False
 
     def resolve(self, item: Type, *, free: Type | None = None) -> Type:
-        """The type with bound variables replaced; unbound ones become `free`, if given."""
+        """Return the type with bound variables replaced; unbound ones become `free`, if given."""
         if not item.free:
             return item
         self.step(_RESOLVED)
@@ -199,7 +199,7 @@ class Substitution:
         return compound(item.kind, item.name, *(self.resolve(parameter, free=free) for parameter in item.parameters))
 
     def same(self, one: Type, other: Type) -> bool:
-        """Whether two types are equal; larger types count as more steps."""
+        """Return whether two types are equal; larger types count as more steps."""
         if one is other:
             return True
         self.step(1 + min(one.weight, other.weight) // _COMPARED_PER_STEP)
@@ -272,14 +272,14 @@ class Substitution:
 
 
 def most_general(one: Type, other: Type) -> Type:
-    """The less specific of two types that fit each other."""
+    """Return the less specific of two types that fit each other."""
     if one is other:
         return one
     return one if equal_or_less_specific(one, other) else other
 
 
 def equal_or_less_specific(one: Type, other: Type) -> bool:
-    """Whether `one` says no more than `other`."""
+    """Return whether `one` says no more than `other`."""
     if one.kind in _UNSPECIFIC:
         return True
     if other.kind in _UNSPECIFIC:

@@ -23,7 +23,7 @@ _MOST_EXPONENT: Final = 6
 
 
 def quote(text: str, *, plain: bool = False) -> str:
-    """The text between double quotes; characters that cannot be printed become escape sequences, unless `plain`."""
+    """Return the text between double quotes; characters that cannot be printed become escape sequences, unless `plain`."""
     if text.isprintable():
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if plain:
@@ -43,7 +43,7 @@ def _escape(character: str) -> str:
 
 
 def format_double(value: float) -> str:
-    """The double with the fewest digits that tell it apart, and an exponent outside of 1e-4 to 1e6."""
+    """Return the double with the fewest digits that tell it apart, and an exponent outside of 1e-4 to 1e6."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
     sign, rest = ("-", repr(-value)) if math.copysign(1.0, value) < 0 else ("", repr(value))
@@ -59,7 +59,7 @@ def format_double(value: float) -> str:
 
 
 def _place_point(digits: str, scale: int) -> str:
-    """The digits with a point behind the first one, times ten to the power of `scale`, written out where that is short."""
+    """Return the digits with a point behind the first one, times ten to the power of `scale`, written out where that is short."""
     if scale < _LEAST_EXPONENT or scale >= _MOST_EXPONENT:
         point = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
         return f"{point}e{'-' if scale < 0 else '+'}{abs(scale):02d}"

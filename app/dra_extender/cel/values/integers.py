@@ -16,7 +16,7 @@ class Uint(int):
 
 
 def integer(value: int) -> int:
-    """The value, if it is an int64.
+    """Return the value, if it is an int64.
 
     Raises:
         CelRuntimeError: It is not.
@@ -27,7 +27,7 @@ def integer(value: int) -> int:
 
 
 def unsigned(value: int) -> Uint:
-    """The value, if it is a uint64.
+    """Return the value, if it is a uint64.
 
     Raises:
         CelRuntimeError: It is not.

@@ -118,7 +118,7 @@ def _label_value(text: str) -> list[str]:
 
 
 def _prefix_of(whole: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """The format of prefixes of generated names, which may end with a dash behind another character."""
+    """Return the format of prefixes of generated names, which may end with a dash behind another character."""
     return lambda text: whole(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 

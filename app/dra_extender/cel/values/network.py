@@ -38,7 +38,7 @@ class IpAddress(msgspec.Struct, frozen=True, gc=False):
         return str(ipaddress.IPv4Address(self.number) if self.family == 4 else ipaddress.IPv6Address(self.number))  # noqa: PLR2004 - IPv4
 
     def within(self, network: "Cidr") -> bool:
-        """Whether the first bits are those of the network."""
+        """Return whether the first bits are those of the network."""
         shift = _WIDTHS[network.address.family] - network.bits
         return self.family == network.address.family and self.number >> shift == network.address.number >> shift
 
@@ -63,11 +63,11 @@ class Cidr(msgspec.Struct, frozen=True, gc=False):
         return f"{self.address}/{self.bits}"
 
     def contains(self, other: "Cidr") -> bool:
-        """Whether every address of the other network is in this one."""
+        """Return whether every address of the other network is in this one."""
         return self.bits <= other.bits and other.address.within(self)
 
     def masked(self) -> "Cidr":
-        """The same network, written with its lowest address."""
+        """Return the same network, written with its lowest address."""
         shift = _WIDTHS[self.address.family] - self.bits
         return Cidr(IpAddress(self.address.family, self.address.number >> shift << shift), self.bits)
 
@@ -157,13 +157,13 @@ class Url(msgspec.Struct, frozen=True, gc=False, eq=False):
         return hash(self.text)
 
     def split_host(self) -> tuple[str, str]:
-        """The host without brackets, and the port, which may be empty."""
+        """Return the host without brackets, and the port, which may be empty."""
         head, colon, tail = self.host.rpartition(":")
         host, port = (head, tail) if colon and _PORT.fullmatch(colon + tail) else (self.host, "")
         return (host[1:-1] if host.startswith("[") and host.endswith("]") else host), port
 
     def parameters(self) -> dict[str, list[str]]:
-        """The query's values by name; pairs that are malformed are left out."""
+        """Return the query's values by name; pairs that are malformed are left out."""
         found: dict[str, list[str]] = {}
         if self.query.count("&") >= _MAX_PARAMETERS:
             return found
@@ -177,7 +177,7 @@ class Url(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 def url_work(text: str) -> int:
-    """Units of work for reading a URL, at most; checking one takes half."""
+    """Return units of work for reading a URL, at most; checking one takes half."""
     return _READ_WORK + len(text) * (_CHARACTER_WORK if text.isascii() else _WIDE_WORK)
 
 
@@ -223,7 +223,7 @@ def _parse(text: str, fragment: str, *, lenient: bool = False) -> Url:
 
 
 def _split_authority(scheme: str, text: str) -> tuple[str, str, str]:
-    """Host, user and host as the normal form shows them, and path of what stands behind the two slashes."""
+    """Return host, user and host as the normal form shows them, and path of what stands behind the two slashes."""
     authority, slash, path = text.partition("/")
     user, host = _authority(scheme, authority)
     shown = f"//{user or ''}{_escaped(host, 'host')}" if host or slash or user is not None else ""
@@ -240,7 +240,7 @@ def _scheme(text: str) -> tuple[str, str]:
 
 
 def _authority(scheme: str, authority: str) -> tuple[str | None, str]:
-    """The user part in normal form with its `@`, if there is one, and the host."""
+    """Return the user part in normal form with its `@`, if there is one, and the host."""
     user, at, host = authority.rpartition("@")
     found = _host(scheme, host)
     if not at:
@@ -312,7 +312,7 @@ def _escaped(text: str, part: str) -> str:
 
 
 def _escaped_part(text: str, part: str) -> str:
-    """The escaped form: as written where that is a valid way to write it, else the usual one."""
+    """Return the escaped form: as written where that is a valid way to write it, else the usual one."""
     decoded = _decoded(text)
     if _WRITTEN[part].fullmatch(text):
         return text

@@ -110,7 +110,7 @@ def counter_text(nano: int) -> str:
 
 
 def _needs_digits(suffix: str) -> bool:
-    """Whether a text without digits is no quantity: the API server reads it as zero, but not before these suffixes."""
+    """Return whether a text without digits is no quantity: the API server reads it as zero, but not before these suffixes."""
     scientific = _SCIENTIFIC.fullmatch(suffix)
     return suffix in {"Pi", "Ei"} or (scientific is not None and int(scientific[1]) < DECIMAL_EXPONENTS["n"])
 
@@ -195,7 +195,7 @@ def _cached(text: str) -> Quantity:
 
 
 def read_uncached(text: str) -> Quantity:
-    """As `read_quantity`, without the cache."""
+    """Read a quantity as `read_quantity` does, without the cache."""
     nano = parse_quantity(text)
     found = _PARTS.fullmatch(text)
     if found is None:
@@ -224,12 +224,12 @@ def _exponent(suffix: str) -> int:
 
 
 def whole_number(number: int) -> Quantity:
-    """The quantity of a 64-bit integer."""
+    """Return the quantity of a 64-bit integer."""
     return Quantity(number * NANO, number, 0, decimal=False)
 
 
 def as_integer(quantity: Quantity) -> int | None:
-    """The amount as a 64-bit integer; None if its stored form is no integer, as that of `1.0` and `1000m`."""
+    """Return the amount as a 64-bit integer; None if its stored form is no integer, as that of `1.0` and `1000m`."""
     if quantity.decimal or quantity.scale < 0:
         return None
     if quantity.scale == 0 or quantity.value == 0:
@@ -239,7 +239,7 @@ def as_integer(quantity: Quantity) -> int | None:
 
 
 def as_float(quantity: Quantity) -> float:
-    """The stored number times a power of ten, both rounded before they are multiplied, as upstream does."""
+    """Return the stored number times a power of ten, both rounded before they are multiplied, as upstream does."""
     try:
         base = float(quantity.value)
     except OverflowError:
@@ -248,7 +248,7 @@ def as_float(quantity: Quantity) -> float:
 
 
 def _power_of_ten(power: int) -> float:
-    """As Go computes it, from two factors of a table."""
+    """Compute a power of ten as Go does, from two factors of a table."""
     if power > _MOST_POWER:
         return inf
     if power < _LEAST_POWER:
@@ -260,7 +260,7 @@ def _power_of_ten(power: int) -> float:
 
 
 def added(one: Quantity, other: Quantity) -> QuantitySum:
-    """The sum, in the smaller scale of both."""
+    """Return the sum, in the smaller scale of both."""
     if not (one.decimal or other.decimal):
         made = _short_sum(one, other.value, other.scale)
         if made is not None:
@@ -269,7 +269,7 @@ def added(one: Quantity, other: Quantity) -> QuantitySum:
 
 
 def subtracted(one: Quantity, other: Quantity) -> QuantitySum:
-    """The difference; the least 64-bit integer has no opposite, and is added where upstream subtracts it."""
+    """Return the difference; the least 64-bit integer has no opposite, and is added where upstream subtracts it."""
     if not (one.decimal or other.decimal):
         opposite = other.value if other.value == MIN_INT else -other.value
         made = _short_sum(one, opposite, other.scale)
@@ -279,7 +279,7 @@ def subtracted(one: Quantity, other: Quantity) -> QuantitySum:
 
 
 def _short_sum(one: Quantity, value: int, scale: int) -> QuantitySum | None:
-    """The sum of two short numbers, None if it is too large to be short."""
+    """Return the sum of two short numbers, None if it is too large to be short."""
     if value == 0:
         return QuantitySum(one.nano, one.value, one.scale, decimal=False)
     if one.value == 0:
@@ -302,7 +302,7 @@ def _decimal_sum(one: Quantity, other: Quantity, sign: int) -> QuantitySum:
 
 
 def quantity(text: str) -> Quantity:
-    """`quantity(text)`.
+    """Evaluate `quantity(text)`.
 
     Raises:
         CelRuntimeError: The text is no quantity.
@@ -314,7 +314,7 @@ def quantity(text: str) -> Quantity:
 
 
 def is_quantity(text: str) -> bool:
-    """`isQuantity(text)`."""
+    """Evaluate `isQuantity(text)`."""
     try:
         read_quantity(text)
     except QuantityError:

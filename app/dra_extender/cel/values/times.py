@@ -32,7 +32,7 @@ _LONGEST: Final = 2**63
 
 
 def parse_go_duration(text: str, spend: Callable[[int], None] | None = None) -> int:
-    """The nanoseconds of a duration, within 64 bits.  `spend` gets the cost of each number before the number is read.
+    """Return the nanoseconds of a duration, within 64 bits.  `spend` gets the cost of each number before the number is read.
 
     Raises:
         ValueError: The text is no duration.
@@ -60,7 +60,7 @@ def _no_duration(text: str) -> ValueError:
 
 
 def _term(found: re.Match[str]) -> int | None:
-    """The nanoseconds of a number with a unit; fractions are computed in doubles, as Go does."""
+    """Return the nanoseconds of a number with a unit; fractions are computed in doubles, as Go does."""
     whole, fraction, unit = found.groups()
     size = _UNITS.get(unit)
     whole = whole.lstrip("0") if whole and (size is not None) and len(whole) > _FRACTION_DIGITS else whole
@@ -129,7 +129,7 @@ class Civil(msgspec.Struct, frozen=True, gc=False):
 
 
 def duration_of(nanos: int) -> Duration:
-    """A duration, if it fits into 64 bits.
+    """Return a duration, if it fits into 64 bits.
 
     Raises:
         CelRuntimeError: It does not.
@@ -140,7 +140,7 @@ def duration_of(nanos: int) -> Duration:
 
 
 def timestamp_of(nanos: int, offset: int = 0) -> Timestamp:
-    """A timestamp, if it lies in the years 1 to 9999.
+    """Return a timestamp, if it lies in the years 1 to 9999.
 
     Raises:
         CelRuntimeError: It does not.
@@ -163,7 +163,7 @@ def parse_duration(text: str, spend: Callable[[int], None] | None = None) -> Dur
 
 
 def seconds_text(nanos: int) -> str:
-    """The seconds as the shortest decimal of their double, with the unit: "3601.5s"."""
+    """Return the seconds as the shortest decimal of their double, with the unit: "3601.5s"."""
     whole, rest = divmod(abs(nanos), SECOND)
     seconds = whole + rest / 1e9
     text = f"{Decimal(repr(seconds)):f}"
@@ -187,13 +187,13 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def is_date(text: str) -> bool:
-    """Whether a text is a date such as "2025-02-28"."""
+    """Return whether a text is a date such as "2025-02-28"."""
     found = _DATE.fullmatch(text)
     return found is not None and _seconds(int(found[1]), int(found[2]), int(found[3]), 0, 0, 0) is not None
 
 
 def _seconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
-    """Seconds since 1970, or None if there is no such date or time of day."""
+    """Return seconds since 1970, or None if there is no such date or time of day."""
     if not 1 <= month <= len(_MONTH_DAYS) or hour > 23 or minute > 59 or second > 59:  # noqa: PLR2004 - a clock
         return None
     if not 1 <= day <= _MONTH_DAYS[month - 1] + (month == 2 and _leap(year)):  # noqa: PLR2004 - February
@@ -215,7 +215,7 @@ def _leap(year: int) -> bool:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970 in the Gregorian calendar, extended to all years."""
+    """Return the days since 1970 in the Gregorian calendar, extended to all years."""
     before = year - 1
     leaps = before // 4 - before // 100 + before // 400
     days = before * 365 + leaps + sum(_MONTH_DAYS[: month - 1]) + day - 1
@@ -223,7 +223,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def civil(moment: Timestamp, offset: int) -> Civil:
-    """The calendar date and time of day of a moment, at an offset from UTC in seconds."""
+    """Return the calendar date and time of day of a moment, at an offset from UTC in seconds."""
     whole, nano = divmod(moment.nanos, SECOND)
     days, second = divmod(whole + offset, _DAY_SECONDS)
     year = 1970 + days * 400 // 146_097
@@ -247,7 +247,7 @@ def civil(moment: Timestamp, offset: int) -> Civil:
 
 
 def timestamp_text(moment: Timestamp) -> str:
-    """The moment in the form of RFC 3339, in the zone it was written in."""
+    """Return the moment in the form of RFC 3339, in the zone it was written in."""
     here = civil(moment, moment.offset)
     fraction = f".{here.nano:09d}".rstrip("0") if here.nano else ""
     minutes = abs(moment.offset) // 60

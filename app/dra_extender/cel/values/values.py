@@ -72,24 +72,24 @@ _NAMES: Final = {
 
 
 def type_name(value: object) -> str:
-    """The CEL name of a value's type."""
+    """Return the CEL name of a value's type."""
     return _NAMES.get(type(value)) or str(getattr(value, "cel_type", type(value).__name__))
 
 
 def no_overload(*values: object) -> CelRuntimeError:
-    """The error for an operation that does not exist for these run-time types."""
+    """Return the error for an operation that does not exist for these run-time types."""
     return CelRuntimeError(f"no such overload for ({', '.join(map(type_name, values))})")
 
 
 def unwrapped(value: Any) -> Any:
-    """The value inside of an optional, however deep; any other value itself."""
+    """Return the value inside of an optional, however deep; any other value itself."""
     while type(value) is Optional and value.present:
         value = value.value
     return value
 
 
 def size_of(value: Any) -> int:
-    """The size that cost formulas count: elements or characters, 1 for what has no size."""
+    """Return the size that cost formulas count: elements or characters, 1 for what has no size."""
     kind = type(value)
     if kind in _SIZED:
         return len(value)
@@ -99,7 +99,7 @@ def size_of(value: Any) -> int:
 
 
 def map_key(key: Any) -> Any:
-    """The dict key of a map key: bools and doubles are wrapped, because Python takes them as equal to integers.
+    """Return the dict key of a map key: bools and doubles are wrapped, because Python takes them as equal to integers.
 
     Raises:
         CelRuntimeError: The value cannot be a map key.
@@ -115,17 +115,17 @@ def map_key(key: Any) -> Any:
 
 
 def member_key(value: Any) -> Any:
-    """The member of a frozenset that represents a value: bools are wrapped, because Python takes them as equal to integers."""
+    """Return what represents a value in a frozenset: bools are wrapped, because Python takes them as equal to integers."""
     return _BOOL_KEYS[value] if type(value) is bool else value
 
 
 def from_map_key(key: Any) -> Any:
-    """The inverse of `map_key`."""
+    """Return the inverse of `map_key`."""
     return key.value if type(key) is BoolKey or type(key) is DoubleKey else key
 
 
 def entry(values: Mapping[Any, Any], key: Any) -> Any:
-    """The value under a key; a double finds a whole number that equals it, but no number finds a double.
+    """Return the value under a key; a double finds a whole number that equals it, but no number finds a double.
 
     Raises:
         KeyError: There is none.
@@ -138,7 +138,7 @@ def entry(values: Mapping[Any, Any], key: Any) -> Any:
 
 
 def keys_of(values: Mapping[Any, Any]) -> Iterator[Any]:
-    """The CEL keys of a map, in the order it was built."""
+    """Return the CEL keys of a map, in the order it was built."""
     return (from_map_key(key) for key in values)
 
 
