@@ -100,7 +100,7 @@ def _constant_key(name: str) -> Run:
 
 
 def _device_path(node: typed_ast.FieldSelection | typed_ast.Index) -> Run | None:
-    """Compile the selections of nearly every selector, such as `device.driver` and `device.attributes["domain"].name`, in one closure."""
+    """Compile the selections of nearly every selector, such as `device.attributes["domain"].name`, in one closure."""
     name = constant_name(node)
     operand = node.operand
     if name is None or node.optional:
