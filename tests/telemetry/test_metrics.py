@@ -136,10 +136,10 @@ def test_label_values_beyond_the_limit_are_counted_together(calls: list[tuple[st
 
 def test_two_metrics_of_one_attribute_are_refused() -> None:
     class One(MetricGroup):
-        _count = plain_counter("one", "")
+        _count = plain_counter("")
 
     class Both(One):
-        _count = plain_counter("other", "")
+        _count = plain_counter("")
 
     with pytest.raises(TypeError, match="two metrics of Both have the attribute _count"):
         Both(CollectorRegistry())

@@ -7,38 +7,28 @@ from dra_extender.telemetry.declaration import MetricGroup, counter, gauge, hist
 class ApiServerMetrics(MetricGroup):
     """See `metrics.Metrics`; with it, an Observer of the adapters in `kube`."""
 
-    _watch_events = counter(
-        "watch_events", "Watch events received, by kind of object and type of event", "kind", "type", limit=60
-    )
-    _lists = counter("lists", "Complete lists of a kind", "kind")
-    _relists = counter("relists", "Times a kind had to be listed again", "kind")
-    _watch_failures = counter("watch_failures", "Lists and watches that failed, by kind and reason", "kind", "reason")
-    _unreadable = counter(
-        "unreadable_objects", "Objects of the API server that could not be read and were skipped", "kind"
-    )
-    watch_age_seconds = gauge(
-        "watch_age_seconds", "Seconds since the last response to the list or watch of a kind", "kind"
-    )
+    _watch_events = counter("Watch events received, by kind of object and type of event", "kind", "type", limit=60)
+    _lists = counter("Complete lists of a kind", "kind")
+    _relists = counter("Times a kind had to be listed again", "kind")
+    _watch_failures = counter("Lists and watches that failed, by kind and reason", "kind", "reason")
+    _unreadable_objects = counter("Objects of the API server that could not be read and were skipped", "kind")
+    watch_age_seconds = gauge("Seconds since the last response to the list or watch of a kind", "kind")
     _api_requests = counter(
-        "api_requests",
         "Requests to the API server by verb, resource and outcome",
         "verb",
         "resource",
         "outcome",
         limit=120,
     )
-    _api_durations = histogram(
-        "api_request_duration_seconds",
+    _api_request_duration_seconds = histogram(
         "Duration of requests to the API server; of a watch, until its response begins",
         "verb",
         "resource",
         buckets=CALL_SECONDS,
         limit=32,
     )
-    _pod_events = counter(
-        "pod_events", "Events about pods: written, repeated, limited, overflowed or failed", "outcome"
-    )
-    _served = gauge("field_served", "1 when the API server serves this optional field, 0 when it does not", "field")
+    _pod_events = counter("Events about pods: written, repeated, limited, overflowed or failed", "outcome")
+    _field_served = gauge("1 when the API server serves this optional field, 0 when it does not", "field")
 
     def watch_event(self, kind: str, event: str) -> None:
         """Count a watch event of a kind."""
@@ -58,12 +48,12 @@ class ApiServerMetrics(MetricGroup):
 
     def unreadable(self, kind: str) -> None:
         """Count an object that could not be read and was skipped."""
-        self._unreadable.labels(kind).inc()
+        self._unreadable_objects.labels(kind).inc()
 
     def api_request(self, verb: str, resource: str, status: str, seconds: float) -> None:
         """Count a request to the API server that ended with an HTTP status, or with none."""
         self._api_requests.labels(verb, resource, status).inc()
-        self._api_durations.labels(verb, resource).observe(seconds)
+        self._api_request_duration_seconds.labels(verb, resource).observe(seconds)
 
     def pod_event(self, outcome: str) -> None:
         """Count an Event about a pod that was written, or was not."""
@@ -71,4 +61,4 @@ class ApiServerMetrics(MetricGroup):
 
     def unserved(self, field: str, unserved: bool = True) -> None:
         """Set whether the API server lacks an optional field."""
-        self._served.labels(field).set(0 if unserved else 1)
+        self._field_served.labels(field).set(0 if unserved else 1)

@@ -14,21 +14,18 @@ class CallMetrics(MetricGroup):
     """See `metrics.Metrics`."""
 
     _requests = counter(
-        "requests",
         "Calls of kube-scheduler by verb and outcome: ok, again (the response was an Error, kube-scheduler tries again), "
         "malformed, too_large, closed (starting, stopping, not the leader), gone (the caller disconnected while sending), internal",
         "verb",
         "outcome",
     )
-    _durations = histogram(
-        "request_duration_seconds",
+    _request_duration_seconds = histogram(
         "Time from the first byte of a call's body to the response; waiting for binding conditions counts",
         "verb",
         buckets=CALL_SECONDS,
         limit=4,
     )
     _closed_connections = counter(
-        "closed_connections",
         "Connections of callers that the service closed, by reason: replaced (there were too many, and its caller had "
         "most), busy (there were too many, all in use), idle, slow_request, slow_reader, large_head, large_body, pipeline "
         "(too many requests sent ahead), memory (unanswered requests took too much), forbidden (a client "
@@ -37,24 +34,23 @@ class CallMetrics(MetricGroup):
         limit=16,
     )
     _tls_handshakes = counter(
-        "tls_handshakes",
         "TLS handshakes with callers: done, or failed (no certificate that is accepted, too slow, or no TLS at all)",
         "outcome",
         limit=2,
     )
-    _connections = plain_gauge("connections", "Open connections of callers")
-    _in_flight = plain_gauge("in_flight_bytes", "Bytes of unanswered requests and of unsent responses")
+    _connections = plain_gauge("Open connections of callers")
+    _in_flight_bytes = plain_gauge("Bytes of unanswered requests and of unsent responses")
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
         for verb in _VERBS:
             self._requests.labels(verb, "ok")
-            self._durations.labels(verb)
+            self._request_duration_seconds.labels(verb)
 
     def request(self, verb: str, outcome: str, seconds: float) -> None:
         """Count a call of kube-scheduler that was answered."""
         self._requests.labels(verb, outcome).inc()
-        self._durations.labels(verb).observe(seconds)
+        self._request_duration_seconds.labels(verb).observe(seconds)
 
     def closed_connection(self, reason: str) -> None:
         """Count a connection of a caller that the service closed by itself."""
@@ -67,4 +63,4 @@ class CallMetrics(MetricGroup):
     def connections(self, count: int, in_flight: int) -> None:
         """Set how many connections of callers are open, and how many bytes wait in them."""
         self._connections.set(count)
-        self._in_flight.set(in_flight)
+        self._in_flight_bytes.set(in_flight)

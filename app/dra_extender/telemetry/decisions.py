@@ -32,29 +32,25 @@ class SearchLane(StrEnum):
 class DecisionMetrics(MetricGroup):
     """See `metrics.Metrics`."""
 
-    rejected_nodes = counter("rejected_nodes", "Nodes refused by filter, by the reason's code", "code", limit=60)
-    _bind = counter("bind", "Ends of bind calls, by outcome", "outcome", limit=8)
-    _bind_durations = histogram(
-        "bind_duration_seconds",
+    rejected_nodes = counter("Nodes refused by filter, by the reason's code", "code", limit=60)
+    _bind = counter("Ends of bind calls, by outcome", "outcome", limit=8)
+    _bind_duration_seconds = histogram(
         "Duration of bind calls, by outcome",
         "outcome",
         buckets=_BIND_SECONDS,
         limit=8,
     )
     scheduler_wakes = counter(
-        "scheduler_wakes",
         "Requeues of rejected pods, by the change that may make one of them schedulable: devices, classes, claims, holds, "
         "cool_down (a backoff has ended), gang (a member can be placed now), or start (a term as leader has begun)",
         "reason",
     )
-    _nodes = counter(
-        "node_answers",
+    _node_answers = counter(
         'Evaluations of one node: `source="memory"` is a cached result, `source="search"` a search',
         "source",
     )
-    _steps = plain_histogram("search_steps", "Steps of one search on one node", buckets=_SEARCH_STEPS)
+    _search_steps = plain_histogram("Steps of one search on one node", buckets=_SEARCH_STEPS)
     search_seconds = counter(
-        "search_seconds",
         "Seconds that filter, preempt and bind calls took for their decisions, by the share that they used: `slice` (a call's own "
         "slice sufficed, no share), `namespace` (the share of a namespace), with it `everybody` (the share of all namespaces, "
         "while pods of other namespaces waited or were evaluated in the last 10 s) or `alone` (the share of a namespace "
@@ -62,17 +58,13 @@ class DecisionMetrics(MetricGroup):
         "lane",
         limit=6,
     )
-    searches_resumed = plain_counter(
-        "searches_resumed", "Paused searches that went on, in the same call or a later one"
-    )
-    _stopped = plain_counter("searches_stopped", "Calls that were denied a further slice of time for their searches")
-    _refused = counter_by_namespace(
-        "search_refusals",
+    searches_resumed = plain_counter("Paused searches that went on, in the same call or a later one")
+    _searches_stopped = plain_counter("Calls that were denied a further slice of time for their searches")
+    _search_refusals = counter_by_namespace(
         "Calls that were denied a further slice of time, by the namespace of the pod; beyond 50 namespaces in an hour, the others "
         "count together",
     )
     allocation_overlaps = counter(
-        "allocation_overlaps",
         "Devices, capacities, counters or groups allocated to two claims, by kind, outcome: yielded (ours was released), "
         "reported (a pod of ours has it, too), and writer of the other allocation: foreign (another scheduler), own (this "
         "program), none (the slices publish less than was allocated)",
@@ -81,30 +73,28 @@ class DecisionMetrics(MetricGroup):
         "writer",
     )
     reclaims = counter(
-        "reclaims",
         "Holds, reservations and allocations found unused, by reason (docs/reclaim.md) and outcome: done, changed (looked at again "
         "later), foreign (another scheduler's, kept), failed",
         "reason",
         "outcome",
         limit=50,
     )
-    held_claims = plain_gauge("held_claims", "Claims for which devices are held, not yet allocated")
-    unsettled_claims = plain_gauge("unsettled_claims", "Claims that are held on more than one node")
-    guard_claims = plain_gauge("guard_claims", "Guard claims that keep devices for claims of other schedulers")
-    waiting_pods = plain_gauge("waiting_pods", "Pods that were refused on every node and have not been placed since")
+    held_claims = plain_gauge("Claims for which devices are held, not yet allocated")
+    unsettled_claims = plain_gauge("Claims that are held on more than one node")
+    guard_claims = plain_gauge("Guard claims that keep devices for claims of other schedulers")
+    waiting_pods = plain_gauge("Pods that were refused on every node and have not been placed since")
     waiting_pods_longest_seconds = plain_gauge(
-        "waiting_pods_longest_seconds",
         "Seconds since the first of these refusals of the pod that waits longest; 0 without any",
     )
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
-        self._from_cache, self._from_search = self._nodes.labels("memory"), self._nodes.labels("search")
+        self._from_cache, self._from_search = self._node_answers.labels("memory"), self._node_answers.labels("search")
 
     def bound(self, outcome: str, seconds: float) -> None:
         """Count a bind call that ended."""
         self._bind.labels(outcome).inc()
-        self._bind_durations.labels(outcome).observe(seconds)
+        self._bind_duration_seconds.labels(outcome).observe(seconds)
 
     def search(self, cached: bool, steps: int) -> None:
         """Count `steps` results of nodes from the cache if `cached`, otherwise one search of a node in so many steps."""
@@ -112,9 +102,9 @@ class DecisionMetrics(MetricGroup):
             self._from_cache.inc(steps)
         else:
             self._from_search.inc()
-            self._steps.observe(steps)
+            self._search_steps.observe(steps)
 
     def search_stopped(self, namespace: str) -> None:
         """Count a call about a pod of this namespace that was denied a further slice."""
-        self._stopped.inc()
-        self._refused.inc(namespace)
+        self._searches_stopped.inc()
+        self._search_refusals.inc(namespace)

@@ -1,7 +1,7 @@
 """How a metric is declared: as an attribute of a group.
 
     class CallMetrics(MetricGroup):
-        requests = counter("requests", "Calls of kube-scheduler by verb", "verb")
+        requests = counter("Calls of kube-scheduler by verb", "verb")
 
     metrics.requests.labels(verb).inc()
 
@@ -13,7 +13,8 @@ one that is nothing but theirs is declared under that name, with an empty prefix
 """
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -35,7 +36,6 @@ class Definition:
     prefix and suffix, under which the same values are exposed.
     """
 
-    name: str
     kind: Literal["counter", "gauge", "histogram"]
     meaning: str
     labels: tuple[str, ...] = ()
@@ -43,6 +43,7 @@ class Definition:
     buckets: tuple[float, ...] = ()
     upstream: str = ""
     prefix: str = PREFIX
+    name: str = ""
 
     @property
     def base_name(self) -> str:
@@ -93,17 +94,24 @@ class Bounded(Generic[M]):
 
 
 class Declared(Generic[C]):
-    """A metric in the body of a MetricGroup; in an instance of the group, the attribute is the collector."""
+    """A metric in the body of a MetricGroup, with the name of its attribute; in an instance, the attribute is the collector."""
 
-    __slots__ = ("collector", "definition")
+    __slots__ = ("_make", "definition")
 
-    def __init__(self, definition: Definition, collector: Callable[[CollectorRegistry], C]) -> None:
+    def __init__(self, definition: Definition, make: Callable[[Definition, CollectorRegistry], C]) -> None:
         self.definition = definition
-        self.collector = collector
+        self._make = make
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.definition = replace(self.definition, name=attribute.removeprefix("_"))
 
     def __get__(self, group: object, owner: type | None = None) -> C:
         """Tell type checkers the type; the attribute of an instance hides this one."""
         raise AttributeError(f"metric {self.definition.name} belongs to instances")
+
+    def collector(self, registry: CollectorRegistry) -> C:
+        """Make the collector of an instance."""
+        return self._make(self.definition, registry)
 
 
 class MetricGroup:
@@ -125,29 +133,28 @@ def declared(group: type[MetricGroup]) -> Iterator[tuple[str, Declared[Any]]]:
 
 
 def counter(
-    name: str, meaning: str, *labels: str, limit: int = _LIMIT, upstream: str = "", prefix: str = PREFIX
+    meaning: str, *labels: str, limit: int = _LIMIT, upstream: str = "", prefix: str = PREFIX
 ) -> Declared[Bounded[Counter]]:
     """Declare a counter with labels."""
-    return _bounded(Counter, Definition(name, "counter", meaning, labels, limit, upstream=upstream, prefix=prefix))
+    return _bounded(Counter, Definition("counter", meaning, labels, limit, upstream=upstream, prefix=prefix))
 
 
-def plain_counter(name: str, meaning: str) -> Declared[Counter]:
+def plain_counter(meaning: str) -> Declared[Counter]:
     """Declare a counter without labels."""
-    return _plain(Counter, Definition(name, "counter", meaning))
+    return Declared(Definition("counter", meaning), partial(_collector, Counter))
 
 
-def gauge(name: str, meaning: str, *labels: str, limit: int = _LIMIT, prefix: str = PREFIX) -> Declared[Bounded[Gauge]]:
+def gauge(meaning: str, *labels: str, limit: int = _LIMIT, prefix: str = PREFIX) -> Declared[Bounded[Gauge]]:
     """Declare a gauge with labels."""
-    return _bounded(Gauge, Definition(name, "gauge", meaning, labels, limit, prefix=prefix))
+    return _bounded(Gauge, Definition("gauge", meaning, labels, limit, prefix=prefix))
 
 
-def plain_gauge(name: str, meaning: str) -> Declared[Gauge]:
+def plain_gauge(meaning: str) -> Declared[Gauge]:
     """Declare a gauge without labels."""
-    return _plain(Gauge, Definition(name, "gauge", meaning))
+    return Declared(Definition("gauge", meaning), partial(_collector, Gauge))
 
 
 def histogram(
-    name: str,
     meaning: str,
     *labels: str,
     buckets: tuple[float, ...],
@@ -156,21 +163,18 @@ def histogram(
     prefix: str = PREFIX,
 ) -> Declared[Bounded[Histogram]]:
     """Declare a histogram with labels."""
-    return _bounded(Histogram, Definition(name, "histogram", meaning, labels, limit, buckets, upstream, prefix))
+    return _bounded(Histogram, Definition("histogram", meaning, labels, limit, buckets, upstream, prefix))
 
 
-def plain_histogram(name: str, meaning: str, *, buckets: tuple[float, ...]) -> Declared[Histogram]:
+def plain_histogram(meaning: str, *, buckets: tuple[float, ...]) -> Declared[Histogram]:
     """Declare a histogram without labels."""
-    return _plain(Histogram, Definition(name, "histogram", meaning, buckets=buckets))
+    return Declared(Definition("histogram", meaning, buckets=buckets), partial(_collector, Histogram))
 
 
-def _plain(kind: type[M], made: Definition) -> Declared[M]:
+def _collector(kind: type[M], made: Definition, registry: CollectorRegistry) -> M:
     options: dict[str, Any] = {"buckets": made.buckets} if made.buckets else {}
-    return Declared(
-        made, lambda registry: kind(made.base_name, made.meaning, made.labels, registry=registry, **options)
-    )
+    return kind(made.base_name, made.meaning, made.labels, registry=registry, **options)
 
 
-def _bounded(kind: type[M], made: Definition) -> Declared[Bounded[M]]:
-    plain = _plain(kind, made)
-    return Declared(made, lambda registry: Bounded(plain.collector(registry), made))
+def _bounded(kind: type[M], definition: Definition) -> Declared[Bounded[M]]:
+    return Declared(definition, lambda made, registry: Bounded(_collector(kind, made, registry), made))

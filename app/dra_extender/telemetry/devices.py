@@ -19,16 +19,15 @@ class DeviceMetrics(MetricGroup):
     """See `metrics.Metrics`."""
 
     _devices = gauge(
-        "devices",
         "Published devices by driver and state (docs/metrics.md): allocated, held, usable, blocked by counters, blocked by groups, "
         "unusable, not judged; each counts once",
         "driver",
         "state",
         limit=(_MOST_DRIVERS + 1) * _MOST_STATES,
     )
-    _device_counts = plain_counter("device_counts", "Times that the devices were counted")
-    _count_seconds = plain_counter("device_count_seconds", "Seconds of work of counting the devices, without pauses")
-    _counted = plain_gauge("devices_counted_timestamp_seconds", "When the devices were counted last, since the epoch")
+    _device_counts = plain_counter("Times that the devices were counted")
+    _device_count_seconds = plain_counter("Seconds of work of counting the devices, without pauses")
+    _devices_counted_timestamp_seconds = plain_gauge("When the devices were counted last, since the epoch")
 
     def devices(self, by_state: ByDriver) -> None:
         """Set the numbers of all devices by state; drivers with fewest devices share a value."""
@@ -45,15 +44,14 @@ class DeviceMetrics(MetricGroup):
     def devices_counted(self, work: float, now: float) -> None:
         """Count a count of the devices, with its seconds of work, at this time (seconds since the epoch)."""
         self._device_counts.inc()
-        self._count_seconds.inc(work)
-        self._counted.set(now)
+        self._device_count_seconds.inc(work)
+        self._devices_counted_timestamp_seconds.set(now)
 
 
 class BindingMetrics(MetricGroup):
     """See `metrics.Metrics`."""
 
-    _devices = counter(
-        "bindingconditions_allocations",
+    _bindingconditions_allocations = counter(
         "Devices with binding conditions that a bind waited for, by scheduler (`profile`), driver and status: success, failed, "
         "timeout, error (ended otherwise); as upstream's `scheduler_dra_bindingconditions_allocations_total`",
         "profile",
@@ -62,8 +60,7 @@ class BindingMetrics(MetricGroup):
         limit=120,
         upstream="scheduler_dra_bindingconditions_allocations",
     )
-    _waits = histogram(
-        "bindingconditions_wait_duration_seconds",
+    _bindingconditions_wait_duration_seconds = histogram(
         "Duration of waits for binding conditions, one count per driver of the pod's devices; as upstream's "
         "`scheduler_dra_bindingconditions_wait_duration_seconds`",
         "profile",
@@ -73,14 +70,12 @@ class BindingMetrics(MetricGroup):
         limit=120,
         upstream="scheduler_dra_bindingconditions_wait_duration_seconds",
     )
-    _attempts = counter(
-        "bindingconditions_attempts",
+    _bindingconditions_attempts = counter(
         "Binds of pods whose devices have binding conditions, by status: success, timeout, failure (also one that ended for "
         "another reason); each bind counts once, as KEP-5007 describes `scheduler_dra_bindingconditions_allocations_total`",
         "status",
     )
-    _prebind = histogram(
-        "bindingconditions_prebind_duration_seconds",
+    _bindingconditions_prebind_duration_seconds = histogram(
         "Time from the decision to the Binding for all pods with claims, waiting for a gang left out, by status and by whether a "
         "device has binding conditions; as KEP-5007 describes `scheduler_dra_bindingconditions_prebind_duration_seconds`",
         "status",
@@ -88,19 +83,19 @@ class BindingMetrics(MetricGroup):
         buckets=_PREBIND_SECONDS,
         upstream="scheduler_dra_bindingconditions_prebind_duration_seconds",
     )
-    bindingconditions_waiting_pods = plain_gauge(
-        "bindingconditions_waiting_pods", "Pods whose bind waits for binding conditions now"
-    )
+    bindingconditions_waiting_pods = plain_gauge("Pods whose bind waits for binding conditions now")
 
     def waited(self, profile: str, drivers: Sequence[str], status: str, seconds: float) -> None:
         """Count a wait that ended; `drivers` names the driver of each device with conditions."""
         for driver in drivers:
-            self._devices.labels(profile, driver, status).inc()
+            self._bindingconditions_allocations.labels(profile, driver, status).inc()
         for driver in sorted(set(drivers)):
-            self._waits.labels(profile, driver, status).observe(seconds)
+            self._bindingconditions_wait_duration_seconds.labels(profile, driver, status).observe(seconds)
 
     def prebind(self, status: str, seconds: float, *, requires_conditions: bool) -> None:
         """Count a bind of a pod with claims that has come to its Binding, or ended before."""
-        self._prebind.labels(status, "true" if requires_conditions else "false").observe(seconds)
+        self._bindingconditions_prebind_duration_seconds.labels(
+            status, "true" if requires_conditions else "false"
+        ).observe(seconds)
         if requires_conditions:
-            self._attempts.labels(status).inc()
+            self._bindingconditions_attempts.labels(status).inc()

@@ -41,49 +41,40 @@ class ReplicaMetrics(MetricGroup):
     """See `Metrics`."""
 
     _policy_reads = counter(
-        "policy_reads",
         "Reads of a changed policy file: taken, refused (it is wrong, the last valid policy stays in force) or missing",
         "outcome",
         limit=4,
     )
     _policy_current = plain_gauge(
-        "policy_current",
         "1 when the policy in force is the one in the policy file, 0 when it is not or there is none",
     )
     _certificate_reads = counter(
-        "certificate_reads",
         "Changed files of certificates: taken, or refused (they cannot be used, the last valid ones stay in use)",
         "outcome",
         limit=2,
     )
-    _certificate_expiration = gauge(
-        "certificate_expiration_timestamp_seconds",
+    _certificate_expiration_timestamp_seconds = gauge(
         "When the certificate in use expires, in seconds since the epoch: `server`, or the first of `client-ca`",
         "certificate",
         limit=2,
     )
-    leader = plain_gauge("leader", "1 while this replica may act: it holds the lease, or leader election is off")
-    _leader_changes = counter(
-        "leader_changes", "Terms that this replica began (`won`) and ended (`lost`)", "change", limit=2
-    )
+    leader = plain_gauge("1 while this replica may act: it holds the lease, or leader election is off")
+    _leader_changes = counter("Terms that this replica began (`won`) and ended (`lost`)", "change", limit=2)
     _background_failures = counter(
-        "background_failures",
         "Failures of background tasks, by task; each is logged, and the task starts again or continues with the next object",
         "task",
     )
-    _audits = plain_counter("audits", "Audits that the service has made of its caches (docs/audit.md)")
-    _audit_seconds = plain_counter("audit_seconds", "Seconds of work of these audits, without their pauses")
+    _audits = plain_counter("Audits that the service has made of its caches (docs/audit.md)")
+    _audit_seconds = plain_counter("Seconds of work of these audits, without their pauses")
     audit_findings = gauge(
-        "audit_findings",
         "What the last two audits both found, by check (docs/audit.md) and severity: error, warning",
         "check",
         "severity",
     )
     audit_unjudged_claims = plain_gauge(
-        "audit_unjudged_claims",
         "Allocated claims that the last audit could not compare with their devices (docs/audit.md)",
     )
-    _build_info = gauge("build_info", "Always 1; the labels are what is running", "version", "python")
+    _build_info = gauge("Always 1; the labels are what is running", "version", "python")
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
@@ -100,7 +91,7 @@ class ReplicaMetrics(MetricGroup):
 
     def certificate_expires(self, which: str, seconds: float) -> None:
         """Set when a certificate in use expires, in seconds since the epoch."""
-        self._certificate_expiration.labels(which).set(seconds)
+        self._certificate_expiration_timestamp_seconds.labels(which).set(seconds)
 
     def leads(self, leads: bool) -> None:
         """Count a term of this replica as leader that began or ended."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from dra_extender.telemetry.declaration import OTHER, PREFIX, Declared, Definition
+from dra_extender.telemetry.declaration import OTHER, Declared, Definition
 
 MOST_NAMESPACES: Final = 50
 """The most namespaces with a value of their own."""
@@ -52,11 +52,11 @@ class CounterByNamespace:
         return True
 
 
-def counter_by_namespace(name: str, meaning: str) -> Declared[CounterByNamespace]:
+def counter_by_namespace(meaning: str) -> Declared[CounterByNamespace]:
     """Declare a counter with the label `pod_namespace`; `namespace` would collide with the label of the scraped target."""
-    made = Definition(name, "counter", meaning, ("pod_namespace",), MOST_NAMESPACES + 1)
+    definition = Definition("counter", meaning, ("pod_namespace",), MOST_NAMESPACES + 1)
 
-    def collector(registry: CollectorRegistry) -> CounterByNamespace:
-        return CounterByNamespace(Counter(PREFIX + name, meaning, made.labels, registry=registry))
+    def make(made: Definition, registry: CollectorRegistry) -> CounterByNamespace:
+        return CounterByNamespace(Counter(made.base_name, meaning, made.labels, registry=registry))
 
-    return Declared(made, collector)
+    return Declared(definition, make)

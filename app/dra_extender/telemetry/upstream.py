@@ -46,8 +46,7 @@ class Execution:
 class UpstreamMetrics(MetricGroup):
     """See `metrics.Metrics`."""
 
-    _executions = histogram(
-        "scheduler_plugin_execution_duration_seconds",
+    _scheduler_plugin_execution_duration_seconds = histogram(
         "Duration of a call's work, `plugin` DynamicResources, by extension point (Filter, with all nodes of the pod; PreBind, "
         "from the bind call to the Binding; PostFilter) and status (Success, Unschedulable, Error); KEP-5963",
         "plugin",
@@ -57,16 +56,14 @@ class UpstreamMetrics(MetricGroup):
         limit=9,
         prefix="",
     )
-    _unschedulable = gauge(
-        "scheduler_unschedulable_pods",
+    _scheduler_unschedulable_pods = gauge(
         "As `dra_extender_waiting_pods`, by scheduler (`profile`), `plugin` DynamicResources; KEP-4381",
         "plugin",
         "profile",
         limit=_MOST_PROFILES + 1,
         prefix="",
     )
-    _claims_made = counter(
-        "dynamic_resource_allocation_resourceclaim_creates",
+    _dynamic_resource_allocation_resourceclaim_creates = counter(
         "ResourceClaims that this program made, for extended resources or for PodGroups, by status (success, failure), whether "
         "they ask for administrative access, and API group and kind of their owner; KEP-5729",
         "status",
@@ -79,7 +76,7 @@ class UpstreamMetrics(MetricGroup):
 
     def execution(self, extension_point: str) -> Execution:
         """Return the context in which an extension point runs; an exception is its error."""
-        return Execution(self._executions, extension_point)
+        return Execution(self._scheduler_plugin_execution_duration_seconds, extension_point)
 
     def unschedulable(self, pods: Mapping[str, int]) -> None:
         """Set how many pods of each scheduler wait.
@@ -90,11 +87,11 @@ class UpstreamMetrics(MetricGroup):
         rest = sum(number for profile, number in pods.items() if profile not in shown)
         if rest:
             shown[OTHER] = shown.get(OTHER, 0) + rest
-        self._unschedulable.keep([(PLUGIN, profile) for profile in shown])
+        self._scheduler_unschedulable_pods.keep([(PLUGIN, profile) for profile in shown])
         for profile, number in shown.items():
-            self._unschedulable.labels(PLUGIN, profile).set(number)
+            self._scheduler_unschedulable_pods.labels(PLUGIN, profile).set(number)
 
     def claim_made(self, owner: tuple[str, str], *, admin_access: bool, success: bool) -> None:
         """Count a claim that was created, or could not be, for an owner: API group and kind."""
         labels = ("success" if success else "failure", "true" if admin_access else "false", *owner)
-        self._claims_made.labels(*labels).inc()
+        self._dynamic_resource_allocation_resourceclaim_creates.labels(*labels).inc()
