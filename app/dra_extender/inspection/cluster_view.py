@@ -123,17 +123,16 @@ class ClusterView:
 
     @property
     def holders(self) -> Holders:
-        """Who holds each device now."""
         until = {each.claim_uid: each.until for each in self.held.holds}
         return Holders(self.ledger, until, knows_pods=not unread(self.origin, _PODS))
 
     @property
     def now(self) -> float:
-        """When the objects were read, seconds since the epoch."""
+        """Return when the objects were read, seconds since the epoch."""
         return self.origin.taken_at
 
     def facts(self, namespace: str, name: str) -> PodFacts:
-        """What only people read of a pod; without facts for one that cannot be read or is not there."""
+        """Return what only people read of a pod; without facts for one that cannot be read or is not there."""
         mark = name.encode()
         for data in self._objects.of("pods"):
             if mark in data:
@@ -154,7 +153,7 @@ class ClusterView:
         return found
 
     def stored(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
-        """The object of a plural kind as it was read (API JSON); None if it is not there."""
+        """Return the object of a plural kind as it was read (API JSON); None if it is not there."""
         mark = name.encode()
         for data in self._objects.of(kind):
             if mark in data:
@@ -166,12 +165,11 @@ class ClusterView:
 
     @cached_property
     def events(self) -> ObjectEvents:
-        """The Events that were read."""
         return ObjectEvents(self._objects.of(EVENTS))
 
     @cached_property
     def acting_schedulers(self) -> frozenset[str]:
-        """The schedulers that have placed a pod, reported why they have not, or have devices for one."""
+        """Return the schedulers that have placed a pod, reported why they have not, or have devices for one."""
         asked = {uid for hold in self.held.holds for _, uid in hold.pods}
         asked |= {each.uid for record in self.ledger.claims.records() for each in record.claim.status.reserved_for}
         by_key = {(pod.namespace, pod.name): pod for pod in self.ledger.pods.all()}
@@ -202,7 +200,6 @@ class ClusterView:
         return read_node_fit(objects.of("nodes"), objects.of("pods"), served)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod as decisions read it."""
         return self.ledger.pods.by_key(namespace, name)
 
     def evaluate(self, pod: Pod) -> FilterResult:
@@ -243,12 +240,11 @@ class ClusterView:
         return result
 
     def budget(self) -> Budget:
-        """What one answer may spend on expressions of tenants."""
         return Budget(ANSWER_COST, clock=self._clock.monotonic)
 
     @property
     def monotonic(self) -> float:
-        """Seconds of a clock that only goes forward; the time of the objects stands still."""
+        """Return seconds of a clock that only goes forward; the time of the objects stands still."""
         return self._clock.monotonic()
 
     def hold_again(self) -> None:
@@ -299,5 +295,5 @@ def served_fields(origin: Origin) -> Served:
 
 
 def has_device_taints(origin: Origin) -> bool:
-    """Whether taints of devices have an effect there; also where that is not known."""
+    """Return whether taints of devices have an effect there; also where that is not known."""
     return AssumedGate(gate=_DEVICE_TAINTS, state=GateState.OFF) not in origin.gates

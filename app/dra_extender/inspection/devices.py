@@ -58,7 +58,7 @@ class SnapshotDifference(Value, frozen=True):
 
 
 def snapshot_differences(device: Device, found: Sequence[HeldDevice]) -> tuple[SnapshotDifference, ...]:
-    """The differences of a published device, by counter set; allocations with the same differences are one."""
+    """Return the differences of a published device, by counter set; allocations with the same differences are one."""
     live = _by_set(device.consumes_counters)
     claims: defaultdict[SnapshotDifference, list[str]] = defaultdict(list)
     for each in found:
@@ -104,7 +104,7 @@ def _between(
 
 
 def _amounts(then: CounterConsumption | None, now: CounterConsumption | None) -> Iterator[AmountDifference]:
-    """The counters whose amounts differ, by name."""
+    """Yield the counters whose amounts differ, by name."""
     before, after = (dict(() if each is None else each.counters) for each in (then, now))
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
@@ -128,7 +128,7 @@ def _amount_text(amount: int | None) -> str:
 
 
 def _groups_text(groups: Sequence[str]) -> str:
-    """The names of the groups; `none` where there are none."""
+    """Return the names of the groups; `none` where there are none."""
     return ", ".join(groups) or "none"
 
 
@@ -220,7 +220,7 @@ class DeviceUse(Value, frozen=True):
 
     @property
     def is_free(self) -> bool:
-        """Whether no claim has it; `availability` says whether it can be allocated."""
+        """Return whether no claim has it; `availability` says whether it can be allocated."""
         return not any(not each.admin for each in self.holders)
 
 
@@ -256,7 +256,7 @@ class UnknownNodeError(LookupError):
 def devices_report(
     view: ClusterView, node: str | None = None, driver: str | None = None, *, free: bool = False
 ) -> DevicesReport:
-    """What is where: all pools, those whose devices the node can reach, those of a driver, or with `free` devices only.
+    """Return what is where: all pools, those whose devices the node can reach, those of a driver, or with `free` devices only.
 
     Raises:
         UnknownNodeError: the node does not exist.
@@ -274,7 +274,7 @@ def devices_report(
 
 
 def _pool_ids(view: ClusterView, node: str | None) -> Sequence[PoolId]:
-    """All pools, or those with a slice or a device for the node."""
+    """Return all pools, or those with a slice or a device for the node."""
     slices = view.ledger.slices
     found: Iterable[ResourceSlice] = slices.by_name.values()
     if node is not None:
@@ -394,7 +394,7 @@ def _device(
 
 
 def _conditions(view: ClusterView, device: DeviceId, found: Sequence[HeldDevice]) -> Iterator[ConditionState]:
-    """What is not true yet of the conditions that were frozen with each allocation of the device."""
+    """Yield what is not true yet of the conditions that were frozen with each allocation of the device."""
     for each in found:
         record = view.ledger.claims.by_key(*split_key(each.holder.claim))
         if record is None or each.holding.admin or not conditional_devices(record.claim):

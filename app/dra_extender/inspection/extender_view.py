@@ -93,7 +93,7 @@ _DECISIONS: Final = msgspec.json.Decoder(DecisionReport)
 async def read_view(
     settings: KubeSettings, pods: Sequence[bytes], url: str = "", *, decisions: bool = False
 ) -> ExtenderView:
-    """The view of the extender at `url`, else of the one whose pods are among these; raises nothing of the network.
+    """Return the view of the extender at `url`, else of the one whose pods are among these; raises nothing of the network.
 
     `decisions`: ask for the latest decisions, too.
     """
@@ -124,7 +124,7 @@ async def read_view(
 
 
 async def with_holds(objects: ClusterObjects, settings: KubeSettings, url: str = "") -> ClusterObjects:
-    """The objects with what the extender of this cluster holds, as far as that can be read."""
+    """Return the objects with what the extender of this cluster holds, as far as that can be read."""
     return viewed(objects, await read_view(settings, objects.of("pods"), url))
 
 
@@ -136,7 +136,7 @@ def viewed(objects: ClusterObjects, view: ExtenderView) -> ClusterObjects:
 
 
 def read_report(data: bytes) -> HoldReport:
-    """The report in an answer.
+    """Read the report in an answer.
 
     Raises:
         ModelError: it is none, or of another format.
@@ -193,7 +193,7 @@ def held_notes(report: HoldReport, pod: str, pod_uid: str, group: str) -> Iterat
 
 
 def _places(pods: Sequence[bytes]) -> Iterator[_Place]:
-    """Where extenders run, by the labels of the shipped manifests and the chart."""
+    """Yield where extenders run, by the labels of the shipped manifests and the chart."""
     for data in pods:
         if _MARK not in data:
             continue
@@ -218,7 +218,7 @@ def _port(pod: _Pod) -> int:
 
 
 async def _with_decisions(view: ExtenderView, get: Callable[[], Awaitable[bytes]]) -> ExtenderView:
-    """The view with the decisions, or with a sentence: an older extender does not tell them."""
+    """Return the view with the decisions, or with a sentence: an older extender does not tell them."""
     try:
         return view._replace(decisions=read_decisions(await get()))
     except (ApiCallError, ModelError) as problem:
@@ -226,7 +226,7 @@ async def _with_decisions(view: ExtenderView, get: Callable[[], Awaitable[bytes]
 
 
 async def _at(url: str, *, decisions: bool) -> ExtenderView:
-    """The view of an extender that answers at an address of this machine."""
+    """Return the view of an extender that answers at an address of this machine."""
     try:
         report = read_report(await get_at(f"{url.rstrip('/')}{PATH}", seconds=SECONDS))
     except (ApiCallError, ModelError) as problem:

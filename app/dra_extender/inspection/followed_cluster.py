@@ -40,11 +40,10 @@ class KeptObjects:
         self._digests: dict[Key, int] = {}
 
     def all(self) -> Sequence[bytes]:
-        """The objects as JSON, in the order of their keys."""
+        """Return the objects as JSON, in the order of their keys."""
         return [data for _, data in sorted(self._objects.items())]
 
     def changed(self, data: bytes) -> None:
-        """See EventSink."""
         found: dict[str, Any] = decode(self._kind, _DECODER, data)
         if not isinstance(found.get("metadata"), dict):
             raise ModelError(f"{self._kind}: field metadata: expected an object")
@@ -59,13 +58,11 @@ class KeptObjects:
             self._on_change()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - objects are known by name
-        """See EventSink."""
         self._digests.pop((namespace, name), None)
         if self._objects.pop((namespace, name), None) is not None:
             self._on_change()
 
     def synced(self) -> None:
-        """See EventSink."""
         self._on_change()
 
     def absent(self) -> None:
@@ -78,7 +75,7 @@ async def readings(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     namespace: str | None = None,
 ) -> AsyncGenerator[ClusterObjects, None]:
-    """The objects of a cluster with what its extender holds: at once, and again after each change, until it is closed.
+    """Yield the objects of a cluster with what its extender holds: at once, and again after each change, until it is closed.
 
     Changes within a second are one; if an extender runs, its holds are asked for every five seconds.  `namespace`: as in
     ClusterFollower.
@@ -142,7 +139,7 @@ class FollowedCluster:
                     return
 
     async def objects(self) -> ClusterObjects:
-        """All objects as they are now; kinds that could not be read are missing."""
+        """Return all objects as they are now; kinds that could not be read are missing."""
         self._changed.clear()
         objects = objects_of(self._follower.reading({kind: sink.all() for kind, sink in self._sinks.items()}))
         if self._clock.monotonic() - self._viewed_at >= FRESH_SECONDS:
@@ -155,24 +152,22 @@ class FollowedCluster:
         self._viewed_at = self._clock.monotonic()
 
     def extender(self) -> ExtenderView:
-        """What the running extender said last."""
         return self._view
 
     def contact_ages(self) -> Mapping[str, float]:
-        """Seconds since the API server last answered the list or watch of each kind."""
+        """Return seconds since the API server last answered the list or watch of each kind."""
         return self._follower.contact_ages()
 
     def problems(self) -> Sequence[str]:
-        """A sentence for each kind that is not followed now, and for objects that cannot be read."""
+        """Return a sentence for each kind that is not followed now, and for objects that cannot be read."""
         return self._follower.problems()
 
     async def stop(self) -> None:
-        """End the watches."""
         await self._follower.stop()
 
 
 def _held(view: ExtenderView) -> object:
-    """What is held and planned; the ends of holds move with each answer, and are left out."""
+    """Return what is held and planned; the ends of holds move with each answer, and are left out."""
     if view.report is None:
         return view.said
     return [(each.claim_uid, each.nominated, each.nodes) for each in view.report.holds], view.report.plans

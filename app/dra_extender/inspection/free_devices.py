@@ -103,7 +103,6 @@ class _Search:
         self.free: list[DeviceId] = []
 
     def steps(self, pools: Sequence[PoolId]) -> Iterator[None]:
-        """Judge the devices of these pools."""
         for pool_id in pools:
             names, taken = published_names(self._ledger, pool_id), taken_devices(self._ledger.usage().pool(pool_id))
             free = [(*pool_id, name) for name in names if name not in taken]
@@ -123,7 +122,6 @@ class _Search:
         return DeviceAvailability(Availability.UNUSABLE, self._problem(device[:2]))
 
     def _nodes(self) -> Sequence[str]:
-        """The nodes that may reach one of the devices."""
         ledger, names = self._ledger, set[str]()
         for pool_id in self._open:
             reaching = ledger.slices.nodes_of(pool_id)

@@ -85,7 +85,7 @@ class Holders:
                 self._by_device[device].append(HeldDevice(_with_access(holder, each), each))
 
     def of(self, device: DeviceId) -> Sequence[HeldDevice]:
-        """The holders of a device (driver, pool, device), by claim."""
+        """Return the holders of a device (driver, pool, device), by claim."""
         return sorted(self._by_device.get(device, ()), key=lambda each: each.holder.claim)
 
 
@@ -105,7 +105,6 @@ def _leaving(consumers: Sequence[ConsumerReference], ledger: Ledger) -> str:
 
 
 def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False, leaving: str = "") -> Holder:
-    """The holder that a claim is."""
     return Holder(
         claim="/".join(claim.metadata.key),
         consumers=tuple(consumer_text(each, claim.metadata.namespace) for each in claim.status.reserved_for),
@@ -131,7 +130,7 @@ def _with_access(holder: Holder, holding: DeviceHolding) -> Holder:
 
 
 def holder_text(holder: Holder, now: float, *, with_claim: bool = False) -> str:
-    """The pods that a claim is reserved for, else the claim; with the time for which it has been allocated.
+    """Return the pods that a claim is reserved for, else the claim; with the time for which it has been allocated.
 
     `with_claim`: the claim stands behind the pods, without their namespace.
     """

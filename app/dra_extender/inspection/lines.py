@@ -18,12 +18,12 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 def wrapped(text: str, indent: str, width: int) -> Sequence[str]:
-    """The text in lines of at most so many columns, unless a word is longer; all but the first stand four columns deeper."""
+    """Return the text in lines of at most so many columns, unless a word is longer; all but the first stand four columns deeper."""
     return wrap(text, width, initial_indent=indent, subsequent_indent=indent + INDENT * 2, break_long_words=False)
 
 
 def beside_label(label: str, lines: Sequence[str], width: int) -> Iterator[str]:
-    """The lines, wrapped, in a column of their own with the label before the first of them."""
+    """Yield the lines, wrapped, in a column of their own with the label before the first of them."""
     before = label
     for line in lines:
         for part in wrap(line, width - len(label), break_long_words=False) or [""]:
@@ -38,7 +38,7 @@ def number_of(count: int, noun: str) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """A duration as kubectl shows ages: `12m`, `3h`, `41s`."""
+    """Return a duration as kubectl shows ages: `12m`, `3h`, `41s`."""
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
@@ -46,7 +46,7 @@ def age_text(seconds: float) -> str:
 
 
 def clock_text(seconds: float) -> str:
-    """The time of day (UTC) of a time in seconds since the epoch; what no calendar has is far away."""
+    """Return the time of day (UTC) of a time in seconds since the epoch; what no calendar has is far away."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
@@ -54,7 +54,7 @@ def clock_text(seconds: float) -> str:
 
 
 def origin_lines(origin: Origin, columns: int) -> Sequence[str]:
-    """Labelled lines of at most so many columns, without line breaks; control characters are escaped."""
+    """Return labelled lines of at most so many columns, without line breaks; control characters are escaped."""
     return tuple(_lines(origin, columns))
 
 

@@ -74,7 +74,6 @@ class Origin(Value, frozen=True, rename=None):
 
     @property
     def partial(self) -> bool:
-        """Whether a kind that the API server serves could not be read."""
         return any(each.served for each in self.missing)
 
 
@@ -94,7 +93,6 @@ class ClusterObjects(NamedTuple):
     holds: HoldReport | None = None
 
     def of(self, kind: str) -> Sequence[bytes]:
-        """The objects of a plural kind."""
         return self.by_kind.get(kind, ())
 
 
@@ -124,7 +122,7 @@ async def with_events(objects: ClusterObjects, settings: KubeSettings) -> Cluste
 
 
 def objects_of(reading: ClusterReading) -> ClusterObjects:
-    """The objects of a reading, and where they come from."""
+    """Return the objects of a reading, and where they come from."""
     missing = (
         *(
             MissingKind(kind=kind, reason=reason, namespace=reading.namespace if kind in reading.one_namespace else "")
@@ -152,7 +150,7 @@ def objects_of(reading: ClusterReading) -> ClusterObjects:
 
 
 def assumed_gates(facts: ServerFacts) -> tuple[AssumedGate, ...]:
-    """What is known of the feature gates of an API server on which answers depend."""
+    """Return what is known of the feature gates of an API server on which answers depend."""
     return tuple(
         AssumedGate(gate=each.gate, state=_STATES[facts.fields.get(each.name, Support.UNKNOWN)])
         for each in OPTIONAL_FIELDS

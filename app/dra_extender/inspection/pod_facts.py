@@ -37,7 +37,7 @@ _POD_DECODER: Final = msgspec.json.Decoder(PodObject)
 
 
 def read_pod_facts(data: bytes) -> PodFacts:
-    """The facts in a pod (API JSON).
+    """Read the facts in a pod (API JSON).
 
     Raises:
         ModelError: not a Pod; the message names the field.

@@ -129,7 +129,6 @@ class _Unpacked(gzip.GzipFile):
         self._budget = budget
 
     def read(self, size: int | None = -1) -> bytes:
-        """See GzipFile.  Raises SnapshotFileError."""
         data = super().read(size)
         self._budget.spend(len(data))
         return data

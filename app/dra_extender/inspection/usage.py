@@ -117,7 +117,6 @@ def _drivers(view: ClusterView, published: Mapping[DeviceId, Device], used: Coun
 
 
 def _published(view: ClusterView) -> Mapping[DeviceId, Device]:
-    """The devices of the newest generation of each pool."""
     newest: dict[tuple[str, str], int] = {}
     for each in view.ledger.slices.by_name.values():
         newest[each.pool_id] = max(each.generation, newest.get(each.pool_id, each.generation))
@@ -130,7 +129,7 @@ def _published(view: ClusterView) -> Mapping[DeviceId, Device]:
 
 
 def _classes(record: ClaimRecord) -> Iterator[str]:
-    """The class for each holding, in their order."""
+    """Yield the class for each holding, in their order."""
     allocation = record.claim.status.allocation
     if allocation is None and record.pending is not None:
         allocation = record.pending.allocation

@@ -47,7 +47,7 @@ HEADERS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def new_token() -> str:
-    """A token that nobody can guess, of characters that need no escape in a path."""
+    """Return a token that nobody can guess, of characters that need no escape in a path."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
@@ -147,7 +147,7 @@ class PageApplication:
         return StreamingResponse(self._generations(), media_type="text/event-stream")
 
     async def _generations(self) -> AsyncIterator[str]:
-        """An event with the generation of each new state, the present one first."""
+        """Yield an event with the generation of each new state, the present one first."""
         self._streams += 1
         try:
             generation = self._source.latest().generation
@@ -163,7 +163,7 @@ class PageApplication:
             self._streams -= 1
 
     async def _later_than(self, generation: int) -> int | None:
-        """The generation of the next state; None if there is none for some seconds, or the page ends."""
+        """Return the generation of the next state; None if there is none for some seconds, or the page ends."""
         waits = [
             asyncio.create_task(self._next_generation(generation)),
             asyncio.create_task(self._ended.wait()),

@@ -32,12 +32,10 @@ class TileState(Enum):
 
     @property
     def letter(self) -> str:
-        """What the tile shows beside its colour."""
         return str(self.value[0])
 
     @property
     def text(self) -> str:
-        """What the legend and screen readers say."""
         return str(self.value[1])
 
 
@@ -78,7 +76,6 @@ class DeviceMap(NamedTuple):
 
 
 def device_totals(report: DevicesReport) -> tuple[DriverTotal, ...]:
-    """All devices of each driver."""
     counts: dict[str, Counter[TileState]] = {}
     for pool in report.pools:
         count = counts.setdefault(pool.driver, Counter())
@@ -90,7 +87,7 @@ def device_totals(report: DevicesReport) -> tuple[DriverTotal, ...]:
 def device_map(
     report: DevicesReport, totals: tuple[DriverTotal, ...], driver: str = "", nodes: str = "", page: int = 1
 ) -> DeviceMap:
-    """One page of the pools of a driver (all if empty) on nodes with a text in their names.
+    """Return one page of the pools of a driver (all if empty) on nodes with a text in their names.
 
     Raises:
         QueryError: there is no such page.
@@ -108,7 +105,6 @@ def device_map(
 
 
 def state_of(device: DeviceUse) -> TileState:
-    """How a published device stands."""
     holders = [each for each in device.holders if not each.admin]
     if not holders:
         return TileState[Availability(device.availability).name]
@@ -165,7 +161,6 @@ class DeviceRow(NamedTuple):
 
     @property
     def published(self) -> bool:
-        """Whether the pool still has it."""
         return self.state is not TileState.GONE
 
 
@@ -179,7 +174,7 @@ class PoolSection(NamedTuple):
 
 
 def pool_sections(report: DevicesReport) -> tuple[PoolSection, ...]:
-    """The pools of a report, those that several nodes reach first."""
+    """Return the pools of a report, those that several nodes reach first."""
     return tuple(map(_section, report.pools))
 
 

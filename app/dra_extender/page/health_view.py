@@ -55,7 +55,6 @@ class ClusterHealth(NamedTuple):
 
 
 def health(reports: Reports) -> ClusterHealth:
-    """The health of the cluster in this state."""
     audit, extender = reports.audit, reports.extender()
     replica = extender.decisions
     severities = Counter(each.severity for each in audit.findings)

@@ -36,7 +36,6 @@ class ListPart(NamedTuple):
     total: int
 
     def of(self, entries: Sequence[T]) -> Sequence[T]:
-        """The entries on this page."""
         return entries[self.first - 1 : self.last]
 
 
@@ -54,7 +53,7 @@ def part_of(total: int, size: int, page: int) -> ListPart:
 
 
 def number(query: Query, name: str) -> int:
-    """The number that is asked for under this name, such as a page; 1 if none is.
+    """Return the query parameter as a number, such as a page; default 1.
 
     Raises:
         QueryError: it is no number from 1.
@@ -102,7 +101,7 @@ class Renderer:
         self._environment.globals["link"] = lambda view, **query: f"{base}/{view}{_query(query)}"
 
     def page(self, template: str, **values: object) -> str:
-        """The text of a page.
+        """Return the text of a page.
 
         Raises:
             UndefinedError: the template uses a name that is not among the values.

@@ -95,13 +95,11 @@ class _Server(uvicorn.Server):
         self._ended = ended
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """See uvicorn.Server."""
         super().handle_exit(sig, frame)
         self._ended()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """See uvicorn.Server."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

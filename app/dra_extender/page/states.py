@@ -55,17 +55,15 @@ class Reports:
 
     @cached_property
     def devices(self) -> DevicesReport:
-        """All pools."""
         return devices_report(self.view)
 
     @cached_property
     def totals(self) -> tuple[DriverTotal, ...]:
-        """All devices of each driver."""
         return device_totals(self.devices)
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """The names of all nodes.
+        """Return the names of all nodes.
 
         Raises:
             UnreadKindsError: nodes could not be read.
@@ -74,7 +72,7 @@ class Reports:
         return tuple(sorted(self.view.ledger.nodes))
 
     def node(self, name: str) -> DevicesReport:
-        """The pools that a node can use.
+        """Return the pools that a node can use.
 
         Raises:
             UnknownNodeError: the node does not exist.
@@ -83,11 +81,10 @@ class Reports:
 
     @cached_property
     def audit(self) -> AuditReport:
-        """Whether the cluster is sound."""
         return audit_report(self.view)
 
     def waiting(self, round_number: int) -> WaitingReport:
-        """The pods that wait by cause, as far as can be said after this round of looking at them (from 1)."""
+        """Return the pods that wait by cause, as far as can be said after this round of looking at them (from 1)."""
         if self._waiting is None or self._waiting[0] != round_number:
             found = waiting(self.view, most_evaluated=EVALUATED_IN_A_ROUND * round_number)
             self._waiting = (round_number, found)
@@ -104,11 +101,11 @@ class Reports:
             self.waiting(1)
 
     def knows_why(self, namespace: str, name: str) -> bool:
-        """Whether `why` has the answer for this pod already."""
+        """Return whether `why` has the answer for this pod already."""
         return (namespace, name) in self._answers
 
     def why(self, namespace: str, name: str) -> WhyReport:
-        """Why a pod waits.
+        """Return why a pod waits.
 
         Raises:
             UnknownPodError: there is no such pod.
@@ -132,11 +129,11 @@ class StateSource(Protocol):
     """States of a cluster, numbered by their generation."""
 
     def latest(self) -> Reports:
-        """The newest state."""
+        """Return the newest state."""
         ...
 
     async def later_than(self, generation: int) -> Reports:
-        """The newest state, once there is one with a greater generation."""
+        """Return the newest state, once there is one with a greater generation."""
         ...
 
 
@@ -148,11 +145,9 @@ class FixedState:
         self._reports.prepare()
 
     def latest(self) -> Reports:
-        """See StateSource."""
         return self._reports
 
     async def later_than(self, generation: int) -> Reports:
-        """See StateSource: never returns for the present generation."""
         if generation >= self._reports.generation:
             await asyncio.Event().wait()
         return self._reports
@@ -168,13 +163,11 @@ class FollowedState:
         self._renewed = asyncio.Condition()
 
     def latest(self) -> Reports:
-        """See StateSource."""
         if self._reports is None:
             raise RuntimeError("the source has not been started")
         return self._reports
 
     async def later_than(self, generation: int) -> Reports:
-        """See StateSource."""
         async with self._renewed:
             await self._renewed.wait_for(lambda: self.latest().generation > generation)
         return self.latest()
@@ -203,7 +196,6 @@ class FollowedState:
             await self._sleep(_SHARE * (monotonic() - began))
 
     async def stop(self) -> None:
-        """End the watches."""
         await self._cluster.stop()
 
     async def _renew(self, generation: int) -> None:
@@ -214,7 +206,7 @@ class FollowedState:
             self._renewed.notify_all()
 
     def _made(self, objects: ClusterObjects, generation: int, problems: Sequence[str]) -> Reports:
-        """A state, in a thread of its own."""
+        """Return a state, in a thread of its own."""
         ages = self._cluster.contact_ages
         reports = Reports(
             ClusterView(objects),

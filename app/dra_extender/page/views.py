@@ -35,19 +35,16 @@ class CommandLines:
         self._source = source
 
     def waiting(self) -> str:
-        """All pods that wait."""
         return self._line("why")
 
     def why(self, namespace: str, name: str) -> str:
-        """Why one pod waits."""
         return self._line("why", name, namespace="" if namespace == _DEFAULT_NAMESPACE else namespace)
 
     def devices(self, node: str = "", driver: str = "") -> str:
-        """The devices of a node, or of all; of one driver, or of all."""
+        """Return the devices of a node, or of all; of one driver, or of all."""
         return self._line("devices", node, driver=driver)
 
     def audit(self) -> str:
-        """Whether the cluster is sound."""
         return self._line("audit")
 
     def _line(self, command: str, name: str = "", **options: str) -> str:
@@ -112,7 +109,7 @@ class Views:
         }
 
     def answer(self, path: str, reports: Reports, query: Query) -> ViewAnswer:
-        """The view of this path; status 404 for what is not there, 403 for what may not be read, 400 for a wrong query."""
+        """Return the view of this path; status 404 for what is not there, 403 for what may not be read, 400 for a wrong query."""
         view = self._by_path.get(path)
         if view is None:
             return self._problem(reports, f"There is no view {path[:80]!r}.", 404)
@@ -200,7 +197,7 @@ def _facts(reports: Reports) -> Facts:
 
 
 def _problems(reports: Reports) -> tuple[str, ...]:
-    """What could not be followed or read, in so many sentences as a person reads."""
+    """Return what could not be followed or read, in so many sentences as a person reads."""
     found = [*reports.problems, *(f"{each.kind}: {each.reason}" for each in reports.view.unreadable)]
     more = len(found) - _MOST_PROBLEMS
     return (*found[:_MOST_PROBLEMS], *((f"{more} more objects cannot be read",) if more > 0 else ()))

@@ -50,7 +50,6 @@ class PendingPods(NamedTuple):
 
     @property
     def unfinished(self) -> bool:
-        """Whether the next answer will say more."""
         return any(each.next is None for each in self.rows)
 
 
@@ -63,7 +62,7 @@ def pending_pods(
     *,
     cpu_time: Callable[[], float] = time.thread_time,
 ) -> PendingPods:
-    """A page of the causes after so many rounds of looking at pods; the tree of a pod, and the command that prints it.
+    """Return a page of the causes after so many rounds of looking at pods; the tree of a pod, and the command that prints it.
 
     Raises:
         UnknownPodError: there is no such pod.
@@ -136,7 +135,7 @@ class PodsUnderWay(NamedTuple):
 def pods_under_way(
     reports: Reports, page: int = 1, *, cpu_time: Callable[[], float] = time.thread_time
 ) -> PodsUnderWay:
-    """What is under way in this state.
+    """Return what is under way in this state.
 
     Raises:
         QueryError: there is no such page.

@@ -45,12 +45,10 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def pass_time(self, seconds: float) -> None:
-        """Let virtual time pass."""
         self._now += seconds
 
     @property
     def waits_for_threads(self) -> bool:
-        """Whether an executor has work that is not done."""
         return self._threads_at_work > 0
 
     def run_in_executor(  # type: ignore[override]  # typeshed spells the arguments with TypeVarTuple

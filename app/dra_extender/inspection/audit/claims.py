@@ -41,7 +41,7 @@ class ClaimsByKey(Protocol):
     """Claims by namespace and name."""
 
     def get(self, key: tuple[str, str], /) -> ClaimHead | None:
-        """The claim with this key, None if there is none."""
+        """Return the claim with this key, None if there is none."""
         ...
 
 
@@ -65,7 +65,7 @@ class UsedClaim(NamedTuple):
 
 
 def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
-    """The claims that the kubelet looks for, in its order; the one for extended resources comes last.
+    """Yield the claims that the kubelet looks for, in its order; the one for extended resources comes last.
 
     A template for which the status says that no claim is needed has none.
     """
@@ -84,7 +84,7 @@ def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
 
 
 def refused(pod: Pod, claims: ClaimsByKey, kubelets: GroupReservation, node: Node | None) -> Iterator[AdmissionFailure]:
-    """Why the kubelet would not start the bound pod, by claim.
+    """Yield why the kubelet would not start the bound pod, by claim.
 
     `kubelets`: whether they accept a claim of the pod's PodGroup, or a reservation for the group, as the pod's own (gate
     DRAWorkloadResourceClaims).  Where that is unknown, a claim that was generated for the group counts as accepted, because it
@@ -101,12 +101,11 @@ def refused(pod: Pod, claims: ClaimsByKey, kubelets: GroupReservation, node: Nod
 
 
 def _is_recorded_by_name(entry: PodResourceClaim) -> bool:
-    """Whether the claim's name stands in the pod's status; drafts of KEP-5729 have it there for the group's claims, too."""
+    """Return whether the claim's name stands in the pod's status; drafts of KEP-5729 have it there for the group's claims, too."""
     return bool(entry.resource_claim_template_name or entry.pod_group_resource_claim)
 
 
 def _refusal(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupReservation, node: Node | None) -> str:
-    """Empty if nothing is wrong."""
     if claim is None:
         return "does not exist"
     of_group = _is_groups(pod, claim)
@@ -139,7 +138,7 @@ def _is_groups(pod: Pod, claim: ClaimHead) -> bool:
 
 
 def _is_reserved_for_group(claim: ClaimHead, pod: Pod) -> bool:
-    """A pod does not know the UID of its group, so the name counts."""
+    """Return whether a claim is reserved for the pod's group; the name counts, since a pod does not know the UID of its group."""
     return pod.pod_group is not None and any(
         is_group(each) and each.name == pod.pod_group for each in claim.status.reserved_for
     )
@@ -154,7 +153,6 @@ IsLive = Callable[[ConsumerReference], bool]
 
 
 def claim_name(claim: ClaimHead) -> str:
-    """namespace/name."""
     return "/".join(claim.metadata.key)
 
 
@@ -210,7 +208,7 @@ def extended_claim_violation(claim: ClaimHead, pod: Pod | None, *, is_first: boo
 
 
 def _away(pod: Pod, claims: ClaimsByKey, node: Node | None) -> Iterable[str]:
-    """What the pod lacks on its node.  The kubelet checks neither where devices can be used nor what serves a resource."""
+    """Yield what the pod lacks on its node.  The kubelet checks neither where devices can be used nor what serves a resource."""
     labels = {} if node is None else node.labels
     for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
         claim = claims.get((pod.namespace, use.name))
@@ -224,7 +222,7 @@ def _away(pod: Pod, claims: ClaimsByKey, node: Node | None) -> Iterable[str]:
 
 
 def _unusable(claim: ClaimHead, node: str, labels: dict[str, str]) -> str:
-    """Why the allocation of the claim cannot be used on the node; empty if it can, or there is none."""
+    """Return why the allocation of the claim cannot be used on the node; empty if it can, or there is none."""
     allocation = claim.status.allocation
     try:
         usable = allocation is None or allocation.usable_on(node, labels)
@@ -239,7 +237,7 @@ _OVERDUE: Final = (Readiness.FAILED, Readiness.TIMED_OUT)
 
 
 def is_live(ledger: Ledger, namespace: str, consumer: ConsumerReference) -> bool:
-    """Whether a consumer of a claim of this namespace exists and is not over; true of one whose kind is not known.
+    """Return whether a consumer of a claim of this namespace exists and is not over; true of one whose kind is not known.
 
     A guard claim uses nothing.
     """
@@ -255,7 +253,7 @@ def is_live(ledger: Ledger, namespace: str, consumer: ConsumerReference) -> bool
 
 
 def unused_claim(record: ClaimRecord, ledger: Ledger, now: float) -> Iterator[AuditFinding]:
-    """The claim outlives its owner, its consumers or its nodes, or has a finalizer that nothing removes."""
+    """Find that the claim outlives its owner, consumers or nodes, or has a finalizer that nothing removes."""
     claim = record.claim
     about = f"claim {'/'.join(claim.metadata.key)}"
     allocation, reserved = claim.status.allocation, claim.status.reserved_for
@@ -293,7 +291,7 @@ def overdue_conditions(record: ClaimRecord, ledger: Ledger, now: float, timeout:
 
 
 def _pods_of(record: ClaimRecord, ledger: Ledger) -> Iterator[Pod | None]:
-    """The pods for which a claim is reserved, and the members of its PodGroups; None for one that is gone."""
+    """Yield the pods for which a claim is reserved, and the members of its PodGroups; None for one that is gone."""
     for consumer in record.claim.status.reserved_for:
         if is_group(consumer):
             yield from ledger.pods.members(record.claim.metadata.namespace, consumer.name)
@@ -302,7 +300,7 @@ def _pods_of(record: ClaimRecord, ledger: Ledger) -> Iterator[Pod | None]:
 
 
 def _owner_exists(owner: OwnerReference, claim: ClaimHead, ledger: Ledger) -> bool:
-    """Whether the controller of a claim exists; true of one whose kind is not known."""
+    """Return whether the controller of a claim exists; true of one whose kind is not known."""
     if owner.kind == "Pod" and not owner.group:
         return ledger.pods.by_uid(owner.uid) is not None
     if owner.kind == "PodGroup" and owner.group == GROUP and ledger.pod_groups.served:
@@ -312,7 +310,7 @@ def _owner_exists(owner: OwnerReference, claim: ClaimHead, ledger: Ledger) -> bo
 
 
 def is_reachable(allocation: AllocationResult, ledger: Ledger) -> bool:
-    """Whether one of the nodes exists that the allocation names; true of one that names none."""
+    """Return whether one of the nodes exists that the allocation names; true of one that names none."""
     names = named_nodes(allocation)
     return names is None or any(name in ledger.nodes for name in names)
 
@@ -328,7 +326,6 @@ class _Writer:
         self.last_began: float | None = None
 
     def add(self, name: str, times: "_Times") -> None:
-        """Count an allocation."""
         self.claims.append(name)
         if times.latest is not None and (self.first_ended is None or times.latest < self.first_ended):
             self.first_ended = times.latest
@@ -336,7 +333,6 @@ class _Writer:
             self.last_began = times.earliest
 
     def went_on_after(self, other: "_Writer") -> bool:
-        """Whether it made an allocation after one of the other."""
         began, ended = self.last_began, other.first_ended
         return began is not None and ended is not None and began > ended
 
@@ -349,7 +345,7 @@ class _Times(NamedTuple):
 
 
 def two_allocators(records: Iterable[ClaimRecord]) -> Iterator[AuditFinding | None]:
-    """A finding for each pool in which this program and another scheduler each allocated after the other had begun.
+    """Yield a finding for each pool in which this program and another scheduler each allocated after the other had begun.
 
     Allocations that one of them left when the other took over are no finding: they are all older.  What this program allocates has
     its snapshot.  An allocation without a time is younger than its claim, and its end is not known.  None after each step.

@@ -92,7 +92,7 @@ def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None)
 
 
 def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding, ...]:
-    """All findings at once, without those of checks that need a kind that is `missing`; errors first."""
+    """Return all findings at once, without those of checks that need a kind that is `missing`; errors first."""
     absent = frozenset(missing)
     return in_order(each for each in steps if each is not None and not each.check.kinds & absent)
 
@@ -146,7 +146,7 @@ def _neighbours(
 
 
 def _rule_scopes(pool_id: PoolId, published: Sequence[ResourceSlice], ledger: Ledger) -> set[str]:
-    """What the rules about neighbours concern that devices of this pool have, as published or as allocated."""
+    """Return what the rules about neighbours concern that devices of this pool have, as published or as allocated."""
     usage = ledger.claims.usage
     scopes = {
         device.neighbours_on for each in published for device in each.devices if device.compatible_only_with is not None
@@ -207,7 +207,7 @@ def _allocated_devices(cluster: AuditedCluster, devices: PublishedDevices, unjud
 
 
 def _present(ledger: Ledger) -> Iterator[ClaimRecord]:
-    """All claims, without those that are deleted while the others are looked at."""
+    """Yield all claims, without those that are deleted while the others are looked at."""
     for record in tuple(ledger.claims.records()):
         if ledger.claims.by_uid(record.claim.metadata.uid) is record:
             yield record
@@ -248,7 +248,6 @@ class _LedgerClaims:
         self._ledger = ledger
 
     def get(self, key: tuple[str, str], /) -> ClaimHead | None:
-        """See ClaimsByKey."""
         record = self._ledger.claims.by_key(*key)
         return None if record is None else record.claim
 

@@ -75,7 +75,6 @@ class Check(StrEnum):
 
     @property
     def severity(self) -> CheckSeverity:
-        """How grave each finding of this check is."""
         return CheckSeverity.WARNING if self in _WARNINGS else CheckSeverity.ERROR
 
     @property
@@ -152,11 +151,10 @@ class AuditFinding(Value, frozen=True):
 
 
 def finding(check: Check, about: str, detail: str) -> AuditFinding:
-    """A finding with the severity of its check; a long detail is cut."""
+    """Return a finding with the severity of its check; a long detail is cut."""
     return AuditFinding(check=check, severity=check.severity, about=about, detail=shortened(detail, _LONGEST_DETAIL))
 
 
 def finding_of(violation: InvariantViolation) -> AuditFinding:
-    """The finding that a broken rule is."""
     check, kind = _OF_RULES[violation.rule]
     return finding(check, f"{kind} {violation.about}", f"{violation.rule}: {violation.detail}")

@@ -45,7 +45,7 @@ _RULES: Final = {
 def pool_violations(
     pool_id: PoolId, slices: Iterable[ResourceSlice], usage: PoolUsage
 ) -> Iterator[InvariantViolation | None]:
-    """Devices, shares, capacities and counter sets of a pool that are allocated to more claims than the search allows.
+    """Yield devices, shares, capacities and counter sets of a pool that are allocated to more claims than the search allows.
 
     Amounts and groups count as they were frozen with each allocation, else as the slices have them.  A violation without a detail
     is about the claims that have the device.  None after each device.
@@ -86,12 +86,11 @@ def neighbour_violations(
 
 
 def claims_text(claims: Iterable[str]) -> str:
-    """The first claims by name, and how many more there are."""
+    """Return the first claims by name, and how many more there are."""
     return listed(sorted(claims), _MOST_CLAIMS)
 
 
 def _current(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
-    """The slices of the newest generation of each pool."""
     newest: dict[PoolId, int] = {}
     for each in slices:
         newest[each.pool_id] = max(newest.get(each.pool_id, 0), each.generation)
@@ -117,7 +116,7 @@ def incompatible_neighbours(
     published: Mapping[DeviceId, PublishedNow],
     sets_of: Callable[[DeviceHolding], Iterable[str]],
 ) -> Iterator[IncompatibleNeighbour | None]:
-    """Each pair of neighbours in which the expression of one is not true for the other; None after each pair of devices.
+    """Yield each pair of neighbours in which the expression of one is not true for the other; None after each pair of devices.
 
     An expression counts as it was frozen with the allocation, and without a snapshot as the device has it now.  Attributes are
     those published now.  `sets_of` names the counter sets and physical devices that a holding draws on.
@@ -155,7 +154,7 @@ def _held_device(
     nodes: Mapping[PoolId, str | None],
     sets_of: Callable[[DeviceHolding], Iterable[str]],
 ) -> _HeldDevice:
-    """The rules of an allocated device, and where it is.  A device that is not published any more is where its pool is."""
+    """Return the rules of an allocated device, and where it is.  A device that is not published any more is where its pool is."""
     live, pool_id = published.get(device_id), (device_id[0], device_id[1])
     counter_sets = frozenset(name for each in holdings for name in sets_of(each))
     if live is None:
@@ -164,7 +163,6 @@ def _held_device(
 
 
 def _nodes_of_pools(published: Mapping[DeviceId, PublishedNow]) -> Mapping[PoolId, str | None]:
-    """The node of each pool whose devices are all local to one node."""
     nodes: dict[PoolId, set[str | None]] = {}
     for (driver, pool, _), found in published.items():
         nodes.setdefault((driver, pool), set()).add(found.where.node_name)
@@ -172,14 +170,13 @@ def _nodes_of_pools(published: Mapping[DeviceId, PublishedNow]) -> Mapping[PoolI
 
 
 def by_id(slices: Sequence[ResourceSlice]) -> dict[DeviceId, PublishedNow]:
-    """The devices of these slices."""
     return {
         (each.driver, each.pool, device.name): PublishedNow(device, each) for each in slices for device in each.devices
     }
 
 
 def _incompatibility(expression: str, other: PublishedNow | None, programs: ProgramCache) -> str:
-    """Why it is not true for the other device, as the clause before the device's name; empty if it is true."""
+    """Return why it is not true for the other device, as the clause before the device's name; empty if it is true."""
     if other is None:
         return "but no slice publishes"
     device = other.device

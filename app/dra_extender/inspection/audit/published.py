@@ -27,7 +27,6 @@ class DeviceInSlice(NamedTuple):
 
     @property
     def device(self) -> Device:
-        """The device itself."""
         return self.published.devices[self.position]
 
 
@@ -39,7 +38,6 @@ class PublishedDevices:
         self._pools: dict[PoolId, tuple[Sequence[ResourceSlice], dict[str, list[DeviceInSlice]]]] = {}
 
     def of(self, device_id: DeviceId) -> Sequence[DeviceInSlice]:
-        """Return the devices of this name."""
         pool_id = device_id[:2]
         slices = self._ledger.slices.of_pool(pool_id)
         known = self._pools.get(pool_id)
@@ -87,7 +85,7 @@ class PublishedDevices:
         return "" if named & local else f"is on node {min(local)}, which the allocation does not select"
 
     def _selects(self, allocation: AllocationResult, name: str) -> bool:
-        """Whether the allocation is for this node; true where that is not known."""
+        """Return whether the allocation is for this node; true where that is not known."""
         node = self._ledger.nodes.get(name)
         try:
             return node is None or allocation.usable_on(name, node.labels)
@@ -116,7 +114,7 @@ _MOST_TOGETHER: Final = 64
 
 
 def slice_finding(pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditFinding | None:
-    """The first problem of the pool's newest generation; None if it is complete and its slices agree.
+    """Return the first problem of the pool's newest generation; None if it is complete and its slices agree.
 
     Two devices of one name contradict each other only where one node can see both.
     """
@@ -143,7 +141,6 @@ class SliceFindings:
         return known[1]
 
     def forget_all_but(self, pools: Collection[PoolId]) -> None:
-        """Forget pools that are gone."""
         self._known = {pool_id: known for pool_id, known in self._known.items() if pool_id in pools}
 
 
@@ -187,7 +184,7 @@ def _drop_matching(
 def taint_rules_without_effect(
     rules: Mapping[str, DeviceTaintRule], slices: Sequence[ResourceSlice]
 ) -> Iterator[AuditFinding | None]:
-    """A finding for each DeviceTaintRule that taints no device; None after each rule."""
+    """Yield a finding for each DeviceTaintRule that taints no device; None after each rule."""
     total = sum(len(each.devices) for each in slices)
     for name, rule in sorted(rules.items()):
         if rule.selector is None:
@@ -202,7 +199,7 @@ def taint_rules_without_effect(
 
 
 def policy_findings(messages: Iterable[str]) -> Iterator[AuditFinding]:
-    """A finding for each message about a rule of the policy that has no effect."""
+    """Yield a finding for each message about a rule of the policy that has no effect."""
     for each in messages:
         yield finding(Check.POLICY_WITHOUT_EFFECT, "policy", each)
 
@@ -218,7 +215,7 @@ def _taints_any(rule: DeviceTaintRule, slices: Iterable[ResourceSlice]) -> bool:
 
 
 def _distinct_devices(slices: Sequence[ResourceSlice]) -> Iterator[tuple[ResourceSlice, int | None]]:
-    """A device (slice, position) of each kind that expressions can tell apart, and (slice, None) after each slice.
+    """Yield a device (slice, position) of each kind that expressions can tell apart, and (slice, None) after each slice.
 
     Names of devices are not among what expressions see.
     """
@@ -254,7 +251,7 @@ def _seen_together(current: Sequence[ResourceSlice]) -> Iterator[Sequence[Resour
 
 
 def _by_scope(current: Sequence[ResourceSlice]) -> Mapping[object, Sequence[ResourceSlice]]:
-    """The slices that are not for all nodes: by node, by equal selector, and each alone whose devices name their nodes."""
+    """Return the slices that are not for all nodes: by node, by equal selector, and each alone whose devices name their nodes."""
     found: dict[object, list[ResourceSlice]] = {}
     for each in current:
         if each.node_name is not None:

@@ -57,7 +57,7 @@ class UnjudgedClaims:
 
     @property
     def reasons(self) -> Mapping[str, int]:
-        """Why claims were not compared, each reason with the number of its claims."""
+        """Return why claims were not compared, each reason with the number of its claims."""
         numbers: Counter[str] = Counter()
         for (reason, _), claims in self._claims.items():
             numbers[reason] += len(claims)
@@ -65,7 +65,7 @@ class UnjudgedClaims:
 
     @property
     def claims(self) -> Collection[str]:
-        """The claims, each once."""
+        """Return the claims, each once."""
         return set().union(*self._claims.values())
 
     def checks(self, missing: Collection[str] = ()) -> Iterator[UnjudgedCheck]:
@@ -284,7 +284,7 @@ def _consumption_mismatch(option: SearchableRequest, result: DeviceResult, candi
 
 
 def _is_as_old(record: ClaimRecord, device_class: DeviceClass, published: ResourceSlice) -> bool:
-    """Whether slice and class are known not to have changed since the claim was allocated."""
+    """Return whether slice and class are known not to have changed since the claim was allocated."""
     allocated = seconds_of(allocated_at(record.claim) or record.claim.metadata.creation_timestamp)
     metadata = device_class.metadata
     class_since = seconds_of(metadata.creation_timestamp) if metadata.generation == 1 else None

@@ -20,7 +20,7 @@ _NAMES: Final = {
 
 
 def audit_tree(report: AuditReport, width: int = WIDTH) -> str:
-    """The whole answer; ends with a line break."""
+    """Return the whole answer; ends with a line break."""
     return "\n".join(map(printable, _lines(report, width))) + "\n"
 
 
@@ -40,7 +40,6 @@ def _lines(report: AuditReport, width: int) -> Iterator[str]:
 
 
 def _headline(report: AuditReport) -> str:
-    """The verdict in a few words."""
     if report.verdict is Soundness.SOUND:
         return "sound"
     if report.verdict is Soundness.UNKNOWN:
@@ -51,7 +50,7 @@ def _headline(report: AuditReport) -> str:
 
 
 def _finding(found: AuditFinding, width: int) -> Iterator[str]:
-    """What the finding is about, and below it what is wrong."""
+    """Yield what the finding is about, and below it what is wrong."""
     yield from wrapped(found.about, INDENT, width)
     yield from wrapped(found.detail, INDENT * 2, width)
 

@@ -57,18 +57,18 @@ _HEADER: Final = (*_COLUMNS, *_FURTHER)
 
 
 def devices_wide(report: DevicesReport, now: float) -> str:
-    """The table for a terminal; `now`: when the objects were read, seconds since the epoch."""
+    """Return the table for a terminal; `now`: when the objects were read, seconds since the epoch."""
     header = tuple(name.upper() for name in _HEADER)
     return aligned(header, (_cells(row, _age(row.since, now)) for row in device_rows(report)))
 
 
 def devices_csv(report: DevicesReport) -> str:
-    """The table as CSV; times in RFC 3339."""
+    """Return the table as CSV; times in RFC 3339."""
     return csv_text(_HEADER, (_cells(row, _time(row.since)) for row in device_rows(report)))
 
 
 def device_rows(report: DevicesReport) -> Iterator[HeldDeviceRow]:
-    """A row for each device and claim that has it; one for a device that no claim has."""
+    """Yield a row for each device and claim that has it; one for a device that no claim has."""
     for pool in report.pools:
         in_force = {each.name: each.groups for each in pool.counter_sets}
         for device in pool.devices:
@@ -118,7 +118,7 @@ def _draws(device: DeviceUse) -> Iterator[str]:
 
 
 def _groups(device: DeviceUse, in_force: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
-    """The groups of the device by counter set, and those in force there where they are others."""
+    """Yield the groups of the device by counter set, and those in force there where they are others."""
     declared = dict(device.groups)
     for name in device.counter_sets:
         own, others = declared.get(name, ()), in_force.get(name)
@@ -128,7 +128,7 @@ def _groups(device: DeviceUse, in_force: Mapping[str, Sequence[str] | None]) -> 
 
 
 def _capacity(device: DeviceUse, holder: Holder) -> Iterator[str]:
-    """What the claim takes of how much, or what all claims take where no claim has the row."""
+    """Yield what the claim takes of how much, or what all claims take where no claim has the row."""
     totals = {each.name: each for each in device.capacity}
     shares: list[ShareUse] = [each for each in device.shares if each.claim == holder.claim]
     taken = [amount for each in shares for amount in each.capacity]
@@ -140,7 +140,7 @@ def _capacity(device: DeviceUse, holder: Holder) -> Iterator[str]:
 
 
 def _conditions(device: DeviceUse, holder: Holder) -> Iterator[str]:
-    """The binding conditions of the device, those that its claim still waits for marked."""
+    """Yield the binding conditions of the device, those that its claim still waits for marked."""
     waiting = [each for each in device.conditions if each.claim == holder.claim]
     yield from map(condition_text, waiting)
     named = {name for each in waiting for name in each.conditions}
@@ -175,7 +175,7 @@ def _time(since: float | None) -> str:
 
 
 def aligned(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The rows below their header in columns as wide as their widest cells; an empty cell is a minus sign."""
+    """Return the rows below their header in columns as wide as their widest cells; an empty cell is a minus sign."""
     cells = [[printable(text) or "-" for text in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "".join(
@@ -202,7 +202,7 @@ _SHARED: Final = "several nodes"
 
 
 def devices_tree(report: DevicesReport, now: float) -> str:
-    """The report as text; `now` is when the objects were read, seconds since the epoch.  Ends with a line break."""
+    """Return the report as text; `now` is when the objects were read, seconds since the epoch.  Ends with a line break."""
     return "".join(f"{printable(line)}\n" for line in _devices_lines(report, now)) or "no devices\n"
 
 
@@ -249,7 +249,7 @@ def _bar(taken: int, total: int) -> str:
 
 
 def _device_lines(device: DeviceUse, now: float, indent: str, width: int) -> Iterator[str]:
-    """The device with its holders; those that have shares of it stand below, each with what it takes."""
+    """Yield the device with its holders; those that have shares of it stand below, each with what it takes."""
     amounts = {each.claim: each.capacity for each in device.shares}
     parts = [f"{each.name} {_bar(each.taken, each.total)}" for each in device.capacity]
     whole = [each for each in device.holders if each.claim not in amounts]
@@ -281,17 +281,15 @@ _UNKNOWN: Final = "class unknown"
 
 
 def usage_tree(report: UsageReport) -> str:
-    """The report as text; ends with a line break."""
+    """Return the report as text; ends with a line break."""
     return "".join(f"{printable(line)}\n" for line in _usage_lines(report)) or "no devices\n"
 
 
 def usage_csv(report: UsageReport) -> str:
-    """The rows as CSV."""
     return csv_text(_USAGE_HEADER, map(_usage_cells, report.rows))
 
 
 def usage_wide(report: UsageReport) -> str:
-    """The rows as a table for a terminal."""
     return aligned(tuple(name.upper() for name in _USAGE_HEADER), map(_usage_cells, report.rows))
 
 

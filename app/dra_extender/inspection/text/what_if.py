@@ -37,7 +37,7 @@ _FATES: Final = {
 
 
 def table(report: WhatIfReport, width: int = WIDTH) -> str:
-    """The whole answer; ends with a line break."""
+    """Return the whole answer; ends with a line break."""
     return "\n".join(map(printable, _lines(report, width))) + "\n"
 
 
@@ -127,7 +127,7 @@ def _columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:
 
 
 def _waiting(rows: Sequence[PodRow], width: int) -> Iterator[str]:
-    """Why pods wait, once for all pods with the same reasons."""
+    """Yield why pods wait, once for all pods with the same reasons."""
     by_reasons: dict[tuple[ReasonCount, ...], list[str]] = defaultdict(list)
     for row in rows:
         if row.after.reasons:
@@ -160,7 +160,7 @@ def _conditions(rows: Sequence[PodRow], width: int) -> Iterator[str]:
 
 
 def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
-    """What becomes of the claims of evicted pods, once for all of one fate."""
+    """Yield what becomes of the claims of evicted pods, once for all of one fate."""
     by_fate: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         for each in row.claims:
@@ -231,7 +231,7 @@ def _stranded(found: Sequence[Stranded], width: int) -> Iterator[str]:
 
 
 def _amounts(places: Iterable[Stranded]) -> str:
-    """What is left in all, e.g. `3 devices; sm 28 of 196 in 2 counter sets`."""
+    """Return what is left in all, e.g. `3 devices; sm 28 of 196 in 2 counter sets`."""
     devices = 0
     left: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for each in places:

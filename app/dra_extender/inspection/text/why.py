@@ -41,7 +41,7 @@ _IN_SECONDS: Final = 600
 
 
 def tree(report: WhyReport, width: int = WIDTH) -> str:
-    """The whole answer; ends with a line break."""
+    """Return the whole answer; ends with a line break."""
     return "\n".join(map(printable, _why_lines(report, width))) + "\n"
 
 
@@ -75,12 +75,12 @@ def _why_lines(report: WhyReport, width: int) -> Iterator[str]:
 
 
 def subject_text(subject: str, claim: str, request: str) -> str:
-    """What asks for devices: `claim gpu, request gpu`, or the subject where the pod's spec has no such claim."""
+    """Return what asks for devices: `claim gpu, request gpu`, or the subject where the pod's spec has no such claim."""
     return subject or (f"claim {claim}, request {request}" if request else f"claim {claim}")
 
 
 def _reported(report: WhyReport, width: int) -> Iterator[str]:
-    """What kube-scheduler reports, unless it is about devices alone: the branches say more of that."""
+    """Yield what kube-scheduler reports, unless it is about devices alone: the branches say more of that."""
     about = [each for each in report.reported if each.kind is not ReasonKind.DEVICES or not report.branches]
     if not about or any(event.message == report.said for event in report.events):
         return
@@ -96,7 +96,7 @@ def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
 
 
 def labelled(reasons: Sequence[NodeReason], now: float, width: int) -> Iterator[str]:
-    """Reasons with their numbers of nodes; `now` is when the objects were read, seconds since the epoch."""
+    """Yield reasons with their numbers of nodes; `now` is when the objects were read, seconds since the epoch."""
     labels = [number_of(each.nodes, "node") for each in reasons]
     column = max(map(len, labels), default=0)
     for label, reason in zip(labels, reasons, strict=True):
@@ -166,7 +166,7 @@ def _awaited(awaited: AwaitedDevice, report: WhyReport, width: int) -> Iterator[
 
 
 def step_lines(step: NextStep, indent: str, width: int, *, in_gang: bool = False) -> Sequence[str]:
-    """A next step, and where it was found to help; or that it helps a gang."""
+    """Return a next step, and where it was found to help; or that it helps a gang."""
     where = (
         "  ok, the gang fits" if in_gang and step.nodes else f"  ok on {', '.join(step.nodes)}" if step.nodes else ""
     )
@@ -184,7 +184,7 @@ def place_of(nearest: NearestDevice) -> str:
 
 
 def device_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
-    """What keeps the device away; `now` is when the objects were read, seconds since the epoch."""
+    """Yield what keeps the device away; `now` is when the objects were read, seconds since the epoch."""
     if nearest.shortage is not None:
         yield from _shortage(nearest, nearest.shortage, now)
     elif nearest.counter_set:
@@ -206,7 +206,7 @@ def gap_line(pool: PoolGap) -> str:
 
 
 def _short(nearest: NearestDevice) -> str:
-    """The detail with the names of the device's own attributes and capacities alone."""
+    """Return the detail with the names of the device's own attributes and capacities alone."""
     driver = nearest.device.partition("/")[0]
     text = nearest.detail
     for kind in ("attributes", "capacity"):
@@ -230,7 +230,7 @@ def _counter(need: CounterNeed) -> str:
 
 
 def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
-    """Whose groups are in force, and whether counters alone would let the device in."""
+    """Yield whose groups are in force, and whether counters alone would let the device in."""
     in_force = nearest.in_force
     state = (
         "is used without groups"
@@ -280,7 +280,7 @@ def _share_text(share: HolderShare, counter: str | None, now: float) -> str:
 
 
 def waiting_tree(report: WaitingReport, width: int = WIDTH) -> str:
-    """The whole answer; ends with a line break."""
+    """Return the whole answer; ends with a line break."""
     return "\n".join(map(printable, _waiting_lines(report, width))) + "\n"
 
 
@@ -314,7 +314,7 @@ def _cause_lines(label: str, row: WaitingCause, width: int) -> Iterator[str]:
 
 
 def node_tree(report: NodeDevicesReport, width: int = WIDTH) -> str:
-    """The whole answer; ends with a line break."""
+    """Return the whole answer; ends with a line break."""
     return "\n".join(map(printable, _node_lines(report, width))) + "\n"
 
 

@@ -79,12 +79,11 @@ class Changes(NamedTuple):
     drained: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is any change."""
         return any((self.objects, self.added, self.without, self.drained))
 
 
 def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
-    """The objects in a YAML file, those of a List included; objects without a namespace are in `namespace`.
+    """Read the objects in a YAML file, also those of a List; objects without a namespace are in `namespace`.
 
     Raises:
         ChangeError: the file cannot be read, or holds no objects, or an object that cannot be used.
@@ -114,7 +113,7 @@ def read_changes(file: Path, namespace: str) -> list[WrittenObject]:
 
 
 def _objects(document: YamlDocument) -> list[YamlDocument]:
-    """The document, or the items of a List."""
+    """Return the document, or the items of a List."""
     value = document.value
     if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
         return [document.inside(("items", index)) for index in range(len(value["items"]))]
@@ -129,7 +128,7 @@ class _Document:
         self._document = document
 
     def read(self, namespace: str) -> WrittenObject:
-        """The object.
+        """Return the object.
 
         Raises:
             ChangeError: it cannot be used.
@@ -183,7 +182,7 @@ class _Document:
 
 
 def _label(item: Json) -> str:
-    """Kind and name, as far as they are there."""
+    """Return kind and name, as far as they are there."""
     metadata = item.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return f"{item['kind']} {name}" if isinstance(name, str) else str(item["kind"])

@@ -57,12 +57,11 @@ class CopiedCluster:
 
     @property
     def origin(self) -> Origin:
-        """Where the objects come from."""
         return self._objects.origin
 
     @property
     def created(self) -> str:
-        """The creation time of new objects, RFC 3339."""
+        """Return the creation time of new objects, RFC 3339."""
         return time_text(self.origin.taken_at)
 
     def keys(self, kind: StoredKind) -> list[Key]:

@@ -122,7 +122,6 @@ class _Search:
         return self._published[pool_id].get(device_id[2])
 
     def _counters(self, pool_id: PoolId) -> tuple[StrandedCounter, ...]:
-        """The counters of the pool that are not used up."""
         if pool_id not in self._left:
             ledger = self._trial.view.ledger
             pool = published_pool(pool_id, ledger.slices.of_pool(pool_id))
@@ -153,7 +152,7 @@ class FillSubject(NamedTuple):
 
 
 def find_subject(trial: Trial, key: PodKey) -> FillSubject:
-    """The pod of this name; else a pod with one claim from the ResourceClaimTemplate of this name.
+    """Return the pod of this name; else a pod with one claim from the ResourceClaimTemplate of this name.
 
     Raises:
         ChangeError: there is neither.
@@ -217,7 +216,7 @@ async def fill(trial: Trial, subject: FillSubject, most: int = MOST_COPIES) -> F
 
 
 def _copy(trial: Trial, subject: FillSubject, number: int) -> Pod:
-    """The copy of this number, which the ledger knows with its claims."""
+    """Return the copy of this number, which the ledger knows with its claims."""
     given = subject.pod["metadata"]
     name = f"{given['name']}-fill-{number}"
     while trial.copy.store.find(Key(StoredKind.POD, given["namespace"], name)) is not None:

@@ -60,11 +60,9 @@ class CandidateNodes:
 
     @property
     def is_known(self) -> bool:
-        """Whether nodes are judged."""
         return self._fit is not None
 
     def of(self, pod: Pod) -> Candidates:
-        """The candidates of this pod."""
         needs = None if self._fit is None else self._fit.needs(pod.key)
         if needs is None:
             return Candidates(self._names, {})
@@ -79,7 +77,7 @@ class CandidateNodes:
         return Candidates(names, refused)
 
     def add(self, data: bytes) -> None:
-        """A pod is there, or has a node now (API JSON)."""
+        """Count a pod that is there or has a node now (API JSON)."""
         if self._fit is None:
             return
         with suppress(ModelError):
@@ -115,7 +113,7 @@ class NodeChoice:
 
 
 def best_node(pod: Pod, result: FilterResult, weights: Weights) -> str:
-    """Of the nodes that fit the nominated one, else that with the best rating as prioritize gives it, of equals the first by name.
+    """Pick the nominated node if it fits, otherwise the node with the highest score; break ties by name.
 
     A member of a gang has the node of its plan.
     """
@@ -131,13 +129,13 @@ def best_node(pod: Pod, result: FilterResult, weights: Weights) -> str:
 
 
 def counted(texts: Iterable[str]) -> tuple[ReasonCount, ...]:
-    """Reasons of nodes, most nodes first."""
+    """Return reasons of nodes, most nodes first."""
     found = sorted(Counter(texts).items(), key=lambda entry: (-entry[1], entry[0]))
     return tuple(ReasonCount(nodes=count, text=text) for text, count in found)
 
 
 def runs(pod: Pod, records: Iterable[ClaimRecord]) -> PodOutcome:
-    """The outcome of a pod that has its node, with the devices of its claims."""
+    """Return the outcome of a pod that has its node, with the devices of its claims."""
     return PodOutcome(kind=OutcomeKind.RUNS, node=pod.node_name, devices=_device_names(records))
 
 
@@ -175,22 +173,20 @@ def _assumed(records: Iterable[ClaimRecord]) -> set[str]:
 
 
 def waits_for(text: str) -> PodOutcome:
-    """The outcome of a pod that waits for one reason, whatever the node."""
+    """Return the outcome of a pod that waits for one reason, whatever the node."""
     return PodOutcome(kind=OutcomeKind.WAITS, reasons=(ReasonCount(nodes=0, text=text),))
 
 
 def fits_nowhere(choice: NodeChoice) -> PodOutcome:
-    """The outcome of a pod that fits nowhere."""
     return PodOutcome(kind=OutcomeKind.WAITS, reasons=choice.reasons)
 
 
 def waits_at_gates(gates: Sequence[str]) -> PodOutcome:
-    """The outcome of a pod that its scheduling gates keep out of the queue."""
+    """Return the outcome of a pod that its scheduling gates keep out of the queue."""
     return waits_for(f"scheduling gates: {', '.join(gates)}")
 
 
 def held_back(choice: NodeChoice, needed: int, fitting: int) -> PodOutcome:
-    """The outcome of a member whose gang does not fit as a whole."""
     if choice.reasons:
         return fits_nowhere(choice)
     return waits_for(f"its PodGroup needs {needed} more members with a node, {fitting} fit")
@@ -249,7 +245,7 @@ class Trial:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def waiting(self) -> list[WaitingPod]:
-        """The pods that wait for a node, in the order in which kube-scheduler tries them."""
+        """Return the pods that wait for a node, in the order in which kube-scheduler tries them."""
         found = []
         for key, data in self.copy.store.keyed(StoredKind.POD).items():
             pod = self.view.pod(key.namespace, key.name)
@@ -312,20 +308,20 @@ class Trial:
         await self.view.extender.binder.drain()
 
     def outcome_of(self, pod: Pod) -> PodOutcome:
-        """Where a pod stands that has a node, with its devices."""
+        """Return where a pod stands that has a node, with its devices."""
         return runs(pod, self._records(pod))
 
     def monotonic(self) -> float:
-        """The clock of the trial, see Clock."""
+        """Return the clock of the trial, see Clock."""
         return self.copy.cluster.clock.monotonic()
 
     @property
     def judges_nodes(self) -> bool:
-        """Whether node fit is judged; it is not where nodes or pods could not be read."""
+        """Return whether node fit is judged; it is not where nodes or pods could not be read."""
         return self._fit.is_known
 
     def refusals(self, pod: Pod) -> Refusals:
-        """Why the pod does not fit, on each node where it does not; nothing is bound."""
+        """Return why the pod does not fit, on each node where it does not; nothing is bound."""
         result = self.view.evaluate(pod)
         own = self._fit.of(pod).refused
         rejections = {node: result.reasons[text][1] for node, text in result.texts.items()}
@@ -344,7 +340,7 @@ class Trial:
         return read_pod(data)
 
     def _units(self, pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
-        """The queue with the members of each gang at the place of the first of them."""
+        """Return the queue with the members of each gang at the place of the first of them."""
         gangs: dict[tuple[str, str], list[Pod]] = {}
         order: list[Sequence[Pod]] = []
         for pod in pods:
@@ -359,7 +355,7 @@ class Trial:
         return iter(order)
 
     def _needed(self, pod: Pod) -> int | None:
-        """How many members of the pod's gang have to land together; None if it is no member of a gang."""
+        """Return how many members of the pod's gang have to land together; None if it is no member of a gang."""
         group = None if pod.pod_group is None else self.view.ledger.pod_groups.get(pod.namespace, pod.pod_group)
         if group is None or group.min_count is None:
             return None
@@ -406,7 +402,7 @@ class Trial:
         return outcomes | dict(zip((each.pod.uid for each in chosen), bound, strict=True))
 
     def _choose(self, pod: Pod) -> NodeChoice:
-        """The best node for the pod, see `best_node`; for a member of a gang that of the plan, which holds its devices."""
+        """Return the best node for the pod, see `best_node`; for a member of a gang that of the plan, which holds its devices."""
         candidates = self._fit.of(pod)
         try:
             result = self.view.extender.evaluate(pod, candidates.nodes)
@@ -433,7 +429,7 @@ class Trial:
         return landed(choice, records, self._unjudged.of(pod, data, is_new=is_made(pod.uid)))
 
     def _records(self, pod: Pod) -> Sequence[ClaimRecord]:
-        """The claims of a pod that has its node, that for its extended resources included."""
+        """Return the claims of a pod that has its node, that for its extended resources included."""
         ledger = self.view.ledger
         found = find_claims(pod, ledger)
         named = () if isinstance(found, Rejection) else tuple(each.record for each in found)

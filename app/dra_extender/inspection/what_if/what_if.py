@@ -23,7 +23,7 @@ _WAITS: Final = PodOutcome(kind=OutcomeKind.WAITS)
 async def what_if(
     objects: ClusterObjects, changes: Changes | None = None, subject: PodKey | None = None, most: int = MOST_COPIES
 ) -> WhatIfReport:
-    """What would happen with these changes; without changes, what happens next.
+    """Return what would happen with these changes; without changes, what happens next.
 
     Args:
         objects: The cluster.
@@ -95,7 +95,7 @@ async def _before(objects: ClusterObjects) -> _Placed:
 
 
 def _now(after: _Placed) -> _Placed:
-    """Where the pods stand now: those that are placed wait."""
+    """Return where the pods stand now: those that are placed wait."""
     return _Placed(dict.fromkeys(after.outcomes, _WAITS), after.running, after.plain)
 
 

@@ -95,7 +95,7 @@ _AS_REPORTED: Final[Mapping[Code, str]] = MappingProxyType({Code.COOLING_DOWN: _
 
 
 def advice(view: ClusterView, pod: Pod, rejection: Rejection, reason: NodeReason) -> NextStep | None:
-    """What helps against this reason; None where nothing can be said."""
+    """Return what helps against this reason; None where nothing can be said."""
     advise = _BY_CODE.get(rejection.code)
     text = "" if advise is None else advise(view, pod, rejection, reason)
     return NextStep(text=text) if text else None
@@ -152,7 +152,7 @@ def _pool_invalid(_: ClusterView, __: Pod, rejection: Rejection, ___: NodeReason
 
 
 def reported_advice(reported: Sequence[ReportedReason]) -> tuple[NextStep, ...]:
-    """What helps against reasons that the running extender alone knows, as kube-scheduler reports them."""
+    """Return what helps against reasons that the running extender alone knows, as kube-scheduler reports them."""
     texts = (_AS_REPORTED.get(code, "") for code in _AS_REPORTED if any(code.value in each.text for each in reported))
     return tuple(NextStep(text=text) for text in dict.fromkeys(texts))
 

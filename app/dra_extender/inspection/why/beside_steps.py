@@ -50,7 +50,7 @@ class BesideSteps:
         self._needs = None if self._fit is None else self._fit.needs(pod.key)
 
     def of(self, found: PodCause) -> tuple[NextStep, ...]:
-        """The changes that help alone; none for other causes than NODES, and NO_DEVICES where no node may be used."""
+        """Return the changes that help alone; none for other causes than NODES, and NO_DEVICES where no node may be used."""
         if found.cause is Cause.NODES and found.result is not None:
             return self.on(tuple(found.result.fits))
         if found.cause is Cause.NO_DEVICES and not found.usable and found.beside:
@@ -59,7 +59,7 @@ class BesideSteps:
         return ()
 
     def on(self, nodes: Sequence[str], before: str = "") -> tuple[NextStep, ...]:
-        """The changes that help on these nodes; `before` says what is done besides."""
+        """Return the changes that help on these nodes; `before` says what is done besides."""
         fit, needs = self._fit, self._needs
         if fit is None or needs is None:
             return ()
@@ -69,7 +69,7 @@ class BesideSteps:
     def _steps(
         self, fit: NodeFit, needs: PodNeeds, refusals: Mapping[str, Sequence[NodeRefusal]], before: str
     ) -> Iterator[NextStep]:
-        """The changes that help, each once; those for the nodes that lack least first."""
+        """Yield the changes that help, each once; those for the nodes that lack least first."""
         known: set[str] = set()
         for name in refused_by_closeness(refusals)[:_MOST_TRIED]:
             for each in self._helps(fit, needs, name, refusals[name]):
@@ -82,7 +82,6 @@ class BesideSteps:
                     yield NextStep(text=text, nodes=tuple(usable), verified=DEVICES_AND_NODES)
 
     def _usable(self, fit: NodeFit, needs: PodNeeds, nodes: Iterable[str]) -> list[str]:
-        """The first of these nodes that the needs let the pod use."""
         usable = (name for name in nodes if not fit.refusals(needs, name, self._ended))
         return list(islice(usable, _MOST_NAMED))
 
@@ -115,12 +114,12 @@ class BesideSteps:
 
 
 def _taken(of: PodNeeds, by: PodNeeds) -> float:
-    """How much a pod takes of what another one needs, as parts of that."""
+    """Return how much a pod takes of what another one needs, as parts of that."""
     return sum(of.amounts.get(name, 0) / needed for name, needed in by.amounts.items() if needed)
 
 
 def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iterator[_Help]:
-    """One change for all reasons against the node together; none if it has too many pods, or nothing left of a resource."""
+    """Yield one change for all reasons against the node together; none if it has too many pods, or nothing left of a resource."""
     texts: list[str] = []
     changed, cordoned = needs, False
     for each in against:

@@ -121,7 +121,7 @@ class PodCause(NamedTuple):
 
 
 def cause_of(view: ClusterView, pod: Pod, facts: PodFacts, nodes: Sequence[str] | None = None) -> PodCause:
-    """What the pod waits for, or that it does not wait; by these nodes alone, or by all."""
+    """Return what the pod waits for, or that it does not wait; by these nodes alone, or by all."""
     found = _own_state(pod, facts)
     if found is not None:
         return found
@@ -183,12 +183,11 @@ def _unjudged(view: ClusterView, pod: Pod) -> PodCause:
 
 
 def awaited_devices(view: ClusterView, pod: Pod) -> tuple[AwaitedDevice, ...]:
-    """The devices that are allocated to the pod and not ready; no node is looked at."""
+    """Return the devices that are allocated to the pod and not ready; no node is looked at."""
     return tuple(_awaited(view, pod, _allocated(_claims(view, pod))))
 
 
 def _own_state(pod: Pod, facts: PodFacts) -> PodCause | None:
-    """What decides before any node is looked at."""
     if pod.finished:
         return PodCause(Cause.FINISHED, f"has ended: {pod.phase}")
     if pod.deleting:
@@ -234,7 +233,7 @@ def _allocation_text(view: ClusterView, result: FilterResult, allocated: Sequenc
 
 
 def _claims(view: ClusterView, pod: Pod) -> Sequence[FoundClaim] | Rejection:
-    """The pod's claims with the one that a bind has made for its extended resources."""
+    """Return the pod's claims with the one that a bind has made for its extended resources."""
     found, made = find_claims(pod, view.ledger), existing_claim(pod, view.ledger)
     return found if made is None or isinstance(found, Rejection) else (*found, made)
 
@@ -248,7 +247,7 @@ def _is_allocated(claim: FoundClaim) -> bool:
 
 
 def _awaited(view: ClusterView, pod: Pod, allocated: Sequence[FoundClaim]) -> Iterator[AwaitedDevice]:
-    """Devices of allocated claims that are reserved for the pod and not ready."""
+    """Yield devices of allocated claims that are reserved for the pod and not ready."""
     timeout, now = view.options.binding_timeout_seconds, view.now
     for each in allocated:
         claim = each.record.claim

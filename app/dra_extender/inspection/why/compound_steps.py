@@ -36,7 +36,7 @@ class CompoundSteps:
         self._end = view.monotonic + SECONDS
 
     def of(self, reasons: Reasons) -> NextStep | None:
-        """The smallest set that was found; None if no set was, or the time or the trials are used up."""
+        """Return the smallest set that was found; None if no set was, or the time or the trials are used up."""
         if self._trials.of_gang:
             return None
         for depth in range(1, MOST_CHANGES):
@@ -46,7 +46,7 @@ class CompoundSteps:
         return None
 
     def _after_one(self, reasons: Reasons, further: int) -> NextStep | None:
-        """A change against one of the reasons, and so many further ones."""
+        """Return a change against one of the reasons, and so many further ones."""
         for facts in reasons.known[:_MOST_REASONS]:
             for change in islice(reasons.changes(facts), _MOST_OF_A_REASON):
                 if self._trials.limit or self._view.monotonic > self._end:
@@ -71,7 +71,7 @@ class CompoundSteps:
             return self._after_one(reasons, further - 1)
 
     def _beside(self, result: FilterResult) -> NextStep | None:
-        """What lets the pod use a node that has its devices after the changes."""
+        """Return what lets the pod use a node that has its devices after the changes."""
         made = self._trials.made
         beside = BesideSteps(self._view, self._pod, made.ended)
         return next(iter(beside.on(tuple(result.fits), before=made.text)), None)

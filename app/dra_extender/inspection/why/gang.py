@@ -20,7 +20,7 @@ _HELD: Final = "held"
 def gang_report(
     view: ClusterView, account: "GangAccount", branches: Sequence[Branch], beside: Sequence[NodeReason]
 ) -> GangReport:
-    """The gang with its members by state; `branches` and `beside` say why the first member that has no place has none."""
+    """Return the gang with its members by state; `branches` and `beside` say why the first member that has no place has none."""
     group = account.group
     total = len(account.decided) + len(account.placed) + len(account.waiting) + len(account.unready)
     return GangReport(
@@ -55,7 +55,7 @@ def unready_summary(view: ClusterView, pod: Pod) -> str:
 
 
 def gang_steps(gang: GangReport) -> tuple[NextStep, ...]:
-    """How many members have to be created, if too few exist."""
+    """Return how many members have to be created, if too few exist."""
     lacking = gang.min_count - gang.total
     if lacking <= 0:
         return ()
@@ -97,7 +97,7 @@ def _unready(account: "GangAccount") -> Iterator[GangMembers]:
 
 
 def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]:
-    """Members that run, whose claims are allocated, or for which the running service holds devices until a time."""
+    """Yield members that run, whose claims are allocated, or for which the running service holds devices until a time."""
     bound = [each for each in decided if each.node_name]
     held = [each for each in decided if not each.node_name and view.ledger.holds.of_pod(each.uid)]
     others = [each for each in decided if not each.node_name and each not in held]
@@ -126,7 +126,7 @@ def _held_members(view: ClusterView, held: Sequence[Pod]) -> GangMembers:
 
 
 def blocker_text(branches: Sequence[Branch], beside: Sequence[NodeReason] = ()) -> str:
-    """The reason of the closest nodes, for each request, and beside devices."""
+    """Return the reason of the closest nodes, for each request, and beside devices."""
     found = [(each.request or each.claim, each.reasons[0]) for each in branches if each.reasons]
     found += [("", each) for each in beside[:1]]
     return "; ".join(

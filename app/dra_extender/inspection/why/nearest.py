@@ -43,7 +43,6 @@ class Miss(NamedTuple):
 
     @property
     def device(self) -> Device:
-        """The device."""
         return self.published.devices[self.position]
 
 
@@ -76,7 +75,7 @@ class NoMatch:
 
     @property
     def limit(self) -> str:
-        """Which limit the comparison reached, as a sentence; empty if none."""
+        """Return which limit the comparison reached, as a sentence; empty if none."""
         return f"the nearest of {MOST_COMPARED} different devices is named; there are more" if self._limited else ""
 
     def groups(self, nodes: Sequence[str]) -> list[MissGroup]:
@@ -99,7 +98,6 @@ class NoMatch:
         return sorted(groups, key=_closeness)
 
     def described(self, miss: Miss) -> NearestDevice:
-        """The device with the comparison that fails."""
         published = miss.published
         return NearestDevice(
             node=miss.node,
@@ -115,7 +113,7 @@ class NoMatch:
         return not any(pool.pool_id[0] == self._driver for each in pools if each is not None for pool in each.unusable)
 
     def _misses(self, name: str) -> Iterator[Miss]:
-        """The devices of the node, those of the required driver alone if there is one, nearest first."""
+        """Return the devices of the node, those of the required driver alone if there is one, nearest first."""
         node = self._view.ledger.nodes.get(name)
         pools = None if node is None else self._view.extender.pools_of(node)
         misses: list[Miss] = []
@@ -131,7 +129,7 @@ class NoMatch:
                 yield Miss(name, published, position, lack.first, lack.distance)
 
     def _lack(self, published: ResourceSlice, position: int) -> _Lack:
-        """What the device lacks, found out once for devices in which the selectors read the same."""
+        """Return what the device lacks, found out once for devices in which the selectors read the same."""
         content = self._unmet.content(published, position)
         known = self._known.get(content)
         if known is None:
@@ -187,7 +185,7 @@ class NearestDevices:
         self._holders = view.holders
 
     def accounts(self, demand: Demand, request: tuple[str, str], nodes: Sequence[str]) -> list[NodeAccount]:
-        """The devices of these nodes for a request (claim, request); of many nodes as many as MOST_NODES, spread evenly."""
+        """Return the devices of these nodes for a request (claim, request); of many nodes as many as MOST_NODES, spread evenly."""
         step, budget = -(-len(nodes) // MOST_NODES) or 1, self._view.budget()
         found: list[NodeAccount] = []
         for name in nodes[::step]:
@@ -212,7 +210,7 @@ class NearestDevices:
 
     @staticmethod
     def count(accounts: Sequence[NodeAccount], wanted: int) -> DeviceCount | None:
-        """The node with most devices that the request could have by themselves; None if no node has any device."""
+        """Return the node with most devices that the request could have by themselves; None if no node has any device."""
         best = max(accounts, key=lambda each: each.available, default=None)
         return (
             None
@@ -221,7 +219,7 @@ class NearestDevices:
         )
 
     def described(self, node: Node, account: DeviceAccount) -> NearestDevice:
-        """The device with what keeps it away, and who."""
+        """Return the device with what keeps it away, and who."""
         conflict, device = account.conflict, self.published(account.device_id)
         blocking = untolerated(device.taints, ()) if device is not None and account.code is Code.TAINTED else None
         return NearestDevice(
@@ -241,7 +239,7 @@ class NearestDevices:
         )
 
     def holders_on(self, account: NodeAccount) -> tuple[HolderShare, ...]:
-        """The holders that are in the way of any device of the node, each claim once."""
+        """Return the holders that are in the way of any device of the node, each claim once."""
         found: dict[str, HolderShare] = {}
         for each in account.devices:
             for share in self._in_the_way(each):
@@ -249,7 +247,6 @@ class NearestDevices:
         return tuple(found.values())
 
     def published(self, device_id: DeviceId) -> Device | None:
-        """The device as its newest slice has it."""
         pool = published_pool(device_id[:2], self._view.ledger.slices.of_pool(device_id[:2]))
         return next((each for part in pool.published for each in part.devices if each.name == device_id[2]), None)
 
@@ -280,7 +277,7 @@ class NearestDevices:
         return CapacityNeed(capacity=found.name, needed=found.asked, left=found.remaining, total=total)
 
     def _in_the_way(self, account: DeviceAccount) -> Iterator[HolderShare]:
-        """The holders of the device itself, or those that draw on the counter set that is short or in conflict."""
+        """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
         if account.code in (Code.IN_USE, Code.CAPACITY, Code.BOUND_ELSEWHERE):
             for each in self._holders.of(account.device_id):
                 if not each.holding.admin:
@@ -305,7 +302,7 @@ class NearestDevices:
         return (0.0 if device is None else float(len(device.taints)),)
 
     def _neighbours(self, account: DeviceAccount) -> Iterator[HolderShare]:
-        """The holders of devices of the pool that the sentence about the device names."""
+        """Yield the holders of devices of the pool that the sentence about the device names."""
         named = set(account.detail.replace(",", " ").split())
         pool_id = account.device_id[:2]
         for name in sorted(named & self._view.ledger.claims.usage.pool(pool_id).keys()):

@@ -54,7 +54,7 @@ class EndedHolders:
         self._claims = claims
 
     def fewest(self, shares: Iterable[HolderShare], nodes: Sequence[str]) -> EndedSet | None:
-        """The end of as few of these holders as trials can find, of equally many those that free least; None if all are not enough.
+        """Find the smallest set of holders whose end lets the pod fit; prefer sets that free the least.
 
         What is merely planned, held by the extender or with admin access, or has a member of the gang, cannot be ended.
         """
@@ -71,7 +71,7 @@ class EndedHolders:
         return EndedSet(self._tried(needed, nodes, again=True) or whole, len(needed))
 
     def _needed(self, order: Sequence[Holder], whole: NextStep, nodes: Sequence[str]) -> Sequence[Holder]:
-        """The shortest beginning of the order that is enough, without those that are not needed in it."""
+        """Return the shortest beginning of the order that is enough, without those that are not needed in it."""
         sufficing, short = len(order), 0
         while sufficing - short > 1:
             middle = (sufficing + short) // 2
@@ -90,7 +90,7 @@ class EndedHolders:
     def _smaller(
         self, order: Sequence[Holder], size: int, whole: NextStep, nodes: Sequence[str]
     ) -> Sequence[Holder] | None:
-        """A set with one holder less that suffices; None if there is none, or no trial is left."""
+        """Return a set with one holder less that suffices; None if there is none, or no trial is left."""
         if size <= 1:
             return None
         for each in combinations(order, size - 1):
@@ -110,7 +110,7 @@ class EndedHolders:
 
 
 def _ended_first(shares: Iterable[HolderShare], *, largest: bool) -> list[Holder]:
-    """The holders, each once: those with the fewest pods first, then those that free least, or most if `largest`.
+    """Return the holders, each once: those with the fewest pods first, then those that free least, or most if `largest`.
 
     A gang needs the end of several: the largest ones are fewer.
     """
@@ -146,7 +146,7 @@ class ReasonFacts(NamedTuple):
 
     @property
     def option(self) -> SearchableRequest | None:
-        """The request; None if it is not known."""
+        """Return the request, None if it is not known."""
         return None if self.demand is None else self.demand.option(self.rejection.claim, self.rejection.request)
 
 
@@ -218,7 +218,7 @@ class NextSteps:
             yield self._fewer(facts, option.count)
 
     def _absent_driver(self, facts: ReasonFacts) -> NextStep | None:
-        """A look at the driver that the request needs, if it publishes nothing in the whole cluster."""
+        """Return a look at the driver that the request needs, if it publishes nothing in the whole cluster."""
         option = facts.option if facts.rejection.code in (Code.NO_MATCH, Code.NO_DEVICES) else None
         driver = None if option is None else UnmetSelectors(option.selectors, self._budget).driver
         slices, unread = self._view.ledger.slices.by_name.values(), self._view.origin.missing
@@ -231,7 +231,7 @@ class NextSteps:
         return NextStep(text=f"check driver {driver}, which publishes no devices")
 
     def _ended(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
-        """The end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
+        """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
         if self.trials.of_gang:
             everywhere = self._ends.fewest(self._in_the_way(facts, [each.node.name for each in facts.accounts]), nodes)
             return None if everywhere is None else everywhere.step
@@ -246,13 +246,13 @@ class NextSteps:
         return None if best is None else best.step
 
     def _nearest_to_end(self, facts: ReasonFacts, nodes: Sequence[str]) -> Sequence[str]:
-        """The nodes on which it is tried to end what is in the way: the nearest, and those with the fewest holders."""
+        """Return the nodes on which it is tried to end what is in the way: the nearest, and those with the fewest holders."""
         holders = {each.node.name: len(self._nearest.holders_on(each)) for each in facts.accounts}
         fewest = sorted((number, name) for name, number in holders.items() if number)
         return tuple(dict.fromkeys((*nodes[:1], *(name for _, name in fewest))))[:_MOST_NODES]
 
     def _in_the_way(self, facts: ReasonFacts, nodes: Sequence[str]) -> Iterator[HolderShare]:
-        """The holders of what any request of the pod needs on these nodes."""
+        """Yield the holders of what any request of the pod needs on these nodes."""
         if facts.demand is not None:
             for claim in facts.demand.claims:
                 for option in (each for one in claim.requests for each in one.options):
@@ -326,7 +326,7 @@ class NextSteps:
             yield self._claims.of_claim(facts.rejection.claim, f"do without {each.text()}", edit)
 
     def _without_request(self, facts: ReasonFacts) -> Iterator[ProposedChange | None]:
-        """The claim without the request that gets no device beside the others."""
+        """Yield the claim without the request that gets no device beside the others."""
         rejection = facts.rejection
         claims = () if facts.demand is None else facts.demand.claims
         others = next((len(each.requests) for each in claims if each.label == rejection.claim), 0)
@@ -337,7 +337,7 @@ class NextSteps:
     def _other_selectors(
         self, rejection: Rejection, option: SearchableRequest, candidates: Sequence[Miss]
     ) -> Iterator[ProposedChange | None]:
-        """The request's own selectors with the values of a near device; a class's selectors are the administrator's."""
+        """Yield the request's own selectors with the values of a near device; a class's selectors are the administrator's."""
         own = len(option.device_class.spec.selectors)
         programs = option.selectors.programs[own:]
         for miss in candidates:
@@ -349,7 +349,7 @@ class NextSteps:
                 yield self._claims.of_request(rejection.claim, rejection.request, text, with_expressions(edits))
 
     def _weaker_class(self, option: SearchableRequest, candidates: Sequence[Miss]) -> Iterator[ProposedChange | None]:
-        """The class with the amounts of a near device; what is no amount stays as the administrator has it."""
+        """Yield the class with the amounts of a near device; what is no amount stays as the administrator has it."""
         name = option.device_class.name
         own = len(option.device_class.spec.selectors)
         for miss in candidates:
@@ -359,7 +359,7 @@ class NextSteps:
                 yield self._claims.of_class(name, text, edits)
 
     def _relaxations(self, programs: Sequence[object], miss: Miss) -> tuple[dict[str, str], list[str]]:
-        """Other expressions that are true for the device, by the present ones, and what they ask for."""
+        """Return other expressions that are true for the device, by the present ones, and what they ask for."""
         activation = activation_of(miss.published, miss.device)
         edits: dict[str, str] = {}
         conditions: list[str] = []
@@ -382,7 +382,7 @@ def _is_amount(condition: str) -> bool:
 
 
 def _nearest_first(facts: ReasonFacts) -> Sequence[str]:
-    """The nodes, that of the nearest device first."""
+    """Return the nodes, that of the nearest device first."""
     near = [facts.reason.nearest.node] if facts.reason.nearest is not None else []
     near += [each.node for each in facts.candidates]
     near += [facts.reason.count.node] if facts.reason.count is not None else []

@@ -51,32 +51,29 @@ class Reasons:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The limits that were reached, each as a sentence."""
+        """Return the limits that were reached, each as a sentence."""
         return tuple(each for each in (*self._notes, self._next.trials.note) if each)
 
     @property
     def known(self) -> Sequence[ReasonFacts]:
-        """What is known of each reason."""
         return self._known
 
     @property
     def trials(self) -> Trials:
-        """The trials of the next steps."""
         return self._next.trials
 
     def changes(self, facts: ReasonFacts) -> Iterator[ProposedChange]:
-        """See NextSteps.changes."""
         return self._next.changes(facts)
 
     def same_on(self, result: FilterResult) -> bool:
-        """Whether another evaluation has the same texts and details for its nodes as this one."""
+        """Return whether another evaluation has the same texts and details for its nodes as this one."""
         return all(self._result.texts.get(node) == text for node, text in result.texts.items()) and all(
             rejection.detail == self._result.reasons.get(text, ("", rejection))[1].detail
             for text, (_, rejection) in result.reasons.items()
         )
 
     def branches(self) -> tuple[Branch, ...]:
-        """The reasons by claim and request, the closest nodes first."""
+        """Return the reasons by claim and request, the closest nodes first."""
         found: dict[tuple[str, str], list[NodeReason]] = {}
         for each in self._known:
             found.setdefault((each.rejection.claim, each.rejection.request), []).append(each.reason)
@@ -92,7 +89,7 @@ class Reasons:
         )
 
     def steps(self) -> tuple[NextStep, ...]:
-        """What would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
+        """Return what would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
         steps: dict[str, NextStep] = {}
         for each in self._known:
             with self.trials.shared(sum(bool(other.accounts) for other in self._known) if self.trials.of_gang else 1):
@@ -119,7 +116,7 @@ class Reasons:
     def _unmatched(
         self, rejection: Rejection, demand: Demand, option: SearchableRequest, nodes: Sequence[str]
     ) -> Iterator[ReasonFacts]:
-        """The nodes without a device that the selectors mean, by what differs."""
+        """Yield the nodes without a device that the selectors mean, by what differs."""
         search = NoMatch(self._view, option)
         for each in search.groups(nodes):
             text = rejection.code.value if each.driver is None else f"no device of driver {each.driver}"
@@ -151,7 +148,7 @@ class Reasons:
         return ReasonFacts(rejection, reason, demand, nodes, accounts=accounts)
 
     def _of_rejection(self, group: RejectionGroup, accounts: Sequence[NodeAccount]) -> NearestDevice | None:
-        """The device that the search names, where what excludes it are the devices that were picked before it."""
+        """Return the device that the search names, where what excludes it are the devices that were picked before it."""
         rejection = group.rejection
         for account in accounts:
             for each in account.devices:
@@ -195,7 +192,6 @@ class Reasons:
         return () if attribute is None else tuple(sorted((kind, str(value)) for kind, value in value_set(attribute)))
 
     def _plain(self, group: RejectionGroup, nodes: Sequence[str]) -> NodeReason:
-        """A reason that no device explains."""
         rejection = group.rejection
         code, detail = rejection.code, rejection.detail
         text = f"{code.value}: {detail}" if detail and code is not Code.POOL_INCOMPLETE else code.value
@@ -205,7 +201,7 @@ class Reasons:
         return _reason(rejection, nodes, text, pool=self._gap(group))
 
     def _gap(self, group: RejectionGroup) -> PoolGap | None:
-        """The incomplete pool of the example node that the rejection names."""
+        """Return the incomplete pool of the example node that the rejection names."""
         node = self._view.ledger.nodes.get(group.example)
         pools = None if node is None else self._view.extender.pools_of(node)
         unusable = () if pools is None else pools.unusable
@@ -217,7 +213,6 @@ class Reasons:
 
 
 def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
-    """The incomplete ones of these pools."""
     return tuple(
         PoolGap(
             driver=each.pool_id[0],

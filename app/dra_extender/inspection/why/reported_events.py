@@ -157,7 +157,7 @@ def _unreported(reported: Sequence[ReportedReason]) -> Iterator[str]:
 
 
 def reported_reasons(message: str) -> tuple[ReportedReason, ...]:
-    """The reasons in a message such as `0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods. preemption: ...`.
+    """Return the reasons in a message such as `0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods. preemption: ...`.
 
     A message of another form is one reason; an empty one has none.  Of a very long message the beginning counts.
     """

@@ -44,7 +44,7 @@ class ProposedChange(NamedTuple):
 
 
 def together(changes: Sequence[ProposedChange]) -> ProposedChange:
-    """Changes that are made one after the other, as one; pods that several of them end are named together."""
+    """Return changes that are made one after the other, as one; pods that several of them end are named together."""
     if len(changes) == 1:
         return changes[0]
     return ProposedChange(
@@ -55,7 +55,7 @@ def together(changes: Sequence[ProposedChange]) -> ProposedChange:
 
 
 def joined(texts: Sequence[str]) -> str:
-    """What several changes say; what is ended stands at the end, in one list."""
+    """Return what several changes say; what is ended stands at the end, in one list."""
     ends = [each.removeprefix(_END) for each in texts if each.startswith(_END)]
     others = [each for each in texts if each and not each.startswith(_END)]
     return ", ".join([*others, *([_END + ", ".join(ends)] if ends else [])])
@@ -73,13 +73,12 @@ class ClaimChanges:
         self._records = {each.label: each.record for each in claims if each.record.raw}
 
     def classes(self, claim: str, request: str) -> Iterator[str]:
-        """The device classes that a request of a claim names."""
         record = self._records.get(claim)
         for body in () if record is None else _bodies(decode_object("ResourceClaim", record.raw), request):
             yield body.get("deviceClassName", "")
 
     def counts(self, claim: str) -> Mapping[str, int]:
-        """How many devices each request of a claim asks for, of those that ask for a number of them."""
+        """Return how many devices each request of a claim asks for, of those that ask for a number of them."""
         record = self._records.get(claim)
         found: dict[str, int] = {}
         body = {} if record is None else decode_object("ResourceClaim", record.raw)
@@ -90,7 +89,7 @@ class ClaimChanges:
         return found
 
     def of_request(self, claim: str, request: str, text: str, edit: EditRequest) -> ProposedChange | None:
-        """The claim with another request; None if the claim is none of the API."""
+        """Return the claim with another request; None if the claim is none of the API."""
 
         def all_bodies(after: Json) -> None:
             for body in _bodies(after, request):
@@ -99,7 +98,7 @@ class ClaimChanges:
         return self.of_claim(claim, text, all_bodies)
 
     def of_claim(self, claim: str, text: str, edit: Callable[[Json], None]) -> ProposedChange | None:
-        """The claim after `edit`, as a claim of its own: the spec of a claim cannot be changed."""
+        """Return the claim after `edit`, as a claim of its own: the spec of a claim cannot be changed."""
         record = self._records.get(claim)
         if record is None:
             return None
@@ -110,7 +109,7 @@ class ClaimChanges:
         return ProposedChange(text, (ObjectChange(StoredKind.CLAIM, before, after),))
 
     def of_class(self, name: str, text: str, edits: Mapping[str, str]) -> ProposedChange | None:
-        """The device class with other expressions, by the present ones; None if it is not known."""
+        """Return the device class with other expressions, by the present ones; None if it is not known."""
         before = self._view.stored("deviceclasses", name)
         if before is None:
             return None
@@ -123,7 +122,7 @@ class ClaimChanges:
         return holder.can_be_ended and self._own.isdisjoint(holder.consumers)
 
     def ended(self, holders: Sequence[Holder]) -> ProposedChange | None:
-        """The pods that these claims are reserved for end, and the claims are deallocated; None if a claim is not known."""
+        """Return the end of the pods that use these claims, which are deallocated; None if a claim is not known."""
         changes: list[ObjectChange] = []
         for each in holders:
             record = self._view.ledger.claims.by_key(*split_key(each.claim))
@@ -142,7 +141,7 @@ class ClaimChanges:
         return ProposedChange(", ".join(texts), tuple(changes), tuple(self._pods(used)))
 
     def _pods(self, consumers: Mapping[str, None]) -> Iterator[str]:
-        """The pods among the consumers, and the members of the PodGroups."""
+        """Yield the pods among the consumers, and the members of the PodGroups."""
         for each in consumers:
             if each.startswith(_GROUPS):
                 group = split_key(each.removeprefix(_GROUPS))
@@ -152,7 +151,7 @@ class ClaimChanges:
 
 
 def without_request(name: str) -> Callable[[Json], None]:
-    """The claim does not ask for what this request asks for; constraints do not name it any more."""
+    """Return an edit that takes the request out of the claim and of its constraints."""
     main = name.partition("/")[0]
 
     def edit(claim: Json) -> None:
@@ -170,8 +169,6 @@ def without_request(name: str) -> Callable[[Json], None]:
 
 
 def with_class(name: str) -> EditRequest:
-    """The request names another device class."""
-
     def edit(body: Json) -> None:
         body["deviceClassName"] = name
 
@@ -179,8 +176,6 @@ def with_class(name: str) -> EditRequest:
 
 
 def with_count(count: int) -> EditRequest:
-    """The request asks for another number of devices."""
-
     def edit(body: Json) -> None:
         body["count"] = count
 
@@ -188,7 +183,7 @@ def with_count(count: int) -> EditRequest:
 
 
 def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
-    """The request asks for other amounts of capacities, in nano-units."""
+    """Return the request asks for other amounts of capacities, in nano-units."""
 
     def edit(body: Json) -> None:
         capacity = body.setdefault("capacity", {})
@@ -199,8 +194,6 @@ def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
 
 
 def with_tolerations(taints: Sequence[DeviceTaint]) -> EditRequest:
-    """The request tolerates these taints."""
-
     def edit(body: Json) -> None:
         added = [{"key": each.key, "operator": "Equal", "value": each.value, "effect": each.effect} for each in taints]
         body["tolerations"] = [*(body.get("tolerations") or ()), *added]
@@ -209,7 +202,7 @@ def with_tolerations(taints: Sequence[DeviceTaint]) -> EditRequest:
 
 
 def with_expressions(edits: Mapping[str, str]) -> EditRequest:
-    """The request's selectors are other ones, by the present ones."""
+    """Return an edit that replaces expressions of selectors, by the present ones."""
 
     def edit(body: Json) -> None:
         for each in body.get("selectors") or ():
@@ -221,7 +214,6 @@ def with_expressions(edits: Mapping[str, str]) -> EditRequest:
 
 
 def without_constraint(attribute: str, *, distinct: bool) -> Callable[[Json], None]:
-    """The claim has no constraint of this kind on the attribute."""
     key = "distinctAttribute" if distinct else "matchAttribute"
 
     def edit(claim: Json) -> None:
@@ -237,7 +229,7 @@ def _deallocated(record: ClaimRecord) -> ObjectChange:
 
 
 def _bodies(claim: Json, request: str) -> Iterator[Json]:
-    """What a claim asks for under the name of a request, or of one of its alternatives."""
+    """Yield what a claim asks for under the name of a request, or of one of its alternatives."""
     main, _, alternative = request.partition("/")
     for each in claim["spec"]["devices"].get("requests") or ():
         if each.get("name") != main:
@@ -297,7 +289,7 @@ class Trials:
             self._left += before - share
 
     def first(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> NextStep | None:
-        """The first of these changes after which the pod fits; one that helps with devices alone if no other does."""
+        """Return the first of these changes after which the pod fits; one that helps with devices alone if no other does."""
         of_devices: NextStep | None = None
         for each in changes:
             found = None if each is None else self.of(each, nodes)
@@ -331,7 +323,7 @@ class Trials:
 
     @property
     def made(self) -> ProposedChange:
-        """What has been made already, as one change."""
+        """Return what has been made already, as one change."""
         return together(self._made)
 
     def _fits(self, change: ProposedChange, nodes: Sequence[str]) -> NextStep | None:
@@ -370,7 +362,7 @@ class Trials:
         return {name for name in self._view.ledger.nodes if fit.is_closed(needs, name)}
 
     def _usable(self, node: str, change: ProposedChange) -> bool:
-        """Whether kube-scheduler's other filters let the pod on the node; False where they cannot be judged."""
+        """Return whether kube-scheduler's other filters let the pod on the node; False where they cannot be judged."""
         fit = self._view.node_fit
         needs = None if fit is None else fit.needs(self._pod.key)
         return fit is not None and needs is not None and not fit.refusals(needs, node, released=change.ended)

@@ -99,7 +99,7 @@ def waiting(
     most_evaluated: int = MOST_EVALUATED,
     most_searched: int = MOST_SEARCHED,
 ) -> WaitingReport:
-    """All pods of the cluster, or of a namespace, that wait for a node, by cause.
+    """Return all pods of the cluster, or of a namespace, that wait for a node, by cause.
 
     For the first `steps` causes it is looked for what would help their oldest pod.  Pods are looked at, the oldest first, until so
     many nodes have been evaluated.  A pod for which most nodes have to be searched is judged by as many nodes as its share of
@@ -171,7 +171,7 @@ class _Rows:
 
     @property
     def sample(self) -> int:
-        """How many nodes judge a pod for which most nodes have to be searched."""
+        """Return how many nodes judge a pod for which most nodes have to be searched."""
         return len(self._sample)
 
     def add(self, key: Hashable, each: _Waiting) -> None:
@@ -190,7 +190,7 @@ class _Rows:
         self.found.setdefault(row, []).append(each)
 
     def _judged(self, each: _Waiting) -> tuple[PodCause, bool]:
-        """Why the pod waits, and whether a part of the nodes had to suffice."""
+        """Return why the pod waits, and whether a part of the nodes had to suffice."""
         view, pod, facts = self._view, each.pod, each.facts
         if len(self._sample) < len(view.ledger.nodes) and pod.pod_group is None:
             verdict = cause_of(view, pod, facts, self._sample)
@@ -209,7 +209,6 @@ def _spread(nodes: Sequence[str], most: int) -> Sequence[str]:
 
 
 def _signature(view: ClusterView, each: _Waiting) -> Hashable:
-    """Equal for pods with equal answers."""
     pod, facts = each.pod, each.facts
     if facts.gates:
         return facts.gates
@@ -242,7 +241,7 @@ def _claims_signature(view: ClusterView, pod: Pod) -> Hashable:
 
 
 def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[_Row, str]:
-    """The row of a pod, and what is said of this pod alone."""
+    """Return the row of a pod, and what is said of this pod alone."""
     match verdict.cause:
         case Cause.GATED:
             return _Row(verdict.cause, ", ".join(each.facts.gates), "", ""), ""
@@ -262,7 +261,6 @@ def _row_of(view: ClusterView, each: _Waiting, verdict: PodCause) -> tuple[_Row,
 
 
 def _of_rejection(view: ClusterView, pod: Pod, verdict: PodCause) -> tuple[_Row, str]:
-    """The nearest miss among the reasons against nodes."""
     result = verdict.result
     if result is None:
         return _Row(verdict.cause, verdict.summary, "", ""), ""
@@ -286,7 +284,7 @@ def _awaited_text(verdict: PodCause) -> str:
 
 
 def _reported_text(view: ClusterView, each: _Waiting, verdict: PodCause) -> str:
-    """What kube-scheduler reports, the closest nodes first; else what was judged of nodes."""
+    """Return what kube-scheduler reports, the closest nodes first; else what was judged of nodes."""
     reasons = [
         reason
         for reason in reported_reasons(scheduler_message(view, each.pod, each.facts))

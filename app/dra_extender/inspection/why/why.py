@@ -55,7 +55,7 @@ class UnknownPodError(LookupError):
 
 
 def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
-    """Why the pod waits, or that it does not.
+    """Return why the pod waits, or that it does not.
 
     Raises:
         UnknownPodError: there is no such pod.
@@ -66,7 +66,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
 
 
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
-    """The pod of this name.
+    """Return the pod of this name.
 
     Raises:
         UnknownPodError: there is no such pod.
@@ -118,7 +118,7 @@ class _Inquiry:
 
     @staticmethod
     def _device_steps(found: PodCause, reasons: Reasons) -> tuple[NextStep, ...]:
-        """What helps against the reasons about devices; of a pod that has them somewhere, only what lets it use a node."""
+        """Return what helps against the reasons about devices; of a pod that has them somewhere, only what lets it use a node."""
         if found.cause is Cause.NOT_DEVICES or found.awaited:
             return ()
         steps = reasons.steps()
@@ -129,7 +129,7 @@ class _Inquiry:
         )
 
     def _with_gang(self, made: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
-        """The report with the plan of the pod's gang, and the reasons against the member that blocks it."""
+        """Return the report with the plan of the pod's gang, and the reasons against the member that blocks it."""
         view, nodes = self._view, tuple(self._view.ledger.nodes)
         view.offer_gang(self._pod)
         planned = view.extender.gang_account(self._pod, nodes)
@@ -202,7 +202,6 @@ def _as_far_as_judged(report: WhyReport) -> WhyReport:
 
 
 def _awaited_steps(awaited: Sequence[AwaitedDevice]) -> tuple[NextStep, ...]:
-    """Where to look if the devices do not become ready."""
     drivers = dict.fromkeys((each.device.partition("/")[0], each.state == _PENDING) for each in awaited)
     return tuple(
         NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers

@@ -25,7 +25,7 @@ class MemoryClaimTemplates:
         self._store = store
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises NotFoundError."""
+        """Return the live object.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return self._store.read(Key(StoredKind.TEMPLATE, namespace, name))
 
@@ -38,11 +38,10 @@ class MemoryPodGroups:
 
     @property
     def api_version(self) -> str:
-        """The version in which they are stored."""
         return StoredKind.POD_GROUP.api_version
 
     async def read(self, namespace: str, name: str) -> PodGroup:
-        """The live object.  Raises NotFoundError."""
+        """Return the live object.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return read_pod_group(self._store.read(Key(StoredKind.POD_GROUP, namespace, name)))
 
@@ -96,11 +95,10 @@ class MemoryClaims:
 
     @property
     def keeps_groups(self) -> bool:
-        """As the emulated release has it."""
         return self._keeps_groups
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises NotFoundError."""
+        """Return the live object.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return self._store.read(Key(StoredKind.CLAIM, namespace, name))
 
@@ -151,7 +149,7 @@ class MemoryPods:
         self._store = store
 
     async def read(self, namespace: str, name: str) -> Pod:
-        """The live pod.  Raises NotFoundError."""
+        """Return the live pod.  Raises NotFoundError."""
         await asyncio.sleep(0)
         return read_pod(self._store.read(Key(StoredKind.POD, namespace, name)))
 
@@ -236,7 +234,6 @@ class MemoryWaker:
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call the listener at each wake."""
         self._listeners.append(listener)
 
     async def wake(self) -> None:
@@ -295,7 +292,6 @@ class MemoryCluster:
         await self.watch.caught_up()
 
     async def stop(self) -> None:
-        """Deliver nothing any more."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -303,59 +299,47 @@ class MemoryCluster:
 
     @property
     def claims(self) -> MemoryClaims:
-        """Reads and writes of claims."""
         return self._claims
 
     @property
     def pods(self) -> MemoryPods:
-        """Reads and bindings of pods."""
         return self._pods
 
     @property
     def claim_templates(self) -> MemoryClaimTemplates:
-        """Reads of templates."""
         return self._templates
 
     @property
     def pod_groups(self) -> MemoryPodGroups:
-        """Reads and writes of PodGroups."""
         return self._pod_groups
 
     @property
     def events(self) -> EventLog:
-        """Events on pods."""
         return self._events
 
     @property
     def waker(self) -> MemoryWaker:
-        """Wakes the embedded scheduler."""
         return self._waker
 
     @property
     def clock(self) -> Clock:
-        """The clock that stamps objects."""
         return self._clock
 
     @property
     def keeps_extended_claims(self) -> bool:
-        """As the emulated release has it."""
         return self._served.extended
 
     @property
     def has_devices_beside_counters(self) -> bool:
-        """As the emulated release has it."""
         return self._served.devices_beside_counters
 
     def health(self) -> Mapping[str, str | None]:
-        """Memory is always reachable."""
         return {"memory": None}
 
     def life(self) -> Mapping[str, str | None]:
-        """Nothing that a restart would mend."""
         return {}
 
     def notes(self) -> Mapping[str, str]:
-        """Nothing to note."""
         return {}
 
 

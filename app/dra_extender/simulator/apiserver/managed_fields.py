@@ -51,7 +51,7 @@ def _parts(claim: Json) -> dict[Path, Any]:
 
 
 def _owned(claim: Json) -> dict[str, set[Path]]:
-    """The parts that each manager wrote; the ends of the paths are the empty objects here."""
+    """Return the parts that each manager wrote; the ends of the paths are the empty objects here."""
     found: dict[str, set[Path]] = {}
     for entry in part(claim, "metadata").get("managedFields") or ():
         if isinstance(entry, dict) and isinstance(entry.get("fieldsV1"), dict):

@@ -38,12 +38,11 @@ class StoredKind(StrEnum):
 
     @property
     def namespaced(self) -> bool:
-        """Whether objects live in a namespace."""
         return self not in _CLUSTER_SCOPED
 
     @property
     def has_status(self) -> bool:
-        """Whether a status subresource exists, so that ordinary writes leave the status alone."""
+        """Return whether a status subresource exists, so that ordinary writes leave the status alone."""
         return self in (StoredKind.NODE, StoredKind.CLAIM, StoredKind.POD_GROUP, StoredKind.POD, StoredKind.NAMESPACE)
 
 
@@ -104,7 +103,7 @@ class Key(NamedTuple):
 
 
 def key_of(kind: StoredKind, thing: Json) -> Key:
-    """The key of an object of this kind; without a namespace it is in `default`."""
+    """Return the key of an object of this kind; without a namespace it is in `default`."""
     metadata = thing.get("metadata") or {}
     namespace = (metadata.get("namespace") or NAMESPACE) if kind.namespaced else ""
     return Key(kind, namespace, metadata.get("name") or "")
@@ -120,19 +119,18 @@ def fill_in(kind: StoredKind, thing: Json) -> None:
 
 
 def part(thing: Json, *path: str) -> Json:
-    """The object below `thing` at this path; empty where it is absent or null."""
+    """Return the object below `thing` at this path; empty where it is absent or null."""
     for step in path:
         thing = thing.get(step) or {}
     return thing
 
 
 def group_name(pod: Json) -> str | None:
-    """The PodGroup that a pod names, as released or as the drafts of KEP-5729 and 1.35 have it."""
+    """Return the PodGroup that a pod names, as released or as the drafts of KEP-5729 and 1.35 have it."""
     named: Json = part(pod, "spec", "schedulingGroup") or part(pod, "spec", "workloadRef")
     return named.get("podGroupName") or named.get("podGroup")
 
 
 def controller_uid(thing: Json) -> str | None:
-    """UID of the owner that controls this object."""
     owners = part(thing, "metadata").get("ownerReferences") or []
     return next((owner.get("uid") for owner in owners if owner.get("controller")), None)

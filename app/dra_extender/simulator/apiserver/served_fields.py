@@ -89,7 +89,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 def served_by(minor: int) -> Served:
-    """What Kubernetes 1.`minor` keeps.
+    """Return what Kubernetes 1.`minor` keeps.
 
     Raises:
         ValueError: not a release from 1.34 to 1.37.

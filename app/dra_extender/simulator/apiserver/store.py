@@ -77,7 +77,6 @@ class Store:
 
     @property
     def version(self) -> int:
-        """The resourceVersion of the newest write."""
         return self._version
 
     def skip_versions(self, version: int) -> None:
@@ -102,7 +101,7 @@ class Store:
         return unusable
 
     def read(self, key: Key) -> bytes:
-        """The stored JSON.  Raises NotFoundError."""
+        """Return the stored JSON.  Raises NotFoundError."""
         data = self._objects[key.kind].get(key)
         if data is None:
             raise NotFoundError(f'{key.kind} "{key.name}" not found')
@@ -113,11 +112,11 @@ class Store:
         return decode_object(key.kind.singular, self.read(key))
 
     def find(self, key: Key) -> Json | None:
-        """A copy of the object, or None."""
+        """Return a copy of the object, or None."""
         return self.get(key) if key in self._objects[key.kind] else None
 
     def all(self, kind: StoredKind) -> list[Json]:
-        """Copies of all objects of a kind, in the order in which they were created."""
+        """Return copies of all objects of a kind, in the order in which they were created."""
         return [msgspec.json.decode(data) for data in self._objects[kind].values()]
 
     def data(self, kind: StoredKind) -> list[bytes]:
@@ -223,7 +222,7 @@ class Store:
         return self._write(WatchEventType.DELETED, key, self.get(key))
 
     def replace(self, key: Key, edit: Callable[[Json], None]) -> Json:
-        """A write by the server itself, e.g. of a subresource: `edit` changes a copy in place, no rule is checked."""
+        """Write as the server itself does, for example a subresource: `edit` changes a copy in place, and no rule is checked."""
         old = self.get(key)
         thing = _copy(old)
         edit(thing)
@@ -284,7 +283,7 @@ class Store:
         return self._write_changed(key, old, thing)
 
     def _current(self, kind: StoredKind, thing: Json) -> tuple[Key, Json]:
-        """The stored object that a write is meant for, if the write was made from it."""
+        """Return the stored object that a write is meant for, if the write was made from it."""
         key = key_of(kind, thing)
         old = self.get(key)
         sent, stored = thing["metadata"], old["metadata"]
@@ -348,14 +347,14 @@ class Store:
 
 
 def _protect(metadata: Json) -> None:
-    """The finalizer of a new PodGroup, as the admission plugin PodGroupProtection adds it, in place."""
+    """Return the finalizer of a new PodGroup, as the admission plugin PodGroupProtection adds it, in place."""
     finalizers = metadata.setdefault("finalizers", [])
     if PROTECTION_FINALIZER not in finalizers:
         finalizers.append(PROTECTION_FINALIZER)
 
 
 def _has_grace(metadata: Json) -> bool:
-    """Whether a deleted object stays until a deletion without grace, as pods stay until their kubelet has ended them."""
+    """Return whether a deleted object stays until a deletion without grace, as pods stay until their kubelet has ended them."""
     return bool(metadata.get("deletionGracePeriodSeconds"))
 
 

@@ -156,7 +156,7 @@ def _selector_offences(selector: Any) -> Iterator[str]:
 
 
 def _request_names(claim: Json) -> set[str]:
-    """The names that a result or a configuration may carry: of requests, and request/alternative."""
+    """Return the names that a result or a configuration may carry: of requests, and request/alternative."""
     names = set()
     for request in part(claim, "spec", "devices").get("requests") or []:
         names.add(request["name"])
@@ -210,7 +210,6 @@ def _same(key: Key, field: str, before: Any, after: Any) -> None:
 
 
 def _fixed(spec: Json) -> Json:
-    """The part of a pod's spec that no update may change."""
     fixed = {name: value for name, value in spec.items() if name not in _MUTABLE_POD_FIELDS}
     for field in ("containers", "initContainers"):
         if field in fixed:

@@ -28,7 +28,6 @@ class StoreWatch:
 
     @property
     def behind(self) -> int:
-        """How many changes are still to be delivered."""
         return len(self._queue)
 
     def attach(self, sinks: Mapping[str, EventSink]) -> None:
@@ -88,7 +87,7 @@ class StoreWatch:
             self._announce(sink, change.data)
 
     def _announce(self, sink: EventSink, data: bytes) -> None:
-        """A sink that cannot read an object keeps what it knew of it; the watch goes on."""
+        """Return a sink that cannot read an object keeps what it knew of it; the watch goes on."""
         try:
             sink.changed(data)
         except ModelError as problem:

@@ -175,7 +175,7 @@ class ClaimController:
 
 
 def claims_of(pod: Json) -> Iterator[Key]:
-    """Keys of the claims that the pod uses, as far as they are named already."""
+    """Yield keys of the claims that the pod uses, as far as they are named already."""
     namespace = pod["metadata"]["namespace"]
     statuses = part(pod, "status").get("resourceClaimStatuses") or []
     recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
@@ -186,7 +186,7 @@ def claims_of(pod: Json) -> Iterator[Key]:
 
 
 def _still_uses(consumer: Json, pods: dict[str, Json], groups: dict[str, Json] | None) -> bool:
-    """A reservation of another kind of consumer than pods and PodGroups stays; without `groups`, that of PodGroups too."""
+    """Return whether a consumer still uses a claim; kinds other than pods and PodGroups do, without `groups` PodGroups too."""
     if (consumer.get("apiGroup"), consumer.get("resource")) == ("scheduling.k8s.io", str(StoredKind.POD_GROUP)):
         return groups is None or consumer["uid"] in groups
     if consumer.get("resource") != "pods" or consumer.get("apiGroup"):

@@ -94,7 +94,6 @@ class ManifestError(ValueError):
 
     @classmethod
     def saying(cls, text: str) -> "ManifestError":
-        """One sentence that concerns no place in a file."""
         return cls([ManifestProblem("", None, "", "", text)])
 
 
@@ -129,7 +128,6 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The objects that this document is about."""
         key = self.key
         if self.copies is None:
             return (key,)
@@ -137,12 +135,11 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def pods(self) -> str:
-        """The pods as expectations name them: without their kind."""
+        """Return the pods as expectations name them: without their kind."""
         return self._objects.removeprefix(f"{StoredKind.POD.singular} ")
 
     @property
     def subject(self) -> str:
-        """The objects as messages name them."""
         return f"{self.workload} ({self._objects})" if self.workload else self._objects
 
     @property
@@ -159,7 +156,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def runs_already(self) -> bool:
-        """Whether it shows what a cluster has decided before the story: a pod on its node, or a claim with its devices."""
+        """Return whether it shows what a cluster has decided before the story: a pod on its node, or a claim with its devices."""
         if self.action is Action.DELETE:
             return False
         if self.key.kind is StoredKind.POD:

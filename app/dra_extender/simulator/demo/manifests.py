@@ -78,7 +78,7 @@ def load_texts(texts: Sequence[tuple[str, str]], scheduler_names: Sequence[str] 
 
 
 def _sources(file: str, text: str, problems: list[ManifestProblem]) -> list[YamlDocument]:
-    """The manifests of a file, those in Lists one by one."""
+    """Return the manifests of a file, those in Lists one by one."""
     try:
         found = [each for document in read_documents(text) for each in _items(document)]
     except YamlError as problem:
@@ -102,7 +102,6 @@ def _items(document: YamlDocument) -> Iterator[YamlDocument]:
 
 
 def _taken(values: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Workload and template of each PodGroup."""
     for value in values:
         if isinstance(value, dict) and value.get("kind") == StoredKind.POD_GROUP.singular:
             found = workloads.template_of(value)
@@ -119,7 +118,7 @@ class _Reader:
         self._taken = taken
 
     def read(self, source: YamlDocument) -> Iterator[Document]:
-        """The document; several for a Workload, none if something is wrong or the kind is skipped."""
+        """Yield the document; several for a Workload, none if something is wrong or the kind is skipped."""
         value = source.value
         if not isinstance(value, dict):
             self._problem(source, (), f"expected a manifest with kind and metadata, got {shown(value)}")
@@ -190,7 +189,6 @@ class _Reader:
         )
 
     def _controls(self, source: YamlDocument, base: FieldPath, subject: str, *, is_pod: bool) -> Controls:
-        """What the annotations at this path say."""
         annotations: Any = source.value
         for step in base:
             annotations = annotations.get(step) if isinstance(annotations, dict) else None
@@ -226,7 +224,6 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _accepted(kind: str) -> tuple[str, ...]:
-    """The API versions with the fields of the stored one."""
     if kind in workloads.POD_KINDS:
         return (workloads.POD_KINDS[kind],)
     if kind in (workloads.WORKLOAD, StoredKind.POD_GROUP.singular):
@@ -238,13 +235,12 @@ def _accepted(kind: str) -> tuple[str, ...]:
 
 
 def _workload(value: Json) -> str:
-    """How a story names a workload whose metadata have been checked."""
     metadata = value["metadata"]
     return f"{value['kind']} {metadata.get('namespace') or NAMESPACE}/{metadata['name']}"
 
 
 def _clashes(documents: Sequence[Document]) -> Iterator[ManifestProblem]:
-    """Pods of one name that two workloads would make, or that a workload would make of another pod."""
+    """Yield pods of one name that two workloads would make, or that a workload would make of another pod."""
     makers: dict[Key, str] = {}
     for document in documents:
         for key in document.keys:

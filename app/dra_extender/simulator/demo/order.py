@@ -41,7 +41,6 @@ class Step(NamedTuple):
 
 
 def steps_of(documents: Sequence[Document]) -> list[Step]:
-    """The steps of a story."""
     early = _running_before(documents)
     reported: list[list[Document]] = [[]]
     seen: set[Key] = set()

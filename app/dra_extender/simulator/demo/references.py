@@ -16,7 +16,7 @@ _CLAIM_FIELDS: Final = {
 
 
 def doubts(documents: Sequence[Document], scheduler_names: Sequence[str]) -> Iterator[ManifestProblem]:
-    """A warning for each name that no document has, and for each pod whose scheduler is none of these."""
+    """Yield a warning for each name that no document has, and for each pod whose scheduler is none of these."""
     known = {key for each in documents for key in each.keys}
     nodes = {key.name for key in known if key.kind is StoredKind.NODE}
     for document in documents:
@@ -46,7 +46,6 @@ def _doubt(document: Document, field: str, text: str) -> ManifestProblem:
 
 
 def _references(key: Key, thing: Json) -> Iterator[tuple[str, Key]]:
-    """Field and key of each object that this one names."""
     match key.kind:
         case StoredKind.CLAIM:
             yield from _classes_of(part(thing, "spec"))

@@ -33,17 +33,14 @@ class StoryReport:
         self._in_full = False
 
     def title(self, text: str) -> None:
-        """Begin a story."""
         self._console.print()
         self._console.rule(Text(text, style="bold"), align="left", characters="=")
 
     def warnings(self, warnings: Iterable[str]) -> None:
-        """What looks doubtful in the manifests."""
         for warning in warnings:
             self._line(f"warning: {warning}", "yellow")
 
     def step(self, step: StoryStep) -> None:
-        """One document and what came of it."""
         if step.narration:
             self._console.print()
             for paragraph in _paragraphs(step.narration):
@@ -62,7 +59,7 @@ class StoryReport:
             self._check(step.checked)
 
     def end(self, result: StoryResult) -> None:
-        """The table of pods, and the expectations about the end."""
+        """Return the table of pods, and the expectations about the end."""
         self._console.print()
         table = Table(show_edge=False, pad_edge=False, show_lines=False)
         table.add_column("pod", overflow="fold")
@@ -81,7 +78,7 @@ class StoryReport:
             self._check(checked)
 
     def line(self, name: str, subject: str, result: StoryResult) -> None:
-        """A story in one line: whether its expectations hold, its name, and what it is about; and what failed."""
+        """Print a story in one line: whether its expectations hold, its name and subject; then what failed."""
         text = f"{'FAILED' if result.failures else 'ok':<6} {name:<32} {subject}".rstrip()
         width = max(self._console.width, 40)
         if self._in_full:
@@ -98,7 +95,6 @@ class StoryReport:
                 self._check(checked)
 
     def summary(self, results: list[StoryResult]) -> None:
-        """One sentence over all stories."""
         checks = [each for result in results for each in result.checks]
         failed, refused = sum(result.failures for result in results), sum(result.refused for result in results)
         held = sum(each.failure is None for each in checks)
@@ -135,7 +131,7 @@ class StoryReport:
 
 
 def as_json(results: list[StoryResult]) -> str:
-    """The results for programs: {"stories": [...], "failures": n}; the fields are those of `StoryResult`."""
+    """Return the results for programs: {"stories": [...], "failures": n}; the fields are those of `StoryResult`."""
     document = {"stories": results, "failures": sum(result.failures for result in results)}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
@@ -152,7 +148,6 @@ def _paragraphs(lines: tuple[str, ...]) -> list[str]:
 
 
 def pod_lines(state: PodState) -> Iterator[tuple[str, str]]:
-    """Lines about one pod with their styles."""
     if state.node is not None:
         yield f"{state.pod} -> {state.node}", "green"
         for claim in state.claims:
@@ -166,13 +161,13 @@ def pod_lines(state: PodState) -> Iterator[tuple[str, str]]:
 
 
 def more_pods(states: Sequence[PodState]) -> str:
-    """How many pods went where, e.g. `298 more pods: 149 on node-1, 149 on node-2`."""
+    """Return how many pods went where, e.g. `298 more pods: 149 on node-1, 149 on node-2`."""
     where = Counter(f"on {state.node}" if state.node else "waiting" for state in states)
     return f"{len(states)} more pods: " + ", ".join(f"{count} {place}" for place, count in sorted(where.items()))
 
 
 def group_equal(states: Sequence[PodState]) -> list[tuple[PodState, int]]:
-    """Each pod, or where they are many one pod per place and devices, and how many more pods equal it."""
+    """Return each pod, or where they are many one pod per place and devices, and how many more pods equal it."""
     if len(states) <= _MANY_PODS:
         return [(state, 0) for state in states]
     found: dict[object, tuple[PodState, int]] = {}
@@ -184,7 +179,7 @@ def group_equal(states: Sequence[PodState]) -> list[tuple[PodState, int]]:
 
 
 def claim_text(claim: ClaimUse) -> str:
-    """A claim and its devices, e.g. `gpu: gpu-0-mig-0 [gpu-0-counters: mig]`."""
+    """Return a claim and its devices, e.g. `gpu: gpu-0-mig-0 [gpu-0-counters: mig]`."""
     devices = []
     for device in claim.devices:
         sets = "; ".join(

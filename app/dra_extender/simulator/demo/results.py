@@ -48,11 +48,10 @@ class PodState(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def why(self) -> str:
-        """All messages about why the pod waits, as one text."""
+        """Return all messages about why the pod waits, as one text."""
         return "\n".join((self.message, *self.reasons.values(), *self.details))
 
     def same_as(self, earlier: "PodState | None") -> bool:
-        """Whether nothing has changed but the wording of details."""
         if earlier is None:
             return False
         return msgspec.structs.replace(self, details=()) == msgspec.structs.replace(earlier, details=())
@@ -110,7 +109,7 @@ class StoryResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
     @property
     def checks(self) -> tuple[CheckedExpectation, ...]:
-        """Every expectation, in the order of checking."""
+        """Return every expectation, in the order of checking."""
         return (*(step.checked for step in self.steps if step.checked is not None), *self.at_end)
 
     @property
@@ -129,7 +128,7 @@ _BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes: )")
 
 
 def state_of(cluster: MemoryCluster, pod: Json, loop: SchedulingLoop) -> PodState:
-    """The state of the pod now, with the last result of the scheduler for it."""
+    """Return the state of the pod now, with the last result of the scheduler for it."""
     metadata, outcome = pod["metadata"], loop.outcome(pod["metadata"]["uid"])
     name = f"{metadata['namespace']}/{metadata['name']}"
     node = pod["spec"].get("nodeName") or None
@@ -144,7 +143,7 @@ def state_of(cluster: MemoryCluster, pod: Json, loop: SchedulingLoop) -> PodStat
 
 
 def _untried(pod: Json, scheduler_names: Sequence[str]) -> str:
-    """Why the scheduler has not tried a pod that is not bound; empty if nothing is in its way."""
+    """Return why the scheduler has not tried a pod that is not bound; empty if nothing is in its way."""
     if pod["spec"]["schedulerName"] not in scheduler_names:
         return foreign_scheduler(pod["spec"]["schedulerName"], scheduler_names)
     gates = [str(each.get("name")) for each in pod["spec"].get("schedulingGates") or []]
@@ -168,7 +167,7 @@ def _claim_uses(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:
 
 
 def _named(pod: Json) -> Iterator[tuple[str, str]]:
-    """The pod's names for its claims, and what they are called; the one for its extended resources comes last."""
+    """Yield the pod's names for its claims, and what they are called; the one for its extended resources comes last."""
     status = part(pod, "status")
     recorded = {each["name"]: each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or []}
     for entry in pod["spec"].get("resourceClaims") or []:

@@ -134,7 +134,7 @@ class _Story:
     def _report(
         self, document: Document, changed: dict[str, PodState], problems: tuple[str, ...], step: Step
     ) -> StoryStep:
-        """What came of a document; changes of pods that are no document of the step are reported with the last one."""
+        """Return what came of a document; changes of pods that are no document of the step are reported with the last one."""
         own = self._uids(document.keys)
         others = self._uids(tuple(key for each in step.reported for key in each.keys))
         last = document is step.reported[-1]
@@ -158,14 +158,14 @@ class _Story:
         return frozenset(each["metadata"]["uid"] for each in found if each is not None)
 
     def states(self) -> dict[str, PodState]:
-        """Every pod by UID, in the order of creation."""
+        """Return every pod by UID, in the order of creation."""
         return {
             pod["metadata"]["uid"]: state_of(self._cluster, pod, self._loop)
             for pod in self._cluster.store.all(StoredKind.POD)
         }
 
     def check_end(self, manifests: Manifests) -> list[CheckedExpectation]:
-        """Expectations about the end of the story: the last one that each pod was given."""
+        """Return expectations about the end of the story: the last one that each pod was given."""
         last = {each.key: each for each in manifests.documents if each.expect_at_end is not None}
         checks = [self._check(each, each.expect_at_end, at_end=True) for each in last.values()]
         return [each for each in checks if each is not None]
@@ -173,7 +173,7 @@ class _Story:
     def _check(
         self, document: Document, expectation: PodExpectation | None, *, at_end: bool
     ) -> CheckedExpectation | None:
-        """Whether the expectation holds, for every copy; the first for which it does not is named."""
+        """Return whether the expectation holds, for every copy; the first for which it does not is named."""
         if expectation is None:
             return None
         name = document.pods
@@ -242,7 +242,7 @@ class _Story:
             return ApplyEffect.UPDATED
 
     def _apply_status(self, document: Document, stored: Json) -> bool:
-        """A status in the document is written as the component would that owns it; returns whether it changed anything."""
+        """Write the document's status as the component that owns it would; return whether it changed anything."""
         given = part(document.thing, "status")
         if not document.key.kind.has_status or not given:
             return False

@@ -34,7 +34,7 @@ class WorkloadPods(NamedTuple):
 
 
 def pods_of(thing: Json) -> WorkloadPods:
-    """The pods of a Deployment, ReplicaSet, StatefulSet or Job whose fields have been checked."""
+    """Return the pods of a Deployment, ReplicaSet, StatefulSet or Job whose fields have been checked."""
     template: Json = part(thing, *map(str, TEMPLATE))
     given = part(template, "metadata")
     metadata = {
@@ -52,7 +52,7 @@ def pods_of(thing: Json) -> WorkloadPods:
 
 
 def no_pods_of(thing: Json) -> Json:
-    """A pod with the name of a workload whose metadata alone have been checked."""
+    """Return a pod with the name of a workload whose metadata alone have been checked."""
     metadata = {field: thing["metadata"][field] for field in ("name", "namespace") if thing["metadata"].get(field)}
     return {"apiVersion": StoredKind.POD.api_version, "kind": StoredKind.POD.singular, "metadata": metadata, "spec": {}}
 
@@ -70,12 +70,12 @@ def _replicas(thing: Json) -> int:
 
 
 def too_many(replicas: int) -> str:
-    """A sentence about more pods than a story can have; empty if it can have them."""
+    """Return a sentence about more pods than a story can have; empty if it can have them."""
     return f"expected at most {MOST_COPIES} pods, got {replicas}" if replicas > MOST_COPIES else ""
 
 
 def pod_groups_of(thing: Json, taken: Collection[tuple[str, str]]) -> Iterator[Json]:
-    """The PodGroups of a Workload in the form of 1.37; `taken` are workload and template of the PodGroups that exist."""
+    """Yield the PodGroups of a Workload in the form of 1.37; `taken` are workload and template of the PodGroups that exist."""
     for template in _templates(thing):
         name = template["name"]
         if (thing["metadata"]["name"], name) in taken:
@@ -99,7 +99,7 @@ def _templates(thing: Json) -> list[Json]:
 
 
 def template_of(group: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Workload and template that a PodGroup was made from, in the form of each release and of the drafts of KEP-5729.
+    """Return workload and template that a PodGroup was made from, in the form of each release and of the drafts of KEP-5729.
 
     The fields need not have been checked.
     """

@@ -46,14 +46,14 @@ class ScenarioError(Exception):
 
 
 def answers(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The answers to these lines in the same order, each with its line end; blank lines are skipped."""
+    """Yield the answers to these lines in the same order, each with its line end; blank lines are skipped."""
     for line in lines:
         if line.strip():
             yield answer_line(line) + b"\n"
 
 
 def answer_line(line: bytes) -> bytes:
-    """The answer to one line, as one line of JSON without the line end.
+    """Return the answer to one line, as one line of JSON without the line end.
 
     A labelled line is answered for its "scenario" member.  A line that cannot be read gets an answer with `error`.
     """
@@ -71,7 +71,7 @@ def answer_line(line: bytes) -> bytes:
 
 
 def answer_scenario(scenario: Mapping[str, Any]) -> Json:
-    """The answer to a decoded scenario.
+    """Return the answer to a decoded scenario.
 
     Each node has `timeoutMs` (10 seconds by default) for its search.
 
@@ -113,11 +113,9 @@ class _FixedUsage:
                 pool[holding.device] = (*pool.get(holding.device, ()), holding)
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
-        """What is taken in this pool."""
         return self._pools.get(pool_id, {})
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
-        """See Usage."""
         return any_compatibility_rule(self.pool(pool_id))
 
 
@@ -137,7 +135,6 @@ class _Question:
         self._timeout = timeout
 
     def answer(self, node: Node) -> Json:
-        """The answer for one node."""
         if isinstance(self._demand, Rejection):
             return _error(node, self._demand.text)
         local = [each for each in self._slices if each.node_name == node.name]
@@ -200,7 +197,6 @@ def _scenario(line: bytes) -> Mapping[str, Any]:
 
 
 def _timeout(milliseconds: Any) -> float:
-    """Seconds for each node."""
     if milliseconds is None:
         return _DEFAULT_TIMEOUT
     if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or milliseconds <= 0:
@@ -218,7 +214,7 @@ def _objects(scenario: Mapping[str, Any], member: str) -> list[Any]:
 
 
 def _features(names: Any) -> Features:
-    """All on when not given; a name that is left out of a given object is off."""
+    """Return the features: all on by default; a name that a given object leaves out is off."""
     if names is None:
         return _ALL_ON
     if not isinstance(names, dict):
@@ -233,7 +229,6 @@ def _features(names: Any) -> Features:
 
 
 def _answer_cel(scenario: Mapping[str, Any]) -> Json:
-    """The outcome of one selector on one device."""
     expression = scenario.get("expression")
     if not isinstance(expression, str):
         raise ScenarioError("expression: expected text")

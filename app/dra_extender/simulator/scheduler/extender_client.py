@@ -69,7 +69,7 @@ class ExtenderClient:
         return FilterReply(tuple(fitting), reasons)
 
     async def prioritize(self, pod: Json, nodes: list[str]) -> dict[str, int]:
-        """Scores of the nodes, 0 for those not mentioned; an error counts as no opinion, as kube-scheduler takes it."""
+        """Return scores of the nodes, 0 for those not mentioned; an error counts as no opinion, as kube-scheduler takes it."""
         scores = dict.fromkeys(nodes, 0)
         try:
             body = {"Pod": pod, "Nodes": None, "NodeNames": nodes}

@@ -19,12 +19,12 @@ class Unit(NamedTuple):
 
     @property
     def is_gang(self) -> bool:
-        """Whether this is a gang, even if just one member waits."""
+        """Return whether this is a gang, even if just one member waits."""
         return self.needed > 0 or self.wait is not None
 
 
 def units(store: Store, queue: Sequence[Key]) -> list[Unit]:
-    """The queue with the members of each gang put together at the place of the first of them."""
+    """Return the queue with the members of each gang put together at the place of the first of them."""
     gangs: dict[Key, list[Key]] = {}
     order: list[Key] = []
     for key in queue:
@@ -40,7 +40,7 @@ def units(store: Store, queue: Sequence[Key]) -> list[Unit]:
 
 
 def with_mates(pending: Sequence[Json], is_due: Callable[[Json], bool]) -> list[Json]:
-    """The pods that are due, and all pods of a group that has a member that is due, in the order given."""
+    """Return the pods that are due, and all pods of a group that has a member that is due, in the order given."""
     due = {pod["metadata"]["uid"] for pod in pending if is_due(pod)}
     groups = {_group_name(pod) for pod in pending if pod["metadata"]["uid"] in due} - {None}
     return [pod for pod in pending if pod["metadata"]["uid"] in due or _group_name(pod) in groups]
@@ -52,7 +52,7 @@ def _group_name(pod: Json) -> tuple[str, str] | None:
 
 
 def _gang_key(store: Store, pod: Json) -> Key | None:
-    """The pod's group, unless that is known and no gang."""
+    """Return the pod's group, unless that is known and no gang."""
     named = _group_name(pod)
     if named is None:
         return None

@@ -30,7 +30,7 @@ class InTree(NamedTuple):
 
 
 def judged(pod: Json, store: Store, *, classes_serve: bool) -> InTree:
-    """All nodes, by the filters of `nodefit`.
+    """Return all nodes, by the filters of `nodefit`.
 
     `classes_serve`: kube-scheduler leaves extended resources that a device class backs to others where the node has none.
 
@@ -155,16 +155,13 @@ class SchedulingLoop:
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
-        """Whose pods are scheduled."""
         return self._scheduler_names
 
     @property
     def controller(self) -> ClaimController:
-        """The controller that runs between the attempts."""
         return self._controller
 
     def outcome(self, uid: str) -> Outcome | None:
-        """The last result for the pod with this UID."""
         parked = self._parked.get(uid)
         return parked.outcome if parked is not None else None
 
@@ -210,7 +207,7 @@ class SchedulingLoop:
             return False
 
     def _queue(self) -> list[Key]:
-        """Pods to try now: highest priority first, then the oldest.  With one member of a gang all that wait are tried."""
+        """Return pods to try now: highest priority first, then the oldest.  With one member of a gang all that wait are tried."""
         pending = [pod for pod in self._store.all(StoredKind.POD) if self._is_pending(pod)]
         waiting = with_mates(pending, lambda pod: self._is_due(pod["metadata"]["uid"]))
         waiting.sort(key=lambda pod: -(pod["spec"].get("priority") or 0))
@@ -264,7 +261,7 @@ class SchedulingLoop:
         return before.failures if before is not None and isinstance(before.outcome, SchedulingFailed) else 0
 
     def _seen(self, pod: Json) -> tuple[int, int]:
-        """Where the signals stand before an attempt: what happens during it counts as a reason to try again."""
+        """Return where the signals stand before an attempt: what happens during it counts as a reason to try again."""
         return self._signals + self._own.get(pod["metadata"]["uid"], 0), self._cluster.waker.calls
 
     def _record(self, pod: Json, seen: tuple[int, int], outcome: Outcome, observe: Callable[[Outcome], None]) -> None:
@@ -279,11 +276,10 @@ class SchedulingLoop:
         self._report_unscheduled(outcome.pod, outcome)
 
     async def _attempt(self, pod: Json) -> Outcome:
-        """One scheduling cycle and its binding."""
         return await self._bind(pod, await self._choice(pod))
 
     async def _choice(self, pod: Json, wait: str | None = None) -> Outcome:
-        """The node for the pod; with `wait` the pod is not to be tried, for this reason."""
+        """Return the node for the pod; with `wait` the pod is not to be tried, for this reason."""
         key = key_of(StoredKind.POD, pod)
         if wait is not None:
             return PodWaiting(key, wait)
@@ -374,19 +370,18 @@ def _failures_after(outcome: Outcome, before: int) -> int:
 
 
 def _state(pod: Json) -> bytes:
-    """The parts of a pod whose change makes the scheduler try it again; a nomination is no such part."""
+    """Return the parts of a pod whose change makes the scheduler try it again; a nomination is no such part."""
     kept = {name: value for name, value in part(pod, "status").items() if name != "nominatedNodeName"}
     meta = {name: pod["metadata"].get(name) for name in ("labels", "annotations", "deletionTimestamp")}
     return msgspec.json.encode((meta, pod["spec"], kept))
 
 
 def _held_back(choice: Outcome) -> Outcome:
-    """A member that would fit is not bound without the others."""
     return PodWaiting(choice.pod, "not enough members of the PodGroup fit") if isinstance(choice, PodBound) else choice
 
 
 def foreign_scheduler(name: str, scheduler_names: Sequence[str]) -> str:
-    """Why a pod of this scheduler is not scheduled where only those of `scheduler_names` are, and what to do."""
+    """Return why a pod of this scheduler is not scheduled where only those of `scheduler_names` are, and what to do."""
     close = difflib.get_close_matches(name, scheduler_names, n=1, cutoff=_MISSPELT)
     other = f"write schedulerName: {scheduler_names[0]}, or use --scheduler-name {name}"
     hint = f"did you mean {close[0]!r}?" if close else other
