@@ -123,7 +123,7 @@ class ClusterView:
 
     @property
     def holders(self) -> Holders:
-        until = {each.claim_uid: each.until for each in self.held.holds}
+        until = {hold.claim_uid: hold.until for hold in self.held.holds}
         return Holders(self.ledger, until, knows_pods=not unread(self.origin, _PODS))
 
     @property
@@ -171,7 +171,9 @@ class ClusterView:
     def acting_schedulers(self) -> frozenset[str]:
         """Return the schedulers that have placed a pod, reported why they have not, or have devices for one."""
         asked = {uid for hold in self.held.holds for _, uid in hold.pods}
-        asked |= {each.uid for record in self.ledger.claims.records() for each in record.claim.status.reserved_for}
+        asked |= {
+            consumer.uid for record in self.ledger.claims.records() for consumer in record.claim.status.reserved_for
+        }
         by_key = {(pod.namespace, pod.name): pod for pod in self.ledger.pods.all()}
         acted = (
             pod.scheduler_name
@@ -185,7 +187,7 @@ class ClusterView:
 
     def unread_events(self, namespace: str) -> str:
         """Return why the Events of a namespace are not known; empty if they are."""
-        missing = next((each for each in self.origin.missing if each.kind == EVENTS), None)
+        missing = next((kind for kind in self.origin.missing if kind.kind == EVENTS), None)
         if missing is not None:
             return "" if missing.namespace == namespace else missing.reason
         return "" if EVENTS in self._objects.by_kind else f"{self.origin.source} has none"
@@ -258,7 +260,9 @@ class ClusterView:
         store = self.cluster.store
         records = self.ledger.claims.records()
         # The ledger takes over newer versions alone.
-        store.skip_versions(max((version_number(each.claim.metadata.resource_version) for each in records), default=0))
+        store.skip_versions(
+            max((version_number(record.claim.metadata.resource_version) for record in records), default=0)
+        )
         try:
             for change in changes:
                 store.put(change.kind, change.after)

@@ -72,8 +72,8 @@ def snapshot_differences(device: Device, found: Sequence[HeldDevice]) -> tuple[S
 def difference_text(difference: SnapshotDifference) -> str:
     """E.g. `gpu-0: sm 42 at allocation, 28 now; groups mig at allocation, vgpu now`."""
     parts = [
-        f"{each.counter} {_amount_text(each.frozen)} at allocation, {_amount_text(each.published)} now"
-        for each in difference.counters
+        f"{counter.counter} {_amount_text(counter.frozen)} at allocation, {_amount_text(counter.published)} now"
+        for counter in difference.counters
     ]
     if difference.groups_differ:
         then, now = difference.frozen_groups, difference.published_groups
@@ -116,7 +116,7 @@ def _groups_of(drawn: CounterConsumption | None) -> tuple[str, ...]:
 
 
 def _by_set(entries: Sequence[CounterConsumption]) -> Mapping[str, CounterConsumption]:
-    return {each.counter_set: each for each in entries}
+    return {entry.counter_set: entry for entry in entries}
 
 
 def _of_claims(difference: SnapshotDifference, claims: Sequence[str]) -> SnapshotDifference:
@@ -221,7 +221,7 @@ class DeviceUse(Value, frozen=True):
     @property
     def is_free(self) -> bool:
         """Return whether no claim has it; `availability` says whether it can be allocated."""
-        return not any(not each.admin for each in self.holders)
+        return not any(not holder.admin for holder in self.holders)
 
 
 class PoolUse(Value, frozen=True):
@@ -299,12 +299,12 @@ def _pool(
     usage = view.ledger.claims.usage.pool(pool_id)
     members = list(held_consumption(pool.published, usage))
     nodes = {each.node_name for each in pool.published}
-    names = {each.name for part in pool.published for each in part.devices}
+    names = {device.name for part in pool.published for device in part.devices}
     found = slice_finding(pool_id, published)
     devices = [
-        _device(view, part, each, holders, usage.get(each.name, ()), verdicts.get((*pool_id, each.name)))
+        _device(view, part, device, holders, usage.get(device.name, ()), verdicts.get((*pool_id, device.name)))
         for part in pool.published
-        for each in part.devices
+        for device in part.devices
     ]
     gone = [
         DeviceUse(name=name, holders=tuple(each.holder for each in holders.of((*pool_id, name))))
@@ -318,7 +318,7 @@ def _pool(
         complete=found is None,
         problem="" if found is None else found.detail,
         counter_sets=tuple(_counter_sets(pool, members)),
-        devices=tuple(each for each in devices if each.is_free or not free),
+        devices=tuple(device for device in devices if device.is_free or not free),
         gone=() if free else tuple(gone),
     )
 
@@ -386,7 +386,7 @@ def _device(
         ),
         bound_to=tuple(sorted(bound_nodes(published, device, held))),
         conditions=tuple(_conditions(view, device_id, found)),
-        drift=tuple(dict.fromkeys(each.counter_set for each in differences)),
+        drift=tuple(dict.fromkeys(difference.counter_set for difference in differences)),
         differences=differences,
         availability="" if verdict is None else verdict.availability.value,
         unusable_because="" if verdict is None else verdict.reason,

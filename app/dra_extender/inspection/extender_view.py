@@ -161,31 +161,31 @@ def place_holds(ledger: Ledger, report: HoldReport) -> None:
     Holds of pods that do not wait any more, of allocated claims, and those whose end has come are left out; the others do not
     expire in the ledger: the time of an inspection stands still.
     """
-    for each in report.holds:
-        if each.until <= report.taken_at:
+    for hold in report.holds:
+        if hold.until <= report.taken_at:
             continue
-        record = ledger.claims.by_uid(each.claim_uid)
-        pods = {uid for _, uid in each.pods if (pod := ledger.pods.by_uid(uid)) is not None and not pod.node_name}
+        record = ledger.claims.by_uid(hold.claim_uid)
+        pods = {uid for _, uid in hold.pods if (pod := ledger.pods.by_uid(uid)) is not None and not pod.node_name}
         if not pods or (record is not None and record.claim.status.allocation is not None):
             continue
         placements = {
-            held.node: ClaimPlacement(allocation=AllocationResult(), holdings=held.devices) for held in each.nodes
+            held.node: ClaimPlacement(allocation=AllocationResult(), holdings=held.devices) for held in hold.nodes
         }
         versions = {node: ledger.state.of(node) for node in placements}
         ledger.hold_book.place(
-            Hold(each.claim_uid, placements, versions, math.inf, pods, namespace=each.namespace, unit=min(pods))
+            Hold(hold.claim_uid, placements, versions, math.inf, pods, namespace=hold.namespace, unit=min(pods))
         )
 
 
 def held_notes(report: HoldReport, pod: str, pod_uid: str, group: str) -> Iterator[str]:
     """What the extender keeps for a pod (`namespace/name`, UID) and plans for its PodGroup (`namespace/name`), in sentences."""
-    for each in report.holds:
-        if any(uid == pod_uid for _, uid in each.pods):
-            nodes = listed(sorted(held.node for held in each.nodes), _MOST_NAMED)
-            yield f"devices for claim {each.claim} are held on {nodes} until {clock_text(each.until)}"
+    for hold in report.holds:
+        if any(uid == pod_uid for _, uid in hold.pods):
+            nodes = listed(sorted(held.node for held in hold.nodes), _MOST_NAMED)
+            yield f"devices for claim {hold.claim} are held on {nodes} until {clock_text(hold.until)}"
     for plan in report.plans:
         if plan.pod_group == group:
-            node = next((each.node for each in plan.members if each.pod == pod), "")
+            node = next((member.node for member in plan.members if member.pod == pod), "")
             yield (
                 f"the plan of PodGroup {group} has {len(plan.members)} members, {plan.needed} are needed, "
                 f"{plan.waiting} wait for the others; {f'its node for this pod is {node}' if node else 'this pod is not in it'}"

@@ -170,4 +170,4 @@ def _held(view: ExtenderView) -> object:
     """Return what is held and planned; the ends of holds move with each answer, and are left out."""
     if view.report is None:
         return view.said
-    return [(each.claim_uid, each.nominated, each.nodes) for each in view.report.holds], view.report.plans
+    return [(hold.claim_uid, hold.nominated, hold.nodes) for hold in view.report.holds], view.report.plans

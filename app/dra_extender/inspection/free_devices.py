@@ -65,8 +65,8 @@ def free_devices(view: ClusterView, pools: Iterable[PoolId]) -> Mapping[DeviceId
 def counted(devices: Iterable[DeviceAvailability]) -> FreeDevices:
     """Return the number of devices by availability."""
     numbers = dict.fromkeys(Availability, 0)
-    for each in devices:
-        numbers[each.availability] += 1
+    for device in devices:
+        numbers[device.availability] += 1
     return FreeDevices(
         usable=numbers[Availability.USABLE],
         blocked_by_counters=numbers[Availability.COUNTERS],

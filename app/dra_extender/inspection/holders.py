@@ -97,7 +97,7 @@ def unmade_claim(ledger: Ledger, hold: Hold) -> str:
 
 def _leaving(consumers: Sequence[ConsumerReference], ledger: Ledger) -> str:
     """Return `ended` or `being deleted` if that is true of all consumers, which are pods; empty otherwise."""
-    pods = [ledger.pods.by_uid(each.uid) for each in consumers if each.resource == "pods"]
+    pods = [ledger.pods.by_uid(consumer.uid) for consumer in consumers if consumer.resource == "pods"]
     staying = [pod for pod in pods if pod is not None and not pod.finished]
     if not pods or len(pods) < len(consumers) or not all(pod.deleting for pod in staying):
         return ""
@@ -107,7 +107,7 @@ def _leaving(consumers: Sequence[ConsumerReference], ledger: Ledger) -> str:
 def holder_of(claim: ClaimHead, *, pending: bool = False, orphaned: bool = False, leaving: str = "") -> Holder:
     return Holder(
         claim="/".join(claim.metadata.key),
-        consumers=tuple(consumer_text(each, claim.metadata.namespace) for each in claim.status.reserved_for),
+        consumers=tuple(consumer_text(consumer, claim.metadata.namespace) for consumer in claim.status.reserved_for),
         since=seconds_of(allocated_at(claim)),
         pending=pending,
         orphaned=orphaned,
@@ -174,7 +174,7 @@ def held_devices(ledger: Ledger, report: HoldReport) -> tuple[HeldDevices, ...]:
             claim=f"{hold.namespace}/{hold.claim}" if hold.claim else unmade_claim(ledger, kept),
             pods=tuple(name or uid for name, uid in hold.pods),
             node=at.node,
-            devices=tuple(f"{each.driver}/{each.pool}/{each.device}" for each in at.devices),
+            devices=tuple(f"{device.driver}/{device.pool}/{device.device}" for device in at.devices),
             until=hold.until,
         )
         for hold in report.holds

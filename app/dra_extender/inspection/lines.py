@@ -77,7 +77,7 @@ def _lines(origin: Origin, columns: int) -> Iterator[str]:
 
 
 def _gates(origin: Origin) -> str:
-    by_state = {state: [each.gate for each in origin.gates if each.state is state] for state in GateState}
+    by_state = {state: [gate.gate for gate in origin.gates if gate.state is state] for state in GateState}
     off, unknown = by_state[GateState.OFF], by_state[GateState.UNKNOWN]
     if not origin.gates:
         return "not known, all taken as on"

@@ -74,7 +74,7 @@ class Origin(Value, frozen=True, rename=None):
 
     @property
     def partial(self) -> bool:
-        return any(each.served for each in self.missing)
+        return any(kind.served for kind in self.missing)
 
 
 _STATES: Final = {Support.KEPT: GateState.ON, Support.DROPPED: GateState.OFF, Support.UNKNOWN: GateState.UNKNOWN}
@@ -204,15 +204,15 @@ def require_any(origin: Origin) -> None:
         UnreadKindsError: no kind could be read, not even that of one namespace.
     """
     missing = unread(origin, EVERYTHING)
-    absent = {each.kind for each in origin.missing if not each.served}
-    if len(missing) + len(absent) == len(KINDS) and not any(each.namespace for each in missing):
+    absent = {kind.kind for kind in origin.missing if not kind.served}
+    if len(missing) + len(absent) == len(KINDS) and not any(kind.namespace for kind in missing):
         require(origin, EVERYTHING)
 
 
 def unknown_text(missing: Sequence[MissingKind]) -> str:
     """Return a sentence that says which kinds could not be read, which right lacks, and which role grants it."""
-    denied = [each for each in missing if each.forbidden]
-    failed = [each.kind for each in missing if not each.forbidden]
+    denied = [kind for kind in missing if kind.forbidden]
+    failed = [kind.kind for kind in missing if not kind.forbidden]
     parts = []
     if denied:
         parts.append(f"the account may not list {_scoped(denied)} ({ROLE} grants it)")
@@ -223,8 +223,8 @@ def unknown_text(missing: Sequence[MissingKind]) -> str:
 
 def _scoped(missing: Sequence[MissingKind]) -> str:
     """Return e.g. `nodes, resourceslices, nor pods and resourceclaims outside namespace ml`."""
-    wholly = [each.kind for each in missing if not each.namespace]
-    partly = [each for each in missing if each.namespace]
+    wholly = [kind.kind for kind in missing if not kind.namespace]
+    partly = [kind for kind in missing if kind.namespace]
     if not partly:
         return ", ".join(wholly)
     kinds = [each.kind for each in partly]

@@ -44,7 +44,12 @@ def read_pod_facts(data: bytes) -> PodFacts:
     """
     pod = decode("Pod", _POD_DECODER, data)
     waiting = next(
-        (each for each in pod.status.conditions or () if each.type == _SCHEDULED and each.status != "True"), None
+        (
+            condition
+            for condition in pod.status.conditions or ()
+            if condition.type == _SCHEDULED and condition.status != "True"
+        ),
+        None,
     )
     return PodFacts(
         key=pod.metadata.key,

@@ -140,18 +140,18 @@ def _classes(record: ClaimRecord) -> Iterator[str]:
     except (ModelError, SpecNotKeptError):
         return
     by_request: dict[str, str] = {}
-    for each in requests:
-        if each.exactly is not None:
-            by_request[each.name] = each.exactly.device_class_name
-        for option in each.first_available:
-            by_request[f"{each.name}/{option.name}"] = option.device_class_name
+    for request in requests:
+        if request.exactly is not None:
+            by_request[request.name] = request.exactly.device_class_name
+        for option in request.first_available:
+            by_request[f"{request.name}/{option.name}"] = option.device_class_name
     for result in allocation.devices.results:
         yield by_request.get(result.request, UNKNOWN_CLASS)
 
 
 def _add(sums: _Sums, record: ClaimRecord, holding: DeviceHolding, device: Device | None, *, draws: bool) -> None:
     sums.claims.add(record.claim.metadata.uid)
-    sums.pods.update(each.uid for each in record.claim.status.reserved_for if each.is_pod)
+    sums.pods.update(consumer.uid for consumer in record.claim.status.reserved_for if consumer.is_pod)
     if holding.admin:
         sums.observed += 1
         return

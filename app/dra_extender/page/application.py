@@ -172,8 +172,8 @@ class PageApplication:
             await asyncio.wait(waits, timeout=_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             return waits[0].result() if waits[0].done() else None
         finally:
-            for each in waits:
-                await cancel(each)
+            for wait in waits:
+                await cancel(wait)
 
     async def _next_generation(self, generation: int) -> int:
         return (await self._source.later_than(generation)).generation

@@ -92,11 +92,11 @@ def device_map(
     Raises:
         QueryError: there is no such page.
     """
-    pools = [each for each in report.pools if driver in ("", each.driver) and nodes in each.node]
+    pools = [pool for pool in report.pools if driver in ("", pool.driver) and nodes in pool.node]
     part = part_of(len(pools), ROWS, page)
     return DeviceMap(
         totals=totals,
-        drivers=tuple(each.driver for each in totals),
+        drivers=tuple(total.driver for total in totals),
         driver=driver,
         nodes=nodes,
         rows=tuple(_map_row(each, report.origin.taken_at) for each in part.of(pools)),
@@ -105,20 +105,23 @@ def device_map(
 
 
 def state_of(device: DeviceUse) -> TileState:
-    holders = [each for each in device.holders if not each.admin]
+    holders = [holder for holder in device.holders if not holder.admin]
     if not holders:
         return TileState[Availability(device.availability).name]
-    if any(each.orphaned for each in holders):
+    if any(holder.orphaned for holder in holders):
         return TileState.ORPHANED
-    if all(each.until is not None for each in holders):
+    if all(holder.until is not None for holder in holders):
         return TileState.HELD
-    if any(each.pending for each in holders):
+    if any(holder.pending for holder in holders):
         return TileState.PENDING
     return TileState.SHARED if device.shared else TileState.ALLOCATED
 
 
 def _map_row(pool: PoolUse, now: float) -> MapRow:
-    devices = [*((each, state_of(each)) for each in pool.devices), *((each, TileState.GONE) for each in pool.gone)]
+    devices = [
+        *((device, state_of(device)) for device in pool.devices),
+        *((each, TileState.GONE) for each in pool.gone),
+    ]
     tiles = tuple(_tile(each, state, now) for each, state in devices[:MOST_TILES])
     generation = f"generation {pool.generation}{'' if pool.complete else ', incomplete'}"
     return MapRow(pool.node, f"{pool.driver}/{pool.pool}, {generation}", tiles, len(devices) - len(tiles))
@@ -131,7 +134,7 @@ def _tile(device: DeviceUse, state: TileState, now: float) -> Tile:
 
 
 def _tile_text(device: DeviceUse, now: float, state: TileState) -> str:
-    names = ", ".join(holder_text(each, now) for each in device.holders)
+    names = ", ".join(holder_text(holder, now) for holder in device.holders)
     return ": ".join(filter(None, (device.availability_text or state.text, names)))
 
 
@@ -180,7 +183,7 @@ def pool_sections(report: DevicesReport) -> tuple[PoolSection, ...]:
 
 def _section(pool: PoolUse) -> PoolSection:
     holders = {each.name: each.holders for each in (*pool.devices, *pool.gone)}
-    published = tuple(DeviceRow(each, state_of(each)) for each in pool.devices)
+    published = tuple(DeviceRow(device, state_of(device)) for device in pool.devices)
     devices = (*published, *(DeviceRow(each, TileState.GONE) for each in pool.gone))
     return PoolSection(
         use=pool,

@@ -57,7 +57,7 @@ class ClusterHealth(NamedTuple):
 def health(reports: Reports) -> ClusterHealth:
     audit, extender = reports.audit, reports.extender()
     replica = extender.decisions
-    severities = Counter(each.severity for each in audit.findings)
+    severities = Counter(finding.severity for finding in audit.findings)
     return ClusterHealth(
         audit=audit,
         errors=severities[CheckSeverity.ERROR],
@@ -76,18 +76,18 @@ def health(reports: Reports) -> ClusterHealth:
 
 def _allocators(reports: Reports) -> Allocators:
     ledger = reports.view.ledger
-    allocated = [each.claim for each in ledger.claims.records() if each.claim.status.allocation is not None]
+    allocated = [record.claim for record in ledger.claims.records() if record.claim.status.allocation is not None]
     own = sum(map(is_snapshotted, allocated))
     waiting = Counter(
-        each.scheduler_name
-        for each in ledger.pods.all()
-        if each.needs_devices and not each.node_name and not each.finished and not each.deleting
+        pod.scheduler_name
+        for pod in ledger.pods.all()
+        if pod.needs_devices and not pod.node_name and not pod.finished and not pod.deleting
     )
     return Allocators(
         own=own,
         others=len(allocated) - own,
         waiting=tuple(waiting.most_common(MOST_SCHEDULERS)),
-        competing=tuple(each for each in reports.audit.findings if each.check is Check.TWO_ALLOCATORS),
+        competing=tuple(finding for finding in reports.audit.findings if finding.check is Check.TWO_ALLOCATORS),
     )
 
 

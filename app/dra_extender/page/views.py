@@ -198,6 +198,9 @@ def _facts(reports: Reports) -> Facts:
 
 def _problems(reports: Reports) -> tuple[str, ...]:
     """Return what could not be followed or read, in so many sentences as a person reads."""
-    found = [*reports.problems, *(f"{each.kind}: {each.reason}" for each in reports.view.unreadable)]
+    found = [
+        *reports.problems,
+        *(f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in reports.view.unreadable),
+    ]
     more = len(found) - _MOST_PROBLEMS
     return (*found[:_MOST_PROBLEMS], *((f"{more} more objects cannot be read",) if more > 0 else ()))

@@ -50,7 +50,7 @@ class PendingPods(NamedTuple):
 
     @property
     def unfinished(self) -> bool:
-        return any(each.next is None for each in self.rows)
+        return any(row.next is None for row in self.rows)
 
 
 def pending_pods(
@@ -90,7 +90,7 @@ def pending_pods(
         pod=opened,
         tree=lines,
         command="" if pod is None else command(*pod),
-        alone=bool(opened) and not any(each.opened for each in rows),
+        alone=bool(opened) and not any(row.opened for row in rows),
         round=round_number,
         more=round_number + 1 if report.unasked else 0,
     )
@@ -156,7 +156,7 @@ def pods_under_way(
         awaited=tuple(part.of(awaited)),
         gangs=gangs,
         part=part,
-        unfinished=not all(each.asked for each in gangs),
+        unfinished=not all(gang.asked for gang in gangs),
     )
 
 
@@ -169,8 +169,8 @@ def _gang(reports: Reports, key: tuple[str, str], waiting: list[Pod], may_ask: C
     return GangRow(
         name="/".join(key),
         min_count=0 if group is None else group.min_count or 0,
-        running=sum(1 for each in members if each.node_name and not each.finished),
-        waiting=tuple(each.key for each in waiting),
+        running=sum(1 for member in members if member.node_name and not member.finished),
+        waiting=tuple(pod.key for pod in waiting),
         report=reports.why(*pod).gang if asks else None,
         asked=asks,
     )

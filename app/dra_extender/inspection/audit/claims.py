@@ -69,7 +69,7 @@ def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
 
     A template for which the status says that no claim is needed has none.
     """
-    recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
+    recorded = {status.name: status.resource_claim_name for status in pod.claim_statuses}
     for entry in pod.claims:
         if entry.resource_claim_name:
             yield UsedClaim(f"claim {entry.name}", entry.resource_claim_name, generated=False)
@@ -140,7 +140,7 @@ def _is_groups(pod: Pod, claim: ClaimHead) -> bool:
 def _is_reserved_for_group(claim: ClaimHead, pod: Pod) -> bool:
     """Return whether a claim is reserved for the pod's group; the name counts, since a pod does not know the UID of its group."""
     return pod.pod_group is not None and any(
-        is_group(each) and each.name == pod.pod_group for each in claim.status.reserved_for
+        is_group(consumer) and consumer.name == pod.pod_group for consumer in claim.status.reserved_for
     )
 
 
@@ -261,7 +261,7 @@ def unused_claim(record: ClaimRecord, ledger: Ledger, now: float) -> Iterator[Au
     if owner is not None and not claim.extended_for and not _owner_exists(owner, claim, ledger):
         yield finding(Check.ORPHANED_CLAIM, about, f"its owner, {owner.kind} {owner.name}, is gone")
     deleted = seconds_of(claim.metadata.deletion_timestamp)
-    used = any(is_live(ledger, claim.metadata.namespace, each) for each in reserved)
+    used = any(is_live(ledger, claim.metadata.namespace, consumer) for consumer in reserved)
     if deleted is not None and now - deleted > STUCK_SECONDS and not used:
         kept = ", ".join(claim.metadata.finalizers) or "none that is known"
         text = f"is being deleted since {claim.metadata.deletion_timestamp}, and no pod uses it; finalizers: {kept}"
@@ -355,7 +355,7 @@ def two_allocators(records: Iterable[ClaimRecord]) -> Iterator[AuditFinding | No
         if record.claim.status.allocation is not None:
             side, times = int(is_snapshotted(record.claim)), _times(record)
             name = "/".join(record.claim.metadata.key)
-            for pool_id in {each.pool_id for each in record.holdings if not each.admin}:
+            for pool_id in {holding.pool_id for holding in record.holdings if not holding.admin}:
                 pools.setdefault(pool_id, (_Writer(), _Writer()))[side].add(name, times)
         yield None
     for pool_id, (foreign, own) in pools.items():

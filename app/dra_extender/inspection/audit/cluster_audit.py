@@ -94,7 +94,7 @@ def audit_steps(cluster: AuditedCluster, unjudged: UnjudgedClaims | None = None)
 def findings_of(steps: Steps, missing: Iterable[str] = ()) -> tuple[AuditFinding, ...]:
     """Return all findings at once, without those of checks that need a kind that is `missing`; errors first."""
     absent = frozenset(missing)
-    return in_order(each for each in steps if each is not None and not each.check.kinds & absent)
+    return in_order(step for step in steps if step is not None and not step.check.kinds & absent)
 
 
 def in_order(found: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
@@ -141,7 +141,7 @@ def _neighbours(
     holdings: list[DeviceHolding] = [
         each for one in sorted(beside) for found in usage.pool(one).values() for each in found if not each.admin
     ]
-    slices = [each for one in sorted(beside) for each in ledger.slices.of_pool(one)]
+    slices = [published for one in sorted(beside) for published in ledger.slices.of_pool(one)]
     return neighbour_violations(holdings, slices, (pool_id,))
 
 
@@ -194,7 +194,7 @@ def _allocated_devices(cluster: AuditedCluster, devices: PublishedDevices, unjud
         if allocation is None:
             continue
         about = f"claim {claim_name(record.claim)}"
-        for device_id in dict.fromkeys(each.device_id for each in allocation.devices.results):
+        for device_id in dict.fromkeys(result.device_id for result in allocation.devices.results):
             device = f"device {'/'.join(device_id)}"
             absence = devices.absence(device_id) if is_reachable(allocation, cluster.ledger) else ""
             if absence:

@@ -57,7 +57,7 @@ def pool_violations(
         about = "/".join((*pool_id, breach.name))
         yield InvariantViolation(rule=_RULES[breach.kind], about=about, detail=breach.detail)
     for device, holdings in tuple(usage.items()):
-        shares = [each.share_id for each in holdings if not each.admin]
+        shares = [holding.share_id for holding in holdings if not holding.admin]
         if len(shares) > 1 and all(shares) and len(set(shares)) < len(shares):
             about = "/".join((*pool_id, device))
             yield InvariantViolation(rule=SHARE_TWICE, about=about, detail="")
@@ -92,9 +92,9 @@ def claims_text(claims: Iterable[str]) -> str:
 
 def _current(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
     newest: dict[PoolId, int] = {}
-    for each in slices:
-        newest[each.pool_id] = max(newest.get(each.pool_id, 0), each.generation)
-    return [each for each in slices if each.generation == newest[each.pool_id]]
+    for published in slices:
+        newest[published.pool_id] = max(newest.get(published.pool_id, 0), published.generation)
+    return [published for published in slices if published.generation == newest[published.pool_id]]
 
 
 class PublishedNow(NamedTuple):
@@ -156,7 +156,7 @@ def _held_device(
 ) -> _HeldDevice:
     """Return the rules of an allocated device, and where it is.  A device that is not published any more is where its pool is."""
     live, pool_id = published.get(device_id), (device_id[0], device_id[1])
-    counter_sets = frozenset(name for each in holdings for name in sets_of(each))
+    counter_sets = frozenset(name for holding in holdings for name in sets_of(holding))
     if live is None:
         return _HeldDevice(frozen_rules(holdings, None), NeighbourScope(pool_id, nodes.get(pool_id), counter_sets))
     return _HeldDevice(frozen_rules(holdings, live.device), scope_of(live.where, live.device, counter_sets))
@@ -171,7 +171,9 @@ def _nodes_of_pools(published: Mapping[DeviceId, PublishedNow]) -> Mapping[PoolI
 
 def by_id(slices: Sequence[ResourceSlice]) -> dict[DeviceId, PublishedNow]:
     return {
-        (each.driver, each.pool, device.name): PublishedNow(device, each) for each in slices for device in each.devices
+        (published.driver, published.pool, device.name): PublishedNow(device, published)
+        for published in slices
+        for device in published.devices
     }
 
 

@@ -60,7 +60,9 @@ class PublishedDevices:
     def evicting_taint(self, result: DeviceResult, node: str) -> DeviceTaint | None:
         """Find a NoExecute taint that the device of this result has for pods on the node and that the result does not tolerate."""
         tolerations = [
-            each for each in result.tolerations if each.toleration_seconds is None or each.toleration_seconds > 0
+            toleration
+            for toleration in result.tolerations
+            if toleration.toleration_seconds is None or toleration.toleration_seconds > 0
         ]
         found = None
         for each in self.of(result.device_id):
@@ -74,7 +76,7 @@ class PublishedDevices:
     def contradicting_nodes(self, allocation: AllocationResult, device_id: DeviceId) -> str:
         """Say on which node a device is that the node selector of the allocation does not select; empty if it selects one."""
         nodes = {each.published.node_name for each in self.of(device_id)}
-        local = {each for each in nodes if each is not None}
+        local = {node for node in nodes if node is not None}
         if not local or None in nodes:
             return ""
         if allocation.node_selector is None:
@@ -94,8 +96,8 @@ class PublishedDevices:
 
 
 def _newest(slices: Sequence[ResourceSlice]) -> Sequence[ResourceSlice]:
-    newest = max((each.generation for each in slices), default=0)
-    return [each for each in slices if each.generation == newest]
+    newest = max((published.generation for published in slices), default=0)
+    return [published for published in slices if published.generation == newest]
 
 
 def _by_name(slices: Sequence[ResourceSlice]) -> dict[str, list[DeviceInSlice]]:
@@ -148,10 +150,12 @@ def unmatched_classes(classes: Iterable[DeviceClass], slices: Sequence[ResourceS
     """A finding for each class that matches no device, with the first error of its selectors; None after each class and device."""
     programs = ProgramCache()
     unmatched: dict[str, SelectorList] = {}
-    for each in classes:
-        expressions = ["" if selector.cel is None else selector.cel.expression for selector in each.spec.selectors]
+    for device_class in classes:
+        expressions = [
+            "" if selector.cel is None else selector.cel.expression for selector in device_class.spec.selectors
+        ]
         if _NEVER not in expressions:
-            unmatched[each.name] = SelectorList(expressions, programs)
+            unmatched[device_class.name] = SelectorList(expressions, programs)
         yield None
     problems: dict[str, str] = {}
     for published, position in _distinct_devices(slices):
@@ -160,7 +164,7 @@ def unmatched_classes(classes: Iterable[DeviceClass], slices: Sequence[ResourceS
         if position is not None:
             _drop_matching(unmatched, published, position, problems)
         yield None
-    total = sum(len(each.devices) for each in slices)
+    total = sum(len(published.devices) for published in slices)
     for name in sorted(unmatched):
         error = f"; {problems[name]}" if name in problems else ""
         yield finding(Check.CLASS_WITHOUT_DEVICES, f"class {name}", _NOTHING.format(total) + error)
@@ -185,7 +189,7 @@ def taint_rules_without_effect(
     rules: Mapping[str, DeviceTaintRule], slices: Sequence[ResourceSlice]
 ) -> Iterator[AuditFinding | None]:
     """Yield a finding for each DeviceTaintRule that taints no device; None after each rule."""
-    total = sum(len(each.devices) for each in slices)
+    total = sum(len(published.devices) for published in slices)
     for name, rule in sorted(rules.items()):
         if rule.selector is None:
             text = "has no deviceSelector, so it taints no device"
@@ -200,17 +204,17 @@ def taint_rules_without_effect(
 
 def policy_findings(messages: Iterable[str]) -> Iterator[AuditFinding]:
     """Yield a finding for each message about a rule of the policy that has no effect."""
-    for each in messages:
-        yield finding(Check.POLICY_WITHOUT_EFFECT, "policy", each)
+    for message in messages:
+        yield finding(Check.POLICY_WITHOUT_EFFECT, "policy", message)
 
 
 def _taints_any(rule: DeviceTaintRule, slices: Iterable[ResourceSlice]) -> bool:
     selector = rule.selector
     return selector is not None and any(
         selector.device in (None, device.name)
-        for each in slices
-        if selector.concerns(each.driver, each.pool)
-        for device in each.devices
+        for published in slices
+        if selector.concerns(published.driver, published.pool)
+        for device in published.devices
     )
 
 

@@ -69,7 +69,7 @@ def audit_report(view: ClusterView, policy_messages: Iterable[str] = ()) -> Audi
         device_taints=has_device_taints(view.origin),
     )
     unjudged = UnjudgedClaims()
-    missing = [each.kind for each in view.origin.missing if each.served]
+    missing = [kind.kind for kind in view.origin.missing if kind.served]
     ledger = view.ledger
     counts = {
         "nodes": len(ledger.nodes),
@@ -94,7 +94,7 @@ def lasting(first: AuditReport, second: AuditReport) -> AuditReport:
     that two readings have is there.
     """
     known = frozenset(first.findings)
-    both = tuple(each for each in second.findings if each in known)
+    both = tuple(finding for finding in second.findings if finding in known)
     return _report(second.origin, second.objects, both, second.unjudged, second.held)
 
 
@@ -119,7 +119,7 @@ def _report(
 
 def _unjudged(view: ClusterView) -> Iterable[UnjudgedCheck]:
     missing = unread(view.origin, EVERYTHING)
-    kinds = {each.kind for each in missing}
+    kinds = {kind.kind for kind in missing}
     checks = tuple(check for check in Check if kinds & check.kinds)
     if checks:
         yield UnjudgedCheck(checks=checks, reason=f"{unknown_text(missing)}: {missing[0].reason}")

@@ -124,8 +124,8 @@ class RequestAudit:
             option = asked.demand.option("", result.request)
             if option is not None:
                 yield from self._device(record, option, result, about)
-        for option in (each for request in asked.demand.claims[0].requests for each in request.options):
-            if option.count == ALL and any(each.request == option.name for each in allocation.devices.results):
+        for option in (option for request in asked.demand.claims[0].requests for option in request.options):
+            if option.count == ALL and any(result.request == option.name for result in allocation.devices.results):
                 yield from self._left_out(record, allocation, option, about)
 
     def _asked_by(self, record: ClaimRecord) -> AskedDevices | None:
@@ -149,7 +149,7 @@ class RequestAudit:
                 self._budget,
             )
             options = dict(_options(claim.spec))
-            requests = tuple(each.name for each in claim.spec.devices.requests or ())
+            requests = tuple(request.name for request in claim.spec.devices.requests or ())
             known = AskedDevices(options, requests, demand)
             if len(self._asked) >= _MOST_SPECS:
                 self._asked.clear()
@@ -170,10 +170,10 @@ class RequestAudit:
         self, record: ClaimRecord, option: SearchableRequest, result: DeviceResult, about: str
     ) -> Iterator[AuditFinding]:
         candidates = self._devices.of(result.device_id)
-        problems = [self._mismatch(record, option, result, each) for each in candidates]
+        problems = [self._mismatch(record, option, result, candidate) for candidate in candidates]
         if not problems or not all(problems):
             return
-        certain = all(_is_as_old(record, option.device_class, each.published) for each in candidates)
+        certain = all(_is_as_old(record, option.device_class, candidate.published) for candidate in candidates)
         check = Check.DEVICE_MISMATCH if certain else Check.DEVICE_DRIFT
         since = "" if certain else "; its slice or class may have changed since"
         device = "/".join(result.device_id)
@@ -203,7 +203,7 @@ class RequestAudit:
         node = self._ledger.nodes.get(min(named)) if named is not None and len(named) == 1 else None
         if node is None:
             return
-        taken = {each.device_id for each in allocation.devices.results}
+        taken = {result.device_id for result in allocation.devices.results}
         slices = self._ledger.slices
         for published in (*slices.local(node.name), *slices.near(node)):
             if _is_as_old(record, option.device_class, published) and _is_for(published, node):

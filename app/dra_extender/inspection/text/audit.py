@@ -30,8 +30,8 @@ def _lines(report: AuditReport, width: int) -> Iterator[str]:
     for check, found in groupby(report.findings, key=lambda each: each.check):
         findings = tuple(found)
         yield f"└ {check.severity.value}: {_label(check)} ({len(findings)})"
-        for each in findings:
-            yield from _finding(each, width)
+        for finding in findings:
+            yield from _finding(finding, width)
     yield from held_lines(report.held, width)
     for unjudged in report.unjudged:
         checks = ", ".join(map(_label, unjudged.checks)) or "an object that no check reads"
@@ -44,7 +44,7 @@ def _headline(report: AuditReport) -> str:
         return "sound"
     if report.verdict is Soundness.UNKNOWN:
         return "nothing found, but not everything could be judged"
-    errors = sum(each.severity is CheckSeverity.ERROR for each in report.findings)
+    errors = sum(finding.severity is CheckSeverity.ERROR for finding in report.findings)
     warnings = len(report.findings) - errors
     return f"{number_of(errors, 'error')}, {number_of(warnings, 'warning')}"
 

@@ -130,8 +130,8 @@ def _groups(device: DeviceUse, in_force: Mapping[str, Sequence[str] | None]) -> 
 def _capacity(device: DeviceUse, holder: Holder) -> Iterator[str]:
     """Yield what the claim takes of how much, or what all claims take where no claim has the row."""
     totals = {each.name: each for each in device.capacity}
-    shares: list[ShareUse] = [each for each in device.shares if each.claim == holder.claim]
-    taken = [amount for each in shares for amount in each.capacity]
+    shares: list[ShareUse] = [share for share in device.shares if share.claim == holder.claim]
+    taken = [amount for share in shares for amount in share.capacity]
     if not shares:
         taken = [(each.name, each.taken) for each in device.capacity]
     for name, amount in taken:
@@ -141,10 +141,10 @@ def _capacity(device: DeviceUse, holder: Holder) -> Iterator[str]:
 
 def _conditions(device: DeviceUse, holder: Holder) -> Iterator[str]:
     """Yield the binding conditions of the device, those that its claim still waits for marked."""
-    waiting = [each for each in device.conditions if each.claim == holder.claim]
+    waiting = [condition for condition in device.conditions if condition.claim == holder.claim]
     yield from map(condition_text, waiting)
-    named = {name for each in waiting for name in each.conditions}
-    yield from (each for each in device.binding_conditions if each not in named)
+    named = {name for pod in waiting for name in pod.conditions}
+    yield from (condition for condition in device.binding_conditions if condition not in named)
 
 
 def condition_text(found: ConditionState) -> str:
@@ -237,7 +237,7 @@ def _counter_set(found: CounterSetUse) -> str:
     name = found.name
     if name.startswith(PHYSICAL_DEVICE):
         name = f"physical device {name.removeprefix(PHYSICAL_DEVICE)}"
-    counters = "  ".join(f"{each.name} {_bar(each.drawn, each.total)}" for each in found.counters)
+    counters = "  ".join(f"{counter.name} {_bar(counter.drawn, counter.total)}" for counter in found.counters)
     groups = "" if found.groups is None else f"  groups [{', '.join(found.groups)}]"
     return f"{name}  {counters}{groups}".rstrip()
 
@@ -250,17 +250,17 @@ def _bar(taken: int, total: int) -> str:
 
 def _device_lines(device: DeviceUse, now: float, indent: str, width: int) -> Iterator[str]:
     """Yield the device with its holders; those that have shares of it stand below, each with what it takes."""
-    amounts = {each.claim: each.capacity for each in device.shares}
+    amounts = {share.claim: share.capacity for share in device.shares}
     parts = [f"{each.name} {_bar(each.taken, each.total)}" for each in device.capacity]
-    whole = [each for each in device.holders if each.claim not in amounts]
+    whole = [holder for holder in device.holders if holder.claim not in amounts]
     if whole:
         parts.insert(0, ", ".join(holder_text(each, now, with_claim=True) for each in whole))
     if device.availability:
         parts.insert(0, device.availability_text)
-    parts += (f"{condition_text(each)} for {each.claim}" for each in device.conditions)
+    parts += (f"{condition_text(condition)} for {condition.claim}" for condition in device.conditions)
     if len(device.counter_sets) > 1:
         parts.append(f"draws on {', '.join(device.counter_sets)}")
-    parts += (f"taint {each}" for each in device.taints)
+    parts += (f"taint {taint}" for taint in device.taints)
     parts += (f"bound to node {each}" for each in device.bound_to)
     if device.drift:
         parts.append(
@@ -300,7 +300,7 @@ def _usage_lines(report: UsageReport) -> Iterator[str]:
         width = max(len(_what(each)) for each in found)
         for each in found:
             yield f"  {_what(each):<{width}}  {_details(each)}"
-    width = max((len(each.driver) for each in report.drivers), default=0)
+    width = max((len(driver.driver) for driver in report.drivers), default=0)
     for driver in report.drivers:
         parts = [f"{driver.in_use} of {driver.devices} devices in use"]
         parts += [f"{driver.held} held"] if driver.held else []
@@ -313,9 +313,7 @@ def _what(row: UsageRow) -> str:
 
 
 def _taken(rows: Sequence[UsageRow]) -> str:
-    devices, shares, observed = (
-        sum(getattr(each, name) for each in rows) for name in ("devices", "shares", "observed")
-    )
+    devices, shares, observed = (sum(getattr(row, name) for row in rows) for name in ("devices", "shares", "observed"))
     parts = [number_of(devices, "device")] if devices else []
     parts += [number_of(shares, "share")] if shares else []
     parts += [f"{observed} observed"] if observed else []

@@ -45,7 +45,7 @@ def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
     yield from wrapped(_summary(report), "", width)
     for sentence in report.changes:
         yield from wrapped(sentence, INDENT, width)
-    shown = [each for each in report.pods if (_differs(each) if report.changes else not each.plain)]
+    shown = [pod for pod in report.pods if (_differs(pod) if report.changes else not pod.plain)]
     if shown:
         yield ""
         header = ("POD", "BEFORE", "AFTER") if report.changes else ("POD", "NOW", "NEXT")
@@ -54,7 +54,7 @@ def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
     if same and report.changes:
         yield f"{same} {'pod stands' if same == 1 else 'pods stand'} as without the changes"
     elif same:
-        plain = _counts(each.after for each in report.pods if each.plain)
+        plain = _counts(pod.after for pod in report.pods if pod.plain)
         yield f"of those that ask for no devices {plain}"
     yield from _waiting([each for each in shown if each.after.kind is OutcomeKind.WAITS], width)
     yield from _unjudged(shown, width)
@@ -70,17 +70,17 @@ def _lines(report: WhatIfReport, width: int) -> Iterator[str]:
 
 
 def _summary(report: WhatIfReport) -> str:
-    after = _counts(each.after for each in report.pods)
+    after = _counts(pod.after for pod in report.pods)
     if not report.changes:
         return f"next {after}" if report.pods else "no pod waits for devices"
-    return f"with the changes {after}; without them {_counts(each.before for each in report.pods)}"
+    return f"with the changes {after}; without them {_counts(pod.before for pod in report.pods)}"
 
 
 def _counts(found: Iterable[PodOutcome]) -> str:
     outcomes = tuple(found)
-    kinds = Counter(each.kind for each in outcomes)
+    kinds = Counter(outcome.kind for outcome in outcomes)
     landing, waiting = kinds[OutcomeKind.LANDS], kinds[OutcomeKind.WAITS]
-    unsure = sum(each.kind is OutcomeKind.LANDS and bool(each.unjudged) for each in outcomes)
+    unsure = sum(outcome.kind is OutcomeKind.LANDS and bool(outcome.unjudged) for outcome in outcomes)
     may = f" ({unsure} as far as devices go)" if unsure else ""
     lands = f"{landing} {'pod lands' if landing == 1 else 'pods land'}{may}"
     return f"{lands} and {waiting} {'waits' if waiting == 1 else 'wait'}"
@@ -98,7 +98,7 @@ def _cells(row: PodRow) -> tuple[str, str, str]:
 def _outcome(found: PodOutcome) -> str:
     match found.kind:
         case OutcomeKind.RUNS | OutcomeKind.LANDS:
-            names = [_device(each, found.node) for each in found.devices]
+            names = [_device(device, found.node) for device in found.devices]
             devices = f" ({listed(names, _MOST_DEVICES)})" if names else ""
             lands = "may land on" if found.unjudged else "lands on"
             return f"{'on' if found.kind is OutcomeKind.RUNS else lands} {found.node}{devices}"
@@ -115,9 +115,9 @@ def _device(device: str, node: str) -> str:
 
 
 def _columns(rows: Sequence[tuple[str, str, str]], width: int) -> Iterator[str]:
-    first = min(max(len(each[0]) for each in rows), _WIDEST)
+    first = min(max(len(row[0]) for row in rows), _WIDEST)
     rest = width - first - 4
-    second = min(max(len(each[1]) for each in rows), rest // 2)
+    second = min(max(len(row[1]) for row in rows), rest // 2)
     widths = (first, second, rest - second)
     for row in rows:
         cells = [wrap(text, size) or [""] for text, size in zip(row, widths, strict=True)]
@@ -163,8 +163,8 @@ def _fates(rows: Sequence[PodRow], width: int) -> Iterator[str]:
     """Yield what becomes of the claims of evicted pods, once for all of one fate."""
     by_fate: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        for each in row.claims:
-            by_fate[_fate(each)].append(f"{row.pod.partition('/')[0]}/{each.claim}")
+        for claim in row.claims:
+            by_fate[_fate(claim)].append(f"{row.pod.partition('/')[0]}/{claim.claim}")
     for fate, claims in by_fate.items():
         yield ""
         yield from wrapped(f"{'claim' if len(claims) == 1 else 'claims'} {listed(claims, _MOST_PODS)}", "", width)
@@ -177,7 +177,7 @@ def _fate(claim: ClaimFate) -> str:
 
 
 def _reasons(reasons: Iterable[ReasonCount], width: int) -> Iterator[str]:
-    labels = [number_of(each.nodes, "node") if each.nodes else "" for each in reasons]
+    labels = [number_of(reason.nodes, "node") if reason.nodes else "" for reason in reasons]
     column = max(map(len, labels), default=0)
     for label, reason in zip(labels, reasons, strict=True):
         start = f"{INDENT}{label:<{column}}{INDENT if column else ''}"
@@ -191,7 +191,7 @@ def _fill(found: Fill, width: int) -> Iterator[str]:
         f"fill with {found.subject}: {least}{copies} more {'fits' if found.copies == 1 else 'fit'}", "", width
     )
     if found.nodes:
-        listed = [f"{each.node} {each.copies}" for each in found.nodes[:_MOST_NODES]]
+        listed = [f"{node.node} {node.copies}" for node in found.nodes[:_MOST_NODES]]
         more = len(found.nodes) - _MOST_NODES
         text = ", ".join(listed) + (f" and {number_of(more, 'node')} more" if more > 0 else "")
         yield from wrapped(f"on {text}", INDENT, width)

@@ -81,7 +81,7 @@ def subject_text(subject: str, claim: str, request: str) -> str:
 
 def _reported(report: WhyReport, width: int) -> Iterator[str]:
     """Yield what kube-scheduler reports, unless it is about devices alone: the branches say more of that."""
-    about = [each for each in report.reported if each.kind is not ReasonKind.DEVICES or not report.branches]
+    about = [reason for reason in report.reported if reason.kind is not ReasonKind.DEVICES or not report.branches]
     if not about or any(event.message == report.said for event in report.events):
         return
     texts = [f"{each.nodes} {each.text}" if each.nodes else each.text for each in about]
@@ -97,7 +97,7 @@ def _branch(branch: Branch, report: WhyReport, width: int) -> Iterator[str]:
 
 def labelled(reasons: Sequence[NodeReason], now: float, width: int) -> Iterator[str]:
     """Yield reasons with their numbers of nodes; `now` is when the objects were read, seconds since the epoch."""
-    labels = [number_of(each.nodes, "node") for each in reasons]
+    labels = [number_of(reason.nodes, "node") for reason in reasons]
     column = max(map(len, labels), default=0)
     for label, reason in zip(labels, reasons, strict=True):
         yield from beside_label(f"{INDENT}{label:<{column}}  ", list(_reason(reason, now)), width)
@@ -122,8 +122,8 @@ def _reason(reason: NodeReason, now: float) -> Iterator[str]:
 
 
 def _gang(gang: GangReport, width: int) -> Iterator[str]:
-    states = [each.state.value for each in gang.members]
-    names = [_names(each.names) for each in gang.members]
+    states = [member.state.value for member in gang.members]
+    names = [_names(member.names) for member in gang.members]
     columns = max(map(len, states), default=0), min(_NAMES_COLUMN, max(map(len, names), default=0))
     for place, (each, state, name) in enumerate(zip(gang.members, states, names, strict=True)):
         mark = "└" if place == len(gang.members) - 1 else "├"
@@ -137,8 +137,8 @@ def _names(names: Sequence[str]) -> str:
     """`train-0..4` of names that differ in a number alone and count on; else the first names and how many more there are."""
     if len(names) > 1:
         stem = names[0].rstrip("0123456789")
-        numbers = [each.removeprefix(stem) for each in names]
-        if all(each.startswith(stem) for each in names) and all(each.isdecimal() for each in numbers):
+        numbers = [name.removeprefix(stem) for name in names]
+        if all(name.startswith(stem) for name in names) and all(each.isdecimal() for each in numbers):
             first = int(numbers[0])
             if [int(each) for each in numbers] == list(range(first, first + len(names))):
                 return f"{names[0]}..{numbers[-1]}"
@@ -239,7 +239,7 @@ def _group_lines(nearest: NearestDevice, now: float) -> Iterator[str]:
         if in_force
         else "has holders whose groups contradict each other"
     )
-    owners = [_owner_text(each, now) for each in nearest.holders[:_MOST_HOLDERS]]
+    owners = [_owner_text(holder, now) for holder in nearest.holders[:_MOST_HOLDERS]]
     more = len(nearest.holders) - _MOST_HOLDERS
     yield f"{nearest.counter_set} {state}: {'; '.join(owners)}{f' and {more} more' if more > 0 else ''}"
     if nearest.sufficient:
@@ -255,7 +255,7 @@ def _owner_text(share: HolderShare, now: float) -> str:
     """`claim desk-gpu, pod vdi/desk-4, 3h`."""
     holder = share.holder
     parts = [f"claim {holder.claim.partition('/')[2]}"]
-    parts += [each if " " in each else f"pod {each}" for each in holder.consumers]
+    parts += [consumer if " " in consumer else f"pod {consumer}" for consumer in holder.consumers]
     parts += ["claim deleted"] if holder.orphaned else [holder.leaving] if holder.leaving else []
     parts += ["being allocated"] if holder.pending else []
     if holder.since is not None:
@@ -266,7 +266,7 @@ def _owner_text(share: HolderShare, now: float) -> str:
 def _held_lines(holders: Sequence[HolderShare], counter: str | None, now: float) -> Iterator[str]:
     if not holders:
         return
-    yield f"held by {listed([_share_text(each, counter, now) for each in holders], _MOST_HOLDERS)}"
+    yield f"held by {listed([_share_text(holder, counter, now) for holder in holders], _MOST_HOLDERS)}"
 
 
 def _share_text(share: HolderShare, counter: str | None, now: float) -> str:
@@ -290,7 +290,7 @@ def _waiting_lines(report: WaitingReport, width: int) -> Iterator[str]:
     place = f" in namespace {report.namespace}" if report.namespace else ""
     nodes = "" if report.nodes is None else f"; {number_of(report.nodes, 'node')}"
     yield from wrapped(f"{count}{place}{nodes}", "", width)
-    labels = [number_of(each.pods, "pod") for each in report.causes]
+    labels = [number_of(cause.pods, "pod") for cause in report.causes]
     column = max(map(len, labels), default=0)
     for label, each in zip(labels, report.causes, strict=True):
         yield from _cause_lines(f"{label:>{column}}  ", each, width)
@@ -336,7 +336,7 @@ def _request_lines(request: RequestReport, now: float, width: int) -> Iterator[s
     subject = subject_text(request.subject, request.claim, request.request)
     head = f"└ {subject} ({request.wanted}): {request.free} free by themselves"
     yield from wrapped(head, "", width)
-    names = ["/".join(each.device.device.split("/")[1:]) for each in request.devices]
+    names = ["/".join(device.device.device.split("/")[1:]) for device in request.devices]
     column = max(map(len, names), default=0)
     for name, each in zip(names, request.devices, strict=True):
         yield from beside_label(f"{INDENT}{name:<{column}}  ", list(_verdict_lines(each, now)), width)

@@ -113,8 +113,8 @@ class AppliedChanges:
                 if self._store.find(Key(StoredKind.NODE, "", name)) is not None:
                     raise ChangeError(f"--add-nodes: node {name} exists already")
                 self._copy.put(StoredKind.NODE, _node_called(template, name, self._copy.created))
-                for each in slices:
-                    self._copy.put(StoredKind.SLICE, _slice_of(each, name, number))
+                for published in slices:
+                    self._copy.put(StoredKind.SLICE, _slice_of(published, name, number))
             if names:
                 which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
                 self.sentences.append(
@@ -160,7 +160,7 @@ def _node_called(template: Json, name: str, created: str) -> Json:
     labels = dict(metadata.get("labels") or {})
     if _HOSTNAME in labels:
         labels[_HOSTNAME] = name
-    taints = [each for each in spec.get("taints") or () if each.get("key") != _CORDON_TAINT]
+    taints = [taint for taint in spec.get("taints") or () if taint.get("key") != _CORDON_TAINT]
     return {
         **template,
         "metadata": {"name": name, "labels": labels, "creationTimestamp": created},

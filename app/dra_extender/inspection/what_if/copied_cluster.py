@@ -173,12 +173,12 @@ def _report_conditions(store: Store, claim: Json) -> Json:
 
 
 def _assumed_conditions(conditions: Sequence[Json], result: DeviceResult) -> list[Json]:
-    true = {each.get("type") for each in conditions if each.get("status") == "True"}
+    true = {condition.get("type") for condition in conditions if condition.get("status") == "True"}
     if not true.isdisjoint(result.binding_failure_conditions or ()):
         return list(conditions)
-    missing = [each for each in result.binding_conditions or () if each not in true]
-    kept = [each for each in conditions if each.get("type") not in missing]
-    return [*kept, *({"type": each, "status": "True", "reason": ASSUMED} for each in missing)]
+    missing = [condition for condition in result.binding_conditions or () if condition not in true]
+    kept = [condition for condition in conditions if condition.get("type") not in missing]
+    return [*kept, *({"type": kind, "status": "True", "reason": ASSUMED} for kind in missing)]
 
 
 def _identity(device: Json) -> tuple[Any, ...]:

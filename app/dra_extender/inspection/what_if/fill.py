@@ -118,7 +118,7 @@ class _Search:
         pool_id = device_id[:2]
         if pool_id not in self._published:
             slices = self._trial.view.ledger.slices.of_pool(pool_id)
-            self._published[pool_id] = {device.name: device for each in slices for device in each.devices}
+            self._published[pool_id] = {device.name: device for published in slices for device in published.devices}
         return self._published[pool_id].get(device_id[2])
 
     def _counters(self, pool_id: PoolId) -> tuple[StrandedCounter, ...]:
@@ -167,7 +167,7 @@ def find_subject(trial: Trial, key: PodKey) -> FillSubject:
         grouped = any((pod.get("spec") or {}).get(each) for each in _OF_GROUPS)
         notes = [f"copies of {namespace}/{name} are no members of its PodGroup"] if grouped else []
         entries = (pod.get("spec") or {}).get("resourceClaims") or ()
-        shared = ", ".join(sorted(each["resourceClaimName"] for each in entries if each.get("resourceClaimName")))
+        shared = ", ".join(sorted(entry["resourceClaimName"] for entry in entries if entry.get("resourceClaimName")))
         if shared:
             notes.append(f"all copies of {namespace}/{name} share what it has by name: {shared}")
         return FillSubject(pod, f"pod {namespace}/{name}", tuple(notes))

@@ -261,8 +261,10 @@ class Trial:
         Pods that ask for no devices are left out.  The members of a gang are placed together: at least `minCount` of them, or none.
         """
         queue = [each for each in self.waiting() if each.pod.needs_devices or self._needed(each.pod) is not None]
-        outcomes = {each.pod.uid: waits_at_gates(each.gates) for each in queue if each.gates}
-        pending = [each.pod for each in queue if not each.gates]
+        outcomes = {
+            waiting_pod.pod.uid: waits_at_gates(waiting_pod.gates) for waiting_pod in queue if waiting_pod.gates
+        }
+        pending = [waiting_pod.pod for waiting_pod in queue if not waiting_pod.gates]
         for left_out in pending[MOST_PODS:]:
             outcomes[left_out.uid] = waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
         pending = pending[:MOST_PODS]
@@ -280,7 +282,7 @@ class Trial:
 
     async def place_others(self) -> dict[str, PodOutcome]:
         """Place the pods that wait and ask for no devices, each on the allowed node with the fewest pods; outcomes by UID."""
-        pods = Counter(each.node_name for each in self.view.ledger.pods.all() if not each.finished)
+        pods = Counter(pod.node_name for pod in self.view.ledger.pods.all() if not pod.finished)
         outcomes: dict[str, PodOutcome] = {}
         for pod, gates in ((each.pod, each.gates) for each in self.waiting()):
             if pod.needs_devices or self._needed(pod) is not None:
@@ -360,7 +362,7 @@ class Trial:
         if group is None or group.min_count is None:
             return None
         members = self.view.ledger.pods.members(pod.namespace, group.metadata.name)
-        bound = sum(bool(each.node_name) and not each.finished for each in members)
+        bound = sum(bool(member.node_name) and not member.finished for member in members)
         return max(group.min_count - bound, 1)
 
     async def _place_in_time(self, unit: Sequence[Pod], before: Mapping[str, PodOutcome]) -> Mapping[str, PodOutcome]:
@@ -389,13 +391,13 @@ class Trial:
             if choice.node:
                 # The next member of a gang finds the node as it is with this one.
                 self._fit.move(pod, choice.node)
-        chosen = [each for each in choices if each.node]
+        chosen = [choice for choice in choices if choice.node]
         if needed is not None and len(chosen) < needed:
             for pod in unit:
                 self.view.extender.forget_plan(pod)
                 self._fit.move(pod, "")
-            return {each.pod.uid: held_back(each, needed, len(chosen)) for each in choices}
-        outcomes = {each.pod.uid: fits_nowhere(each) for each in choices}
+            return {choice.pod.uid: held_back(choice, needed, len(chosen)) for choice in choices}
+        outcomes = {choice.pod.uid: fits_nowhere(choice) for choice in choices}
         # The members of a gang wait for each other at the permit: one that fails ends the waiting of the others.
         disconnected = asyncio.Event()
         bound = await asyncio.gather(*(self._bind(each, disconnected) for each in chosen))

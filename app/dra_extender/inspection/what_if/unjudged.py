@@ -51,7 +51,7 @@ class Unjudged:
             yield "ResourceQuotas"
         found = find_claims(pod, self._view.ledger)
         claims = () if isinstance(found, Rejection) else found
-        if any(is_made(each.record.claim.metadata.uid) for each in claims):
+        if any(is_made(claim.record.claim.metadata.uid) for claim in claims):
             for event in creation_events(self._view, pod)[:1]:
                 yield f"Event {event.reason}: {event.message}"
         if facts.reason != SCHEDULING_GATED:

@@ -115,5 +115,5 @@ def _rows(before: _Placed, after: _Placed, applied: AppliedChanges) -> Iterator[
 
 
 def _notes(trial: Trial) -> Iterator[str]:
-    for each in trial.view.unreadable:
-        yield f"{each.kind}: {each.reason}"
+    for unreadable_object in trial.view.unreadable:
+        yield f"{unreadable_object.kind}: {unreadable_object.reason}"

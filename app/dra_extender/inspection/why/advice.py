@@ -67,8 +67,8 @@ def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | No
     own = len(option.device_class.spec.selectors)
     selectors = option.selectors.programs
     drivers = {each.driver for each in view.ledger.slices.by_name.values()}
-    meant = {each for each in drivers if may_all_hold(selectors[own:], each)}
-    if not meant or meant == drivers or any(may_all_hold(selectors[:own], each) for each in meant):
+    meant = {driver for driver in drivers if may_all_hold(selectors[own:], driver)}
+    if not meant or meant == drivers or any(may_all_hold(selectors[:own], account) for account in meant):
         return None
     names = [
         name
@@ -83,7 +83,9 @@ def contradicted_class(view: ClusterView, option: SearchableRequest) -> str | No
 
 def may_all_hold(programs: Iterable[Program | CelCompileError], driver: str) -> bool:
     """Return whether all these selectors can be true for a device of the driver; those that do not compile do not count."""
-    return all(may_hold(each.expression, driver, each.emulate) for each in programs if isinstance(each, Program))
+    return all(
+        may_hold(program.expression, driver, program.emulate) for program in programs if isinstance(program, Program)
+    )
 
 
 _QUOTA: Final = re.compile(r"exceeded quota: ([a-z0-9.-]+)")
@@ -103,15 +105,15 @@ def advice(view: ClusterView, pod: Pod, rejection: Rejection, reason: NodeReason
 
 def _claim_missing(view: ClusterView, pod: Pod, rejection: Rejection, _: NodeReason) -> str:
     own = rejection.detail.startswith(f"{pod.namespace}/")
-    unread = any(each.kind == _CLAIMS for each in view.origin.missing)
+    unread = any(kind.kind == _CLAIMS for kind in view.origin.missing)
     verb = "look whether" if unread else "create"
     return f"{verb} ResourceClaim {rejection.detail}{' exists' if unread else ''}" if own else ""
 
 
 def _not_created(view: ClusterView, pod: Pod, rejection: Rejection, _: NodeReason) -> str:
-    entry = next((each for each in pod.claims if each.name == rejection.claim), None)
+    entry = next((claim for claim in pod.claims if claim.name == rejection.claim), None)
     template = None if entry is None else entry.resource_claim_template_name
-    if template and any(each.kind == _TEMPLATES for each in view.origin.missing):
+    if template and any(kind.kind == _TEMPLATES for kind in view.origin.missing):
         return f"look whether ResourceClaimTemplate {pod.namespace}/{template} exists"
     if template and view.stored(_TEMPLATES, template, pod.namespace) is None:
         return f"create ResourceClaimTemplate {pod.namespace}/{template}"
@@ -153,7 +155,9 @@ def _pool_invalid(_: ClusterView, __: Pod, rejection: Rejection, ___: NodeReason
 
 def reported_advice(reported: Sequence[ReportedReason]) -> tuple[NextStep, ...]:
     """Return what helps against reasons that the running extender alone knows, as kube-scheduler reports them."""
-    texts = (_AS_REPORTED.get(code, "") for code in _AS_REPORTED if any(code.value in each.text for each in reported))
+    texts = (
+        _AS_REPORTED.get(code, "") for code in _AS_REPORTED if any(code.value in reason.text for reason in reported)
+    )
     return tuple(NextStep(text=text) for text in dict.fromkeys(texts))
 
 

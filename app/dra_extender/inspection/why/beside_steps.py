@@ -105,10 +105,10 @@ class BesideSteps:
 
         running = [each for each in fit.running_on(node) if each.key not in self._ended]
         running.sort(key=lambda each: (_taken(each, needs), each.key))
-        single = next(([each.key] for each in running if suffice([each.key])), None)
+        single = next(([pod.key] for pod in running if suffice([pod.key])), None)
         if single is not None:
             return single
-        largest = [each.key for each in reversed(running[-_MOST_ENDED:])]
+        largest = [pod.key for pod in reversed(running[-_MOST_ENDED:])]
         several = (largest[:count] for count in range(2, len(largest) + 1))
         return next((keys for keys in several if suffice(keys)), ())
 
@@ -153,9 +153,9 @@ def _changed(needs: PodNeeds, node: str, against: Sequence[NodeRefusal]) -> Iter
 
 def _untainted(node: str, taints: Sequence[DeviceTaint]) -> Iterator[str]:
     """Say what to do about taints: tolerate them, or where they stand for conditions, bring the node into order."""
-    of_conditions = [each.key.rpartition("/")[2] for each in taints if each.key in _OF_CONDITIONS]
+    of_conditions = [taint.key.rpartition("/")[2] for taint in taints if taint.key in _OF_CONDITIONS]
     if of_conditions:
         yield f"check {node}, which is {' and '.join(of_conditions)}"
-    others = [each for each in taints if each.key not in _OF_CONDITIONS]
+    others = [taint for taint in taints if taint.key not in _OF_CONDITIONS]
     if others:
         yield f"tolerate {', '.join(map(taint_text, others))}"

@@ -56,7 +56,7 @@ def rejections_by_closeness(view: ClusterView, pod: Pod, result: FilterResult) -
     ranks: dict[str, int] = {}
     for node, text in result.texts.items():
         if ranks.get(text) != _OPEN:
-            filters = {each.filter for each in fit.refusals(needs, node)}
+            filters = {refusal.filter for refusal in fit.refusals(needs, node)}
             rank = _EXCLUDED if NodeFilter.AFFINITY in filters else _CLOSED if filters & CLOSED else _OPEN
             ranks[text] = min(rank, ranks.get(text, rank))
 
@@ -69,8 +69,8 @@ def rejections_by_closeness(view: ClusterView, pod: Pod, result: FilterResult) -
 
 def distance(refusals: Sequence[NodeRefusal]) -> Distance:
     """Return how far a node is from letting the pod in beside devices: the hardest filter, their number, the amounts lacking."""
-    hardest = max((_FILTERS.index(each.filter) for each in refusals), default=-1)
-    lacking = sum((each.needed - each.left) / each.needed for each in refusals if each.needed)
+    hardest = max((_FILTERS.index(refusal.filter) for refusal in refusals), default=-1)
+    lacking = sum((refusal.needed - refusal.left) / refusal.needed for refusal in refusals if refusal.needed)
     return hardest, len(refusals), lacking
 
 
@@ -218,14 +218,14 @@ def _with_devices(
         return Cause.NODES, f"has its devices on {len(result.fits)} of {nodes} nodes, and may use none of them"
     if codes & _OF_GANGS:
         return Cause.POD_GROUP, fits
-    if codes and not codes & OF_DEVICES and all(each.rejection.claim for each in result.why()):
+    if codes and not codes & OF_DEVICES and all(group.rejection.claim for group in result.why()):
         return Cause.CLAIMS, fits
     return Cause.DEVICES, fits
 
 
 def _allocation_text(view: ClusterView, result: FilterResult, allocated: Sequence[FoundClaim]) -> str:
     """E.g. `allocated 41s ago on node-9`."""
-    times = [since for each in allocated if (since := seconds_of(allocated_at(each.record.claim))) is not None]
+    times = [since for claim in allocated if (since := seconds_of(allocated_at(claim.record.claim))) is not None]
     ago = f" {age_text(max(0.0, view.now - max(times)))} ago" if times else ""
     nodes = sorted(result.fits)
     where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= EXAMPLES else ""
@@ -239,7 +239,7 @@ def _claims(view: ClusterView, pod: Pod) -> Sequence[FoundClaim] | Rejection:
 
 
 def _allocated(claims: Sequence[FoundClaim] | Rejection) -> tuple[FoundClaim, ...]:
-    return () if isinstance(claims, Rejection) else tuple(each for each in claims if _is_allocated(each))
+    return () if isinstance(claims, Rejection) else tuple(claim for claim in claims if _is_allocated(claim))
 
 
 def _is_allocated(claim: FoundClaim) -> bool:
@@ -293,9 +293,9 @@ def judge_nodes(view: ClusterView, pod: Pod, nodes: Sequence[str]) -> JudgedNode
     for name, refusals in judged.items():
         if not refusals:
             usable.append(name)
-        closed += any(each.filter in CLOSED for each in refusals)
-        for each in refusals:
-            key = (each.filter.value, each.said)
+        closed += any(refusal.filter in CLOSED for refusal in refusals)
+        for refusal in refusals:
+            key = (refusal.filter.value, refusal.said)
             counts[key] += 1
             nearest[key] = min(nearest.get(key, distance(refusals)), distance(refusals))
             if len(examples[key]) < EXAMPLES:

@@ -71,20 +71,20 @@ def _members(view: ClusterView, account: "GangAccount", blocker: str) -> Iterato
             # What is held is released.
             yield msgspec.structs.replace(members, state=MemberState.WAITING) if members.text == _HELD else members
         if account.waiting:
-            names = tuple(each.name for each in account.waiting[:_MOST_NAMES])
+            names = tuple(pod.name for pod in account.waiting[:_MOST_NAMES])
             yield GangMembers(state=MemberState.WAITING, names=names)
         return
     yield from _decided(view, account.decided)
     if account.placed:
         yield GangMembers(
             state=MemberState.PLACED,
-            names=tuple(each.pod.name for each in account.placed[:_MOST_NAMES]),
-            nodes=tuple(each.node for each in account.placed[:_MOST_NAMES]),
+            names=tuple(member.pod.name for member in account.placed[:_MOST_NAMES]),
+            nodes=tuple(member.node for member in account.placed[:_MOST_NAMES]),
         )
     blocks = account.needed > len(account.placed)
-    for each in account.waiting[:1]:
+    for pod in account.waiting[:1]:
         state = MemberState.BLOCKED if blocks else MemberState.WAITING
-        yield GangMembers(state=state, names=(each.name,), text=blocker)
+        yield GangMembers(state=state, names=(pod.name,), text=blocker)
     rest = account.waiting[1:]
     if rest:
         yield GangMembers(state=MemberState.WAITING, names=tuple(each.name for each in rest[:_MOST_NAMES]))
@@ -98,9 +98,9 @@ def _unready(account: "GangAccount") -> Iterator[GangMembers]:
 
 def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]:
     """Yield members that run, whose claims are allocated, or for which the running service holds devices until a time."""
-    bound = [each for each in decided if each.node_name]
-    held = [each for each in decided if not each.node_name and view.ledger.holds.of_pod(each.uid)]
-    others = [each for each in decided if not each.node_name and each not in held]
+    bound = [pod for pod in decided if pod.node_name]
+    held = [pod for pod in decided if not pod.node_name and view.ledger.holds.of_pod(pod.uid)]
+    others = [pod for pod in decided if not pod.node_name and pod not in held]
     if bound:
         nodes = tuple(each.node_name for each in bound[:_MOST_NAMES])
         yield GangMembers(state=MemberState.BOUND, names=tuple(each.name for each in bound[:_MOST_NAMES]), nodes=nodes)
@@ -113,7 +113,7 @@ def _decided(view: ClusterView, decided: Sequence[Pod]) -> Iterator[GangMembers]
 def _held_members(view: ClusterView, held: Sequence[Pod]) -> GangMembers:
     """`until` is when the first of their holds ends."""
     holds = [hold for each in held for hold in view.ledger.holds.of_pod(each.uid)]
-    until = {each.claim_uid: each.until for each in view.held.holds}
+    until = {hold.claim_uid: hold.until for hold in view.held.holds}
     ends = [until.get(hold.claim_uid) for hold in holds]
     nodes = tuple(next(iter(hold.placements)) for each in held for hold in view.ledger.holds.of_pod(each.uid)[:1])
     return GangMembers(
@@ -127,7 +127,7 @@ def _held_members(view: ClusterView, held: Sequence[Pod]) -> GangMembers:
 
 def blocker_text(branches: Sequence[Branch], beside: Sequence[NodeReason] = ()) -> str:
     """Return the reason of the closest nodes, for each request, and beside devices."""
-    found = [(each.request or each.claim, each.reasons[0]) for each in branches if each.reasons]
+    found = [(branch.request or branch.claim, branch.reasons[0]) for branch in branches if branch.reasons]
     found += [("", each) for each in beside[:1]]
     return "; ".join(
         f"{where}{': ' if where else ''}{reason.text} ({number_of(reason.nodes, 'node')})" for where, reason in found

@@ -192,8 +192,8 @@ class NearestDevices:
             node = self._view.ledger.nodes.get(name)
             if node is not None:
                 devices = self._view.extender.accounts(demand, node, request, budget, explains_selectors=False)
-                meant = tuple(each for each in devices if each.code not in (Code.NO_MATCH, Code.OTHER_NODE))
-                found.append(NodeAccount(node, meant, sum(each.code is None for each in meant)))
+                meant = tuple(device for device in devices if device.code not in (Code.NO_MATCH, Code.OTHER_NODE))
+                found.append(NodeAccount(node, meant, sum(account.code is None for account in meant)))
         return found
 
     def find(self, accounts: Sequence[NodeAccount], code: Code, wanted: int) -> NearestDevice | None:
@@ -201,11 +201,11 @@ class NearestDevices:
         best: tuple[tuple[float, ...], Node, DeviceAccount] | None = None
         for one in accounts:
             lacking = max(0, wanted - one.available)
-            for each in one.devices:
-                if each.code is code:
-                    order = (lacking, *self._order(each))
+            for device in one.devices:
+                if device.code is code:
+                    order = (lacking, *self._order(device))
                     if best is None or order < best[0]:
-                        best = (order, one.node, each)
+                        best = (order, one.node, device)
         return None if best is None else self.described(best[1], best[2])
 
     @staticmethod
@@ -233,7 +233,7 @@ class NearestDevices:
             in_force=None if conflict is None or conflict.state is None else tuple(sorted(conflict.state)),
             sufficient=()
             if conflict is None or not conflict.suffice
-            else tuple(self._counter(account.device_id, each) for each in conflict.counters),
+            else tuple(self._counter(account.device_id, counter) for counter in conflict.counters),
             taints=() if blocking is None or device is None else tuple(map(taint_text, device.taints)),
             holders=tuple(self._in_the_way(account)),
         )
@@ -241,14 +241,14 @@ class NearestDevices:
     def holders_on(self, account: NodeAccount) -> tuple[HolderShare, ...]:
         """Return the holders that are in the way of any device of the node, each claim once."""
         found: dict[str, HolderShare] = {}
-        for each in account.devices:
-            for share in self._in_the_way(each):
+        for device in account.devices:
+            for share in self._in_the_way(device):
                 found.setdefault(share.holder.claim, share)
         return tuple(found.values())
 
     def published(self, device_id: DeviceId) -> Device | None:
         pool = published_pool(device_id[:2], self._view.ledger.slices.of_pool(device_id[:2]))
-        return next((each for part in pool.published for each in part.devices if each.name == device_id[2]), None)
+        return next((device for part in pool.published for device in part.devices if device.name == device_id[2]), None)
 
     def published_nearest(self, nearest: NearestDevice) -> Device | None:
         """The device that an answer names; the names of pools, and of devices that no API server admits, may have slashes."""

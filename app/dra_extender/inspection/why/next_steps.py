@@ -58,7 +58,7 @@ class EndedHolders:
 
         What is merely planned, held by the extender or with admin access, or has a member of the gang, cannot be ended.
         """
-        shares = (each for each in shares if self._claims.can_be_ended(each.holder))
+        shares = (share for share in shares if self._claims.can_be_ended(share.holder))
         order = _ended_first(shares, largest=self._trials.of_gang)[:MOST_TOGETHER]
         whole = self._tried(order, nodes)
         if whole is None:
@@ -116,9 +116,9 @@ def _ended_first(shares: Iterable[HolderShare], *, largest: bool) -> list[Holder
     """
     amounts: dict[str, int] = {}
     by_claim: dict[str, Holder] = {}
-    for each in shares:
-        by_claim[each.holder.claim] = each.holder
-        amounts[each.holder.claim] = sum(amount for _, amount in each.counters)
+    for share in shares:
+        by_claim[share.holder.claim] = share.holder
+        amounts[share.holder.claim] = sum(amount for _, amount in share.counters)
     sign = -1 if largest else 1
     return sorted(by_claim.values(), key=lambda each: (len(each.consumers), sign * amounts[each.claim], each.claim))
 
@@ -225,7 +225,7 @@ class NextSteps:
         if (
             driver is None
             or any(each.kind == _SLICES for each in unread)
-            or any(each.driver == driver for each in slices)
+            or any(published.driver == driver for published in slices)
         ):
             return None
         return NextStep(text=f"check driver {driver}, which publishes no devices")
@@ -233,7 +233,9 @@ class NextSteps:
     def _ended(self, facts: ReasonFacts, nodes: Sequence[str]) -> NextStep | None:
         """Return the end of as few holders as possible on one of the nearest nodes; for a gang, on all nodes."""
         if self.trials.of_gang:
-            everywhere = self._ends.fewest(self._in_the_way(facts, [each.node.name for each in facts.accounts]), nodes)
+            everywhere = self._ends.fewest(
+                self._in_the_way(facts, [account.node.name for account in facts.accounts]), nodes
+            )
             return None if everywhere is None else everywhere.step
         nearest = facts.reason.nearest
         best = None if nearest is None else self._ends.fewest(nearest.holders, nodes)
@@ -247,7 +249,7 @@ class NextSteps:
 
     def _nearest_to_end(self, facts: ReasonFacts, nodes: Sequence[str]) -> Sequence[str]:
         """Return the nodes on which it is tried to end what is in the way: the nearest, and those with the fewest holders."""
-        holders = {each.node.name: len(self._nearest.holders_on(each)) for each in facts.accounts}
+        holders = {account.node.name: len(self._nearest.holders_on(account)) for account in facts.accounts}
         fewest = sorted((number, name) for name, number in holders.items() if number)
         return tuple(dict.fromkeys((*nodes[:1], *(name for _, name in fewest))))[:_MOST_NODES]
 
@@ -255,7 +257,7 @@ class NextSteps:
         """Yield the holders of what any request of the pod needs on these nodes."""
         if facts.demand is not None:
             for claim in facts.demand.claims:
-                for option in (each for one in claim.requests for each in one.options):
+                for option in (option for one in claim.requests for option in one.options):
                     for account in self._nearest.accounts(facts.demand, (claim.label, option.name), nodes):
                         yield from self._nearest.holders_on(account)
 
@@ -296,7 +298,7 @@ class NextSteps:
         nearest = facts.reason.nearest
         device = None if nearest is None else self._nearest.published_nearest(nearest)
         if device is not None:
-            taints = [each for each in device.taints if untolerated((each,), option.tolerations) is not None]
+            taints = [taint for taint in device.taints if untolerated((taint,), option.tolerations) is not None]
             text = f"tolerate {', '.join(map(taint_text, taints))}"
             rejection = facts.rejection
             yield self._claims.of_request(rejection.claim, rejection.request, text, with_tolerations(taints))
@@ -319,7 +321,7 @@ class NextSteps:
 
     def _without_constraints(self, facts: ReasonFacts, option: SearchableRequest) -> Iterator[ProposedChange | None]:
         claims = () if facts.demand is None else facts.demand.claims
-        constraints = next((each.constraints for each in claims if each.label == facts.rejection.claim), ())
+        constraints = next((claim.constraints for claim in claims if claim.label == facts.rejection.claim), ())
         for index in option.constraints:
             each = constraints[index]
             edit = without_constraint(each.attribute, distinct=each.distinct)
@@ -329,7 +331,7 @@ class NextSteps:
         """Yield the claim without the request that gets no device beside the others."""
         rejection = facts.rejection
         claims = () if facts.demand is None else facts.demand.claims
-        others = next((len(each.requests) for each in claims if each.label == rejection.claim), 0)
+        others = next((len(claim.requests) for claim in claims if claim.label == rejection.claim), 0)
         if others > 1:
             text = f"do without request {rejection.request}"
             yield self._claims.of_claim(rejection.claim, text, without_request(rejection.request))
@@ -363,7 +365,7 @@ class NextSteps:
         activation = activation_of(miss.published, miss.device)
         edits: dict[str, str] = {}
         conditions: list[str] = []
-        for program in (each for each in programs if isinstance(each, Program)):
+        for program in (program for program in programs if isinstance(program, Program)):
             try:
                 expression = ExplainableExpression(program.expression, program.emulate, self._budget)
             except CelCompileError:
@@ -384,6 +386,6 @@ def _is_amount(condition: str) -> bool:
 def _nearest_first(facts: ReasonFacts) -> Sequence[str]:
     """Return the nodes, that of the nearest device first."""
     near = [facts.reason.nearest.node] if facts.reason.nearest is not None else []
-    near += [each.node for each in facts.candidates]
+    near += [candidate.node for candidate in facts.candidates]
     near += [facts.reason.count.node] if facts.reason.count is not None else []
     return tuple(dict.fromkeys((*near, *facts.nodes)))

@@ -80,9 +80,9 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
     view.hold_again()
     found = result.reasons.get(result.texts.get(node_name, ""))
     pools = view.extender.pools_of(node)
-    notes = [f"{each.kind}: {each.reason}" for each in view.unreadable]
+    notes = [f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in view.unreadable]
     requests = () if result.demand is None else _requests(view, pod, result.demand, node)
-    if any(len(each.devices) == MOST_DEVICES for each in requests):
+    if any(len(request.devices) == MOST_DEVICES for request in requests):
         notes.append(f"the first {MOST_DEVICES} devices are listed")
     return NodeDevicesReport(
         format=NODE_FORMAT,
@@ -101,7 +101,7 @@ def why_on_node(view: ClusterView, namespace: str, name: str, node_name: str) ->
 def _beside(view: ClusterView, pod: Pod, node: str) -> tuple[str, ...]:
     fit = view.node_fit
     needs = None if fit is None else fit.needs(pod.key)
-    return () if fit is None or needs is None else tuple(each.said for each in fit.refusals(needs, node))
+    return () if fit is None or needs is None else tuple(refusal.said for refusal in fit.refusals(needs, node))
 
 
 def _requests(view: ClusterView, pod: Pod, demand: Demand, node: Node) -> tuple[RequestReport, ...]:
@@ -124,16 +124,16 @@ def _request(
     accounts = list(view.extender.accounts(demand, node, (claim, option.name), view.budget()))
     devices = [
         DeviceVerdictReport(
-            device=nearest.described(node, each),
-            code="" if each.code is None else each.code.name,
-            text="" if each.code is None else each.code.value,
+            device=nearest.described(node, account),
+            code="" if account.code is None else account.code.name,
+            text="" if account.code is None else account.code.value,
         )
-        for each in accounts[:MOST_DEVICES]
+        for account in accounts[:MOST_DEVICES]
     ]
     return RequestReport(
         claim=claim,
         request=option.name,
         wanted=option.text,
-        free=sum(each.code is None for each in accounts),
+        free=sum(account.code is None for account in accounts),
         devices=tuple(devices),
     )

@@ -75,8 +75,8 @@ class Reasons:
     def branches(self) -> tuple[Branch, ...]:
         """Return the reasons by claim and request, the closest nodes first."""
         found: dict[tuple[str, str], list[NodeReason]] = {}
-        for each in self._known:
-            found.setdefault((each.rejection.claim, each.rejection.request), []).append(each.reason)
+        for reason in self._known:
+            found.setdefault((reason.rejection.claim, reason.rejection.request), []).append(reason.reason)
         return tuple(
             Branch(
                 claim=claim,
@@ -91,9 +91,9 @@ class Reasons:
     def steps(self) -> tuple[NextStep, ...]:
         """Return what would help, each text once, the smallest first; what is tried changes holds of the pod and of its gang."""
         steps: dict[str, NextStep] = {}
-        for each in self._known:
+        for reason in self._known:
             with self.trials.shared(sum(bool(other.accounts) for other in self._known) if self.trials.of_gang else 1):
-                for step in self._next.of(each):
+                for step in self._next.of(reason):
                     steps.setdefault(step.text, step)
         return tuple(sorted(steps.values(), key=lambda each: (each.verified == DEVICES_ONLY, each.text.count(","))))
 
@@ -151,9 +151,9 @@ class Reasons:
         """Return the device that the search names, where what excludes it are the devices that were picked before it."""
         rejection = group.rejection
         for account in accounts:
-            for each in account.devices:
-                if account.node.name == group.example and each.device_id[2] == rejection.device:
-                    name = "/".join(each.device_id)
+            for device in account.devices:
+                if account.node.name == group.example and device.device_id[2] == rejection.device:
+                    name = "/".join(device.device_id)
                     return NearestDevice(node=group.example, device=name, detail=rejection.detail)
         return None
 
@@ -161,17 +161,19 @@ class Reasons:
         self, group: RejectionGroup, demand: Demand, option: SearchableRequest, accounts: Sequence[NodeAccount]
     ) -> ConstraintValues | None:
         """Of the constraint that the search names, the values of all devices of the node that the request could have."""
-        account = next((each for each in accounts if each.node.name == group.example), None)
+        account = next((account for account in accounts if account.node.name == group.example), None)
         if group.rejection.code is not Code.CONSTRAINT or account is None:
             return None
-        known = next(each.constraints for each in demand.claims if each.label == group.rejection.claim)
+        known = next(claim.constraints for claim in demand.claims if claim.label == group.rejection.claim)
         constraints = [known[index] for index in option.constraints]
-        named = [each for each in constraints if each.text() in group.rejection.detail] or constraints
+        named = [constraint for constraint in constraints if constraint.text() in group.rejection.detail] or constraints
         if not named:
             return None
         # A device without the attribute is excluded by the constraint alone, before the search.
         found = Counter(
-            self._values(named[0], each.device_id) for each in account.devices if each.code in (None, Code.CONSTRAINT)
+            self._values(named[0], device.device_id)
+            for device in account.devices
+            if device.code in (None, Code.CONSTRAINT)
         )
         texts = Counter(", ".join(value for _, value in values) for values in found)
         counts = {
@@ -205,7 +207,7 @@ class Reasons:
         node = self._view.ledger.nodes.get(group.example)
         pools = None if node is None else self._view.extender.pools_of(node)
         unusable = () if pools is None else pools.unusable
-        return next(iter(pool_gaps([each for each in unusable if each.detail == group.rejection.detail])), None)
+        return next(iter(pool_gaps([pool for pool in unusable if pool.detail == group.rejection.detail])), None)
 
     def _wanted(self, claim: str, request: str) -> str:
         option = None if self._result.demand is None else self._result.demand.option(claim, request)
@@ -215,14 +217,14 @@ class Reasons:
 def pool_gaps(pools: Sequence[Pool]) -> tuple[PoolGap, ...]:
     return tuple(
         PoolGap(
-            driver=each.pool_id[0],
-            pool=each.pool_id[1],
-            generation=each.generation,
-            slices=each.found,
-            expected=each.expected,
+            driver=pool.pool_id[0],
+            pool=pool.pool_id[1],
+            generation=pool.generation,
+            slices=pool.found,
+            expected=pool.expected,
         )
-        for each in pools
-        if each.problem is Code.POOL_INCOMPLETE
+        for pool in pools
+        if pool.problem is Code.POOL_INCOMPLETE
     )
 
 

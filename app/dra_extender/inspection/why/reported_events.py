@@ -113,7 +113,7 @@ def scheduler_message(view: ClusterView, pod: Pod, facts: PodFacts) -> str:
     """Return why the pod's scheduler has not placed it: by the condition PodScheduled, otherwise by the newest Event."""
     events = view.events.about("Pod", pod.namespace, pod.name, pod.uid)
     messages = (
-        each.message for each in events if (each.reason, each.reporter) == (FAILED_SCHEDULING, pod.scheduler_name)
+        event.message for event in events if (event.reason, event.reporter) == (FAILED_SCHEDULING, pod.scheduler_name)
     )
     return facts.message or next(messages, "")
 
@@ -125,7 +125,7 @@ def absent_scheduler(view: ClusterView, pod: Pod, facts: PodFacts, acting: Colle
         return ""
     near = get_close_matches(name, sorted(acting), n=1)
     hint = f"; nearest name {near[0]}" if near else f"; {listed(sorted(acting), _MOST_NAMED)} acted" if acting else ""
-    missing = next((each for each in view.origin.missing if each.kind == "pods"), None)
+    missing = next((kind for kind in view.origin.missing if kind.kind == "pods"), None)
     where = "this cluster" if missing is None else f"namespace {missing.namespace}"
     return f"no scheduler named {name} has acted on any pod of {where}{hint}"
 
@@ -152,7 +152,7 @@ def _under_way(view: ClusterView, pod: Pod, *, allocated: bool) -> Iterator[str]
 def _unreported(reported: Sequence[ReportedReason]) -> Iterator[str]:
     if not reported:
         yield "kube-scheduler has not reported on it"
-    elif all(each.kind in JUDGED and not any(code in each.text for code in _LEFT_ALONE) for each in reported):
+    elif all(reason.kind in JUDGED and not any(code in reason.text for code in _LEFT_ALONE) for reason in reported):
         yield "what kube-scheduler reports holds no longer: it tries the pod again by itself, in five minutes at most"
 
 

@@ -48,16 +48,16 @@ def together(changes: Sequence[ProposedChange]) -> ProposedChange:
     if len(changes) == 1:
         return changes[0]
     return ProposedChange(
-        joined([each.text for each in changes]),
-        tuple(each for one in changes for each in one.changes),
+        joined([change.text for change in changes]),
+        tuple(change for one in changes for change in one.changes),
         tuple(name for one in changes for name in one.ended),
     )
 
 
 def joined(texts: Sequence[str]) -> str:
     """Return what several changes say; what is ended stands at the end, in one list."""
-    ends = [each.removeprefix(_END) for each in texts if each.startswith(_END)]
-    others = [each for each in texts if each and not each.startswith(_END)]
+    ends = [text.removeprefix(_END) for text in texts if text.startswith(_END)]
+    others = [text for text in texts if text and not text.startswith(_END)]
     return ", ".join([*others, *([_END + ", ".join(ends)] if ends else [])])
 
 
@@ -67,10 +67,10 @@ class ClaimChanges:
     def __init__(self, view: ClusterView, pod: Pod) -> None:
         self._view = view
         members = () if pod.pod_group is None else view.ledger.pods.members(pod.namespace, pod.pod_group)
-        self._own = frozenset((*(each.key for each in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
+        self._own = frozenset((*(member.key for member in members), f"{_GROUPS}{pod.namespace}/{pod.pod_group}"))
         found = find_claims(pod, view.ledger)
         claims = () if isinstance(found, Rejection) else found
-        self._records = {each.label: each.record for each in claims if each.record.raw}
+        self._records = {claim.label: claim.record for claim in claims if claim.record.raw}
 
     def classes(self, claim: str, request: str) -> Iterator[str]:
         record = self._records.get(claim)
@@ -82,10 +82,10 @@ class ClaimChanges:
         record = self._records.get(claim)
         found: dict[str, int] = {}
         body = {} if record is None else decode_object("ResourceClaim", record.raw)
-        for each in body.get("spec", {}).get("devices", {}).get("requests") or ():
-            exact = each.get("exactly") or {}
+        for request in body.get("spec", {}).get("devices", {}).get("requests") or ():
+            exact = request.get("exactly") or {}
             if exact.get("allocationMode") == "ExactCount":
-                found[each["name"]] = exact.get("count", 1)
+                found[request["name"]] = exact.get("count", 1)
         return found
 
     def of_request(self, claim: str, request: str, text: str, edit: EditRequest) -> ProposedChange | None:
@@ -124,30 +124,29 @@ class ClaimChanges:
     def ended(self, holders: Sequence[Holder]) -> ProposedChange | None:
         """Return the end of the pods that use these claims, which are deallocated; None if a claim is not known."""
         changes: list[ObjectChange] = []
-        for each in holders:
-            record = self._view.ledger.claims.by_key(*split_key(each.claim))
+        for holder in holders:
+            record = self._view.ledger.claims.by_key(*split_key(holder.claim))
             if record is None or not record.raw:
                 return None
             changes.append(_deallocated(record))
-        used = dict.fromkeys(name for each in holders for name in each.consumers)
-        ends = dict.fromkeys(name for each in holders for name in each.consumers if not each.leaving)
+        used = dict.fromkeys(name for holder in holders for name in holder.consumers)
+        ends = dict.fromkeys(name for holder in holders for name in holder.consumers if not holder.leaving)
         texts = [f"end {', '.join(ends)}"] if ends else []
-        texts += [f"delete claim {each.claim}, which no pod uses" for each in holders if not each.consumers]
-        texts += [
-            f"wait until claim {each.claim} is released, whose pods {'are' if 'being' in each.leaving else 'have'} {each.leaving}"
-            for each in holders
-            if each.leaving
-        ]
+        texts += [f"delete claim {holder.claim}, which no pod uses" for holder in holders if not holder.consumers]
+        for holder in holders:
+            if holder.leaving:
+                verb = "are" if "being" in holder.leaving else "have"
+                texts.append(f"wait until claim {holder.claim} is released, whose pods {verb} {holder.leaving}")
         return ProposedChange(", ".join(texts), tuple(changes), tuple(self._pods(used)))
 
     def _pods(self, consumers: Mapping[str, None]) -> Iterator[str]:
         """Yield the pods among the consumers, and the members of the PodGroups."""
-        for each in consumers:
-            if each.startswith(_GROUPS):
-                group = split_key(each.removeprefix(_GROUPS))
+        for consumer in consumers:
+            if consumer.startswith(_GROUPS):
+                group = split_key(consumer.removeprefix(_GROUPS))
                 yield from (pod.key for pod in self._view.ledger.pods.members(*group))
             else:
-                yield each
+                yield consumer
 
 
 def without_request(name: str) -> Callable[[Json], None]:
@@ -156,13 +155,13 @@ def without_request(name: str) -> Callable[[Json], None]:
 
     def edit(claim: Json) -> None:
         devices = claim["spec"]["devices"]
-        devices["requests"] = [each for each in devices.get("requests") or () if each.get("name") != main]
+        devices["requests"] = [request for request in devices.get("requests") or () if request.get("name") != main]
         constraints = []
-        for each in devices.get("constraints") or ():
-            named = each.get("requests") or ()
+        for constraint in devices.get("constraints") or ():
+            named = constraint.get("requests") or ()
             kept = [request for request in named if request.partition("/")[0] != main]
             if kept or not named:
-                constraints.append({**each, "requests": kept} if named else each)
+                constraints.append({**constraint, "requests": kept} if named else constraint)
         devices["constraints"] = constraints
 
     return edit
@@ -195,7 +194,9 @@ def with_capacity(amounts: Mapping[str, int]) -> EditRequest:
 
 def with_tolerations(taints: Sequence[DeviceTaint]) -> EditRequest:
     def edit(body: Json) -> None:
-        added = [{"key": each.key, "operator": "Equal", "value": each.value, "effect": each.effect} for each in taints]
+        added = [
+            {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in taints
+        ]
         body["tolerations"] = [*(body.get("tolerations") or ()), *added]
 
     return edit
@@ -205,8 +206,8 @@ def with_expressions(edits: Mapping[str, str]) -> EditRequest:
     """Return an edit that replaces expressions of selectors, by the present ones."""
 
     def edit(body: Json) -> None:
-        for each in body.get("selectors") or ():
-            cel = each.get("cel") or {}
+        for selector in body.get("selectors") or ():
+            cel = selector.get("cel") or {}
             if cel.get("expression") in edits:
                 cel["expression"] = edits[cel["expression"]]
 
@@ -218,7 +219,9 @@ def without_constraint(attribute: str, *, distinct: bool) -> Callable[[Json], No
 
     def edit(claim: Json) -> None:
         devices = claim["spec"]["devices"]
-        devices["constraints"] = [each for each in devices.get("constraints") or () if each.get(key) != attribute]
+        devices["constraints"] = [
+            constraint for constraint in devices.get("constraints") or () if constraint.get(key) != attribute
+        ]
 
     return edit
 
@@ -291,8 +294,8 @@ class Trials:
     def first(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> NextStep | None:
         """Return the first of these changes after which the pod fits; one that helps with devices alone if no other does."""
         of_devices: NextStep | None = None
-        for each in changes:
-            found = None if each is None else self.of(each, nodes)
+        for change in changes:
+            found = None if change is None else self.of(change, nodes)
             if found is not None and found.verified == DEVICES_AND_NODES:
                 return found
             of_devices = of_devices or found
@@ -345,7 +348,7 @@ class Trials:
         if not placed or len(placed) < account.needed:
             return None
         usable = self._view.node_fit is not None and not refused_together(self._view, placed, change.ended)
-        nodes = tuple(dict.fromkeys(each.node for each in placed))
+        nodes = tuple(dict.fromkeys(member.node for member in placed))
         verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
         return NextStep(text=change.text, nodes=nodes[:_MOST_NAMED], verified=verified)
 
@@ -378,14 +381,14 @@ def refused_together(view: ClusterView, placed: Sequence["PlacedMember"], ended:
     if fit is None:
         return ""
     try:
-        for each in placed:
-            needs = fit.needs(each.pod.key)
-            refusals = () if needs is None else fit.refusals(needs, each.node, ended)
+        for member in placed:
+            needs = fit.needs(member.pod.key)
+            refusals = () if needs is None else fit.refusals(needs, member.node, ended)
             if refusals:
-                return f"{each.pod.name} does not fit on {each.node} beside the other members: {refusals[0].said}"
+                return f"{member.pod.name} does not fit on {member.node} beside the other members: {refusals[0].said}"
             if needs is not None:
                 added.append(needs)
-                fit.add(msgspec.structs.replace(needs, node=each.node))
+                fit.add(msgspec.structs.replace(needs, node=member.node))
     finally:
         for needs in added:
             fit.add(needs)

@@ -120,7 +120,7 @@ def waiting(
     causes = [_row(view, row, pods, rows.details[row]) for row, pods in ordered]
     for place in [place for place, each in enumerate(causes) if each.cause in _HELPED][:steps]:
         causes[place] = msgspec.structs.replace(causes[place], next=why(view, *split_key(causes[place].oldest)).next)
-    notes = [f"{each.kind}: {each.reason}" for each in view.unreadable]
+    notes = [f"{unreadable_object.kind}: {unreadable_object.reason}" for unreadable_object in view.unreadable]
     if rows.unasked:
         nodes = f"{most_evaluated} nodes were evaluated"
         what = f"{f'{MOST_SECONDS:g} s were up' if rows.late else nodes}, which is the limit"
@@ -307,5 +307,5 @@ def _row(view: ClusterView, row: _Row, pods: Sequence[_Waiting], detail: str) ->
         pods=len(pods),
         oldest=pods[0].pod.key,
         age=None if created is None else max(0.0, view.now - created),
-        names=tuple(each.pod.key for each in pods[:_MOST_NAMES]),
+        names=tuple(pod.pod.key for pod in pods[:_MOST_NAMES]),
     )

@@ -103,7 +103,7 @@ class _Inquiry:
             *BesideSteps(self._view, self._pod).of(found),
             *self._device_steps(found, reasons),
         )
-        if branches and not found.awaited and not any(each.verified == DEVICES_AND_NODES for each in steps):
+        if branches and not found.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
             compound = CompoundSteps(self._view, self._pod, reasons.trials).of(reasons)
             steps = steps if compound is None else (compound, *steps)
         report = msgspec.structs.replace(
@@ -125,7 +125,7 @@ class _Inquiry:
         return (
             steps
             if found.cause is not Cause.NODES
-            else tuple(each for each in steps if each.verified == DEVICES_AND_NODES)
+            else tuple(step for step in steps if step.verified == DEVICES_AND_NODES)
         )
 
     def _with_gang(self, made: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
@@ -184,14 +184,17 @@ class _Inquiry:
             awaited=found.awaited,
             notes=(
                 *held_notes(self._view.held, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
-                *(f"{each.kind}: {each.reason}" for each in self._view.unreadable),
+                *(
+                    f"{unreadable_object.kind}: {unreadable_object.reason}"
+                    for unreadable_object in self._view.unreadable
+                ),
             ),
         )
 
 
 def _as_far_as_judged(report: WhyReport) -> WhyReport:
     """Return the report without steps after which the pod would wait all the same; where that is not known, they are marked."""
-    unjudged = [each for each in report.reported if each.kind not in JUDGED]
+    unjudged = [reason for reason in report.reported if reason.kind not in JUDGED]
     if report.scheduler_absent or any(each.kind is ReasonKind.VOLUMES and not each.nodes for each in unjudged):
         return msgspec.structs.replace(report, next=tuple(each for each in report.next if not each.nodes))
     if not unjudged:
@@ -202,7 +205,7 @@ def _as_far_as_judged(report: WhyReport) -> WhyReport:
 
 
 def _awaited_steps(awaited: Sequence[AwaitedDevice]) -> tuple[NextStep, ...]:
-    drivers = dict.fromkeys((each.device.partition("/")[0], each.state == _PENDING) for each in awaited)
+    drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in awaited)
     return tuple(
         NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers
     )

@@ -331,7 +331,10 @@ class Store:
         with suppress(ModelError):
             head = read_object_head(StoredKind.CLAIM, data)
             consumers = () if head.status is None else head.status.reserved_for or ()
-            for uid in (*(each.uid for each in head.metadata.owner_references), *(each.uid for each in consumers)):
+            for uid in (
+                *(owner.uid for owner in head.metadata.owner_references),
+                *(consumer.uid for consumer in consumers),
+            ):
                 users.setdefault(uid, {})[key] = None
 
     def _remove(self, key: Key, thing: Json) -> Json:
@@ -362,7 +365,7 @@ def _assign(pod: Json, node: str, now: str) -> None:
     pod["spec"]["nodeName"] = node
     status = pod.setdefault("status", {})
     status.pop("nominatedNodeName", None)
-    others = [each for each in status.get("conditions") or [] if each.get("type") != "PodScheduled"]
+    others = [condition for condition in status.get("conditions") or [] if condition.get("type") != "PodScheduled"]
     status["conditions"] = [*others, {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]
 
 

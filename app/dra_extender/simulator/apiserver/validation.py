@@ -173,7 +173,7 @@ def _is_uuid(text: Any) -> bool:
 
 
 def _devices_of(status: Json) -> set[tuple[Any, ...]]:
-    return {_identity(each) for each in part(status, "allocation", "devices").get("results") or []}
+    return {_identity(result) for result in part(status, "allocation", "devices").get("results") or []}
 
 
 def _identity(each: Json) -> tuple[Any, ...]:

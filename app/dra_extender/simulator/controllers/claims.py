@@ -144,7 +144,7 @@ class ClaimController:
         status = claim.setdefault("status", {})
         reserved = status.get("reservedFor") or []
         known = groups if self._for_groups else None
-        valid = [each for each in reserved if _still_uses(each, pods, known)]
+        valid = [consumer for consumer in reserved if _still_uses(consumer, pods, known)]
         guarded = FINALIZER in (claim["metadata"].get("finalizers") or [])
         deleting = "deletionTimestamp" in claim["metadata"]
         if len(valid) == len(reserved) and not (deleting and guarded and not valid):
@@ -164,7 +164,7 @@ class ClaimController:
         if not status.get("allocation") or "deletionTimestamp" in claim["metadata"]:
             return
         reserved = list(status.get("reservedFor") or [])
-        known = {each["uid"] for each in reserved}
+        known = {consumer["uid"] for consumer in reserved}
         for pod in running:
             uid = pod["metadata"]["uid"]
             if uid not in known and not in_reserved_group(pod, reserved):
@@ -178,7 +178,7 @@ def claims_of(pod: Json) -> Iterator[Key]:
     """Yield keys of the claims that the pod uses, as far as they are named already."""
     namespace = pod["metadata"]["namespace"]
     statuses = part(pod, "status").get("resourceClaimStatuses") or []
-    recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
+    recorded = {status["name"]: status.get("resourceClaimName") for status in statuses}
     for entry in pod["spec"].get("resourceClaims") or []:
         name = entry.get("resourceClaimName") or recorded.get(entry["name"])
         if name:

@@ -88,7 +88,7 @@ def group_claim(group: Json, entry: str) -> str | None:
 def drafted_group_claim(group: Json | None, wanted: str) -> str | None:
     """Return the name of the group's claim to which a pod refers in the way of the KEP's drafts, which record it for pods."""
     entries = () if group is None else part(group, "spec").get("resourceClaims") or ()
-    found = next((each for each in entries if each["name"] == wanted), None)
+    found = next((entry for entry in entries if entry["name"] == wanted), None)
     if group is None or found is None:
         return None
     return found.get("resourceClaimName") or group_claim(group, wanted)
@@ -104,7 +104,7 @@ def unprotect_group(store: Store, group: Json, pods: Mapping[str, Json]) -> None
     if not any(
         (pod["metadata"]["namespace"], group_name(pod)) == own and not is_finished(pod) for pod in pods.values()
     ):
-        metadata["finalizers"] = [each for each in finalizers if each != PROTECTION_FINALIZER]
+        metadata["finalizers"] = [finalizer for finalizer in finalizers if finalizer != PROTECTION_FINALIZER]
         store.update(StoredKind.POD_GROUP, group)
 
 
@@ -117,5 +117,5 @@ def in_reserved_group(pod: Json, reserved: list[Json]) -> bool:
     """Return whether the pod's group is among the consumers; the name decides, for pods know no UID of it."""
     group = group_name(pod)
     return group is not None and any(
-        (each.get("resource"), each.get("name")) == (str(StoredKind.POD_GROUP), group) for each in reserved
+        (consumer.get("resource"), consumer.get("name")) == (str(StoredKind.POD_GROUP), group) for consumer in reserved
     )

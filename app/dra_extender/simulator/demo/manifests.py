@@ -46,7 +46,7 @@ def load_files(paths: Sequence[Path], scheduler_names: Sequence[str] = (SCHEDULE
             inside = (
                 sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml")) if path.is_dir() else [path]
             )
-            texts.extend((str(each), each.read_text(encoding="utf-8")) for each in inside)
+            texts.extend((str(path), path.read_text(encoding="utf-8")) for path in inside)
         except (OSError, UnicodeDecodeError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
             raise ManifestError(
@@ -194,8 +194,8 @@ class _Reader:
             annotations = annotations.get(step) if isinstance(annotations, dict) else None
         problems: list[AnnotationProblem] = []
         found = controls_of(annotations if isinstance(annotations, dict) else {}, is_pod=is_pod, problems=problems)
-        for each in problems:
-            self._problem(source, (*base, each.name), each.text, subject)
+        for problem in problems:
+            self._problem(source, (*base, problem.name), problem.text, subject)
         return found
 
     def _problem(

@@ -52,7 +52,7 @@ def steps_of(documents: Sequence[Document]) -> list[Step]:
         if changes or document.expect is not None:
             reported.append([])
         seen.update(document.keys)
-    groups = [each for each in reported if each]
+    groups = [reason for reason in reported if reason]
     return [
         Step(
             tuple(each),

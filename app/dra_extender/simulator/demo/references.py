@@ -17,7 +17,7 @@ _CLAIM_FIELDS: Final = {
 
 def doubts(documents: Sequence[Document], scheduler_names: Sequence[str]) -> Iterator[ManifestProblem]:
     """Yield a warning for each name that no document has, and for each pod whose scheduler is none of these."""
-    known = {key for each in documents for key in each.keys}
+    known = {key for document in documents for key in document.keys}
     nodes = {key.name for key in known if key.kind is StoredKind.NODE}
     for document in documents:
         if document.action is not Action.DELETE:

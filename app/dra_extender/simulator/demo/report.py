@@ -95,9 +95,9 @@ class StoryReport:
                 self._check(checked)
 
     def summary(self, results: list[StoryResult]) -> None:
-        checks = [each for result in results for each in result.checks]
+        checks = [check for result in results for check in result.checks]
         failed, refused = sum(result.failures for result in results), sum(result.refused for result in results)
-        held = sum(each.failure is None for each in checks)
+        held = sum(check.failure is None for check in checks)
         text = (
             f"{len(results)} {'story' if len(results) == 1 else 'stories'}, {held} of {len(checks)} expectations hold"
         )

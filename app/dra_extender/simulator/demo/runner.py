@@ -136,7 +136,7 @@ class _Story:
     ) -> StoryStep:
         """Return what came of a document; changes of pods that are no document of the step are reported with the last one."""
         own = self._uids(document.keys)
-        others = self._uids(tuple(key for each in step.reported for key in each.keys))
+        others = self._uids(tuple(key for reason in step.reported for key in reason.keys))
         last = document is step.reported[-1]
         effect, refusal = self._applied[id(document)]
         if effect is ApplyEffect.DELETED and any(self._cluster.store.find(key) is not None for key in document.keys):
@@ -166,9 +166,9 @@ class _Story:
 
     def check_end(self, manifests: Manifests) -> list[CheckedExpectation]:
         """Return expectations about the end of the story: the last one that each pod was given."""
-        last = {each.key: each for each in manifests.documents if each.expect_at_end is not None}
+        last = {document.key: document for document in manifests.documents if document.expect_at_end is not None}
         checks = [self._check(each, each.expect_at_end, at_end=True) for each in last.values()]
-        return [each for each in checks if each is not None]
+        return [check for check in checks if check is not None]
 
     def _check(
         self, document: Document, expectation: PodExpectation | None, *, at_end: bool

@@ -137,8 +137,8 @@ class _Question:
     def answer(self, node: Node) -> Json:
         if isinstance(self._demand, Rejection):
             return _error(node, self._demand.text)
-        local = [each for each in self._slices if each.node_name == node.name]
-        shared = [each for each in self._slices if each.node_name is None]
+        local = [published for published in self._slices if published.node_name == node.name]
+        shared = [published for published in self._slices if published.node_name is None]
         try:
             pools = gather(node, local, shared, self._pool_slices, self._features, UPSTREAM)
         except ModelError as problem:
@@ -158,11 +158,11 @@ class _Question:
         return _placed(node, found) if isinstance(found, Placement) else _refused(node, found)
 
     def _pool_slices(self, pool_id: PoolId) -> Sequence[ResourceSlice]:
-        return [each for each in self._slices if each.pool_id == pool_id]
+        return [published for published in self._slices if published.pool_id == pool_id]
 
 
 def _placed(node: Node, placement: Placement) -> Json:
-    return {"node": node.name, "fits": True, "results": [_json(each.allocation) for each in placement.claims]}
+    return {"node": node.name, "fits": True, "results": [_json(claim.allocation) for claim in placement.claims]}
 
 
 def _refused(node: Node, no_fit: NoFit) -> Json:

@@ -39,26 +39,26 @@ def judged(pod: Json, store: Store, *, classes_serve: bool) -> InTree:
     """
     needs = pod_needs_from(pod)
     classes = store.all(StoredKind.CLASS) if classes_serve else ()
-    served = frozenset(name for each in classes for name in device_class_from(each).extended_resources)
+    served = frozenset(name for device_class in classes for name in device_class_from(device_class).extended_resources)
     nodes = store.all(StoredKind.NODE)
     fit = NodeFit(_nodes(nodes), _bound(store.all(StoredKind.POD)), served)
-    names = [each["metadata"]["name"] for each in nodes]
+    names = [node["metadata"]["name"] for node in nodes]
     reasons = {name: said for name in names if (said := reported(fit.refusals(needs, name)))}
     return InTree([name for name in names if name not in reasons], reasons)
 
 
 def _nodes(nodes: Iterable[Json]) -> Iterator[FitNode]:
     """No kubelet reports what a node has, and stories are about devices: of what a manifest does not list there is plenty."""
-    for each in nodes:
+    for node in nodes:
         with suppress(ModelError):
-            yield fit_node_from(each, UNLISTED)
+            yield fit_node_from(node, UNLISTED)
 
 
 def _bound(pods: Iterable[Json]) -> Iterator[PodNeeds]:
-    for each in pods:
-        if each["spec"].get("nodeName"):
+    for pod in pods:
+        if pod["spec"].get("nodeName"):
             with suppress(ModelError):
-                yield pod_needs_from(each)
+                yield pod_needs_from(pod)
 
 
 STARTED: Final = "PodReadyToStartContainers"
@@ -239,10 +239,10 @@ class SchedulingLoop:
         await asyncio.sleep(self._backoff * failures)
         before = [self._seen(pod) for pod in pods]
         choices = [await self._choice(pod, unit.wait) for pod in pods]
-        if sum(isinstance(each, PodBound) for each in choices) >= unit.needed and unit.wait is None:
+        if sum(isinstance(choice, PodBound) for choice in choices) >= unit.needed and unit.wait is None:
             outcomes = await asyncio.gather(*map(self._bind, pods, choices))
         else:
-            outcomes = [_held_back(each) for each in choices]
+            outcomes = [_held_back(choice) for choice in choices]
         for pod, seen, outcome in zip(pods, before, outcomes, strict=True):
             self._record(pod, seen, outcome, observe)
 
