@@ -92,7 +92,7 @@ def _bound_pods(
     by_key: Mapping[tuple[str, str], ClaimHead] = {claim.metadata.key: claim for claim in claims}
     by_name = {node.name: node for node in nodes}
     for pod in pods:
-        yield from pod_violations(pod, by_key, by_name.get(pod.node_name), kubelets)
+        yield from pod_violations(pod, by_key.get, by_name.get(pod.node_name), kubelets)
 
 
 def _extended_claims(claims: Sequence[ClaimHead], pods: Sequence[Pod]) -> Iterable[InvariantViolation]:

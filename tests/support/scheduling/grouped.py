@@ -117,7 +117,7 @@ class PodGroupExtender(InMemoryExtender):
         """Whether the kubelet on the pod's node would start it, its gate being on or off."""
         claims = {claim.metadata.key: claim for claim in map(claim_from, self.cluster.store.all(StoredKind.CLAIM))}
         kubelets = GroupReservation.ALWAYS if gate else GroupReservation.NEVER
-        return not list(refused(pod_from(self.pod(pod)), claims, kubelets, None))
+        return not list(refused(pod_from(self.pod(pod)), claims.get, kubelets, None))
 
     async def bound(self, *pods: str, node: str = "n1") -> None:
         """Each is bound there, one after the other."""

@@ -1,7 +1,7 @@
 """Whether claims, and the pods that use them, are as kube-controller-manager and kubelets need them."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from dra_extender.inspection.audit.findings import (
     AWAY,
@@ -37,12 +37,8 @@ _POD_GROUP: Final = "PodGroup"
 _UNSUPPORTED: Final = f"which only a kubelet with {GROUP_RESERVATIONS_FEATURE} accepts"
 
 
-class ClaimsByKey(Protocol):
-    """Claims by namespace and name."""
-
-    def get(self, key: tuple[str, str], /) -> ClaimHead | None:
-        """Return the claim with this key, None if there is none."""
-        ...
+FindClaim = Callable[[tuple[str, str]], ClaimHead | None]
+"""Returns the claim of this namespace and name, None if there is none."""
 
 
 class AdmissionFailure(NamedTuple):
@@ -83,7 +79,9 @@ def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
         yield UsedClaim(subject_of(pod, EXTENDED_LABEL), pod.extended_claim, generated=False)
 
 
-def refused(pod: Pod, claims: ClaimsByKey, kubelets: GroupReservation, node: Node | None) -> Iterator[AdmissionFailure]:
+def refused(
+    pod: Pod, find_claim: FindClaim, kubelets: GroupReservation, node: Node | None
+) -> Iterator[AdmissionFailure]:
     """Yield why the kubelet would not start the bound pod, by claim.
 
     `kubelets`: whether they accept a claim of the pod's PodGroup, or a reservation for the group, as the pod's own (gate
@@ -94,7 +92,7 @@ def refused(pod: Pod, claims: ClaimsByKey, kubelets: GroupReservation, node: Nod
         if isinstance(use, AdmissionFailure):
             yield use
             continue
-        claim = claims.get((pod.namespace, use.name))
+        claim = find_claim((pod.namespace, use.name))
         why = _refusal(pod, use, claim, kubelets, node)
         if why:
             yield AdmissionFailure(use.subject, f"claim {use.name} {why}", missing=claim is None)
@@ -177,15 +175,15 @@ def claim_violations(claim: ClaimHead, is_live: IsLive) -> Iterator[InvariantVio
 
 
 def pod_violations(
-    pod: Pod, claims: ClaimsByKey, node: Node | None, kubelets: GroupReservation
+    pod: Pod, find_claim: FindClaim, node: Node | None, kubelets: GroupReservation
 ) -> Iterator[InvariantViolation]:
     """A bound pod is one that its kubelet starts, with devices that can be used on its node; `node` is None if it is not known."""
     if not pod.node_name or pod.finished:
         return
-    for found in refused(pod, claims, kubelets, node):
+    for found in refused(pod, find_claim, kubelets, node):
         rule = ORPHANED if found.missing and pod.phase == _RUNNING else KUBELET
         yield InvariantViolation(rule=rule, about=pod.key, detail=f"{found.subject}: {found.why}")
-    for what in _away(pod, claims, node):
+    for what in _away(pod, find_claim, node):
         yield InvariantViolation(rule=AWAY, about=pod.key, detail=what)
 
 
@@ -207,11 +205,11 @@ def extended_claim_violation(claim: ClaimHead, pod: Pod | None, *, is_first: boo
     return InvariantViolation(rule=UNUSED_EXTENDED_CLAIM, about=claim_name(claim), detail=why)
 
 
-def _away(pod: Pod, claims: ClaimsByKey, node: Node | None) -> Iterable[str]:
+def _away(pod: Pod, find_claim: FindClaim, node: Node | None) -> Iterable[str]:
     """Yield what the pod lacks on its node.  The kubelet checks neither where devices can be used nor what serves a resource."""
     labels = {} if node is None else node.labels
     for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
-        claim = claims.get((pod.namespace, use.name))
+        claim = find_claim((pod.namespace, use.name))
         problem = "" if claim is None else _unusable(claim, pod.node_name, labels)
         if problem:
             yield f"{use.subject}: {problem}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from dra_extender.allocator.explain.messages import taint_text
 from dra_extender.cel.budget import CALL_COST, Budget
 from dra_extender.inspection.audit.claims import (
+    FindClaim,
     UsedClaim,
     claim_name,
     claim_violations,
@@ -43,7 +45,7 @@ from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import NODE, PoolId
 from dra_extender.model.pod import Pod
-from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
+from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.resource_slice import ResourceSlice
 
 Steps = Iterator[AuditFinding | None]
@@ -177,7 +179,7 @@ def _claims(cluster: AuditedCluster) -> Steps:
         if record.unreadable and claim.status.allocation is not None and not record.has_status:
             violation = InvariantViolation(rule=UNREADABLE, about=claim_name(claim), detail=record.unreadable)
             yield finding_of(violation)
-        yield from map(finding_of, claim_violations(claim, _LiveConsumers(ledger, claim)))
+        yield from map(finding_of, claim_violations(claim, partial(is_live, ledger, claim.metadata.namespace)))
         yield from map(finding_of, _extended(claim, ledger))
         yield from unused_claim(record, ledger, cluster.now())
         overdue = overdue_conditions(record, ledger, cluster.now(), cluster.binding_timeout)
@@ -213,19 +215,6 @@ def _present(ledger: Ledger) -> Iterator[ClaimRecord]:
             yield record
 
 
-class _LiveConsumers:
-    """Whether consumers of one claim are live."""
-
-    __slots__ = ("_ledger", "_namespace")
-
-    def __init__(self, ledger: Ledger, claim: ClaimHead) -> None:
-        self._ledger = ledger
-        self._namespace = claim.metadata.namespace
-
-    def __call__(self, consumer: ConsumerReference) -> bool:
-        return is_live(self._ledger, self._namespace, consumer)
-
-
 def _extended(claim: ClaimHead, ledger: Ledger) -> Iterable[InvariantViolation]:
     uid, namespace = claim.extended_for, claim.metadata.namespace
     if not uid:
@@ -239,37 +228,29 @@ def _extended(claim: ClaimHead, ledger: Ledger) -> Iterable[InvariantViolation]:
     return () if found is None else (found,)
 
 
-class _LedgerClaims:
-    """The claims of a ledger by namespace and name."""
-
-    __slots__ = ("_ledger",)
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-
-    def get(self, key: tuple[str, str], /) -> ClaimHead | None:
-        record = self._ledger.claims.by_key(*key)
-        return None if record is None else record.claim
-
-
 def _pods(cluster: AuditedCluster, devices: PublishedDevices) -> Steps:
     ledger = cluster.ledger
-    claims, kubelets = _LedgerClaims(ledger), ledger.pod_groups.reservation
+    kubelets = ledger.pod_groups.reservation
+
+    def find_claim(key: tuple[str, str]) -> ClaimHead | None:
+        record = ledger.claims.by_key(*key)
+        return None if record is None else record.claim
+
     for pod in tuple(ledger.pods.all()):
         if pod.needs_devices and ledger.pods.by_uid(pod.uid) is pod:
             node = ledger.nodes.get(pod.node_name)
-            yield from map(finding_of, pod_violations(pod, claims, node, kubelets))
+            yield from map(finding_of, pod_violations(pod, find_claim, node, kubelets))
             if cluster.device_taints:
-                yield from _evictions(pod, claims, devices)
+                yield from _evictions(pod, find_claim, devices)
             yield None
 
 
-def _evictions(pod: Pod, claims: _LedgerClaims, devices: PublishedDevices) -> Iterator[AuditFinding]:
+def _evictions(pod: Pod, find_claim: FindClaim, devices: PublishedDevices) -> Iterator[AuditFinding]:
     """Find NoExecute taints of the devices with which the pod runs."""
     if not pod.node_name or pod.finished or pod.deleting:
         return
     for use in (each for each in uses(pod) if isinstance(each, UsedClaim)):
-        claim = claims.get((pod.namespace, use.name))
+        claim = find_claim((pod.namespace, use.name))
         allocation = None if claim is None else claim.status.allocation
         for result in () if allocation is None else allocation.devices.results:
             taint = devices.evicting_taint(result, pod.node_name)

@@ -270,16 +270,18 @@ class MemoryCluster:
         claims: type[MemoryClaims] = MemoryClaims,
     ) -> None:
         """`served`: the fields that the API server keeps; `claims`: a port that does more than write claims."""
-        self._clock = clock or SystemClock()
-        self.store = Store(self._clock, served)
-        self._served = served or Served()
+        self.clock: Clock = clock or SystemClock()
+        served = served or Served()
+        self.store = Store(self.clock, served)
         self.watch = StoreWatch(self.store)
-        self._claims = claims(self.store, keeps_groups=self._served.frozen_groups)
-        self._pods = MemoryPods(self.store)
-        self._templates = MemoryClaimTemplates(self.store)
-        self._pod_groups = MemoryPodGroups(self.store)
-        self._events = EventLog()
-        self._waker = MemoryWaker()
+        self.claims: MemoryClaims = claims(self.store, keeps_groups=served.frozen_groups)
+        self.pods = MemoryPods(self.store)
+        self.claim_templates = MemoryClaimTemplates(self.store)
+        self.pod_groups = MemoryPodGroups(self.store)
+        self.events = EventLog()
+        self.waker = MemoryWaker()
+        self.keeps_extended_claims = served.extended
+        self.has_devices_beside_counters = served.devices_beside_counters
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self, sinks: Mapping[str, EventSink]) -> None:
@@ -296,42 +298,6 @@ class MemoryCluster:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
             self._watching = None
-
-    @property
-    def claims(self) -> MemoryClaims:
-        return self._claims
-
-    @property
-    def pods(self) -> MemoryPods:
-        return self._pods
-
-    @property
-    def claim_templates(self) -> MemoryClaimTemplates:
-        return self._templates
-
-    @property
-    def pod_groups(self) -> MemoryPodGroups:
-        return self._pod_groups
-
-    @property
-    def events(self) -> EventLog:
-        return self._events
-
-    @property
-    def waker(self) -> MemoryWaker:
-        return self._waker
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    @property
-    def keeps_extended_claims(self) -> bool:
-        return self._served.extended
-
-    @property
-    def has_devices_beside_counters(self) -> bool:
-        return self._served.devices_beside_counters
 
     def health(self) -> Mapping[str, str | None]:
         return {"memory": None}
