@@ -106,7 +106,7 @@ class EndedHolders:
 
     def _tried(self, holders: Sequence[Holder], nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
         change = self._claims.ended(holders) if holders else None
-        return None if change is None else self._trials.of(change, nodes, again=again)
+        return None if change is None else self._trials.try_change(change, nodes, again=again)
 
 
 def _ended_first(shares: Iterable[HolderShare], *, largest: bool) -> list[Holder]:
@@ -163,11 +163,11 @@ class NextSteps:
         self.trials = trials or Trials(view, pod)
         self._ends = EndedHolders(self.trials, self._claims)
 
-    def of(self, facts: ReasonFacts) -> Iterator[NextStep]:
+    def steps_against(self, facts: ReasonFacts) -> Iterator[NextStep]:
         """For each way to help, the smallest change after which the pod fits on some of these nodes."""
         nodes = _nearest_first(facts)
         for changes in self._ways(facts):
-            found = self.trials.first(changes, nodes)
+            found = self.trials.first_that_helps(changes, nodes)
             if found is not None:
                 yield found
         advised = advice(self._view, self._pod, facts.rejection, facts.reason) or self._absent_driver(facts)

@@ -93,7 +93,7 @@ class Reasons:
         steps: dict[str, NextStep] = {}
         for reason in self._known:
             with self.trials.shared(sum(bool(other.accounts) for other in self._known) if self.trials.of_gang else 1):
-                for step in self._next.of(reason):
+                for step in self._next.steps_against(reason):
                     steps.setdefault(step.text, step)
         return tuple(sorted(steps.values(), key=lambda each: (each.verified == DEVICES_ONLY, each.text.count(","))))
 

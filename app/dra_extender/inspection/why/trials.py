@@ -282,7 +282,7 @@ class Trials:
 
     @contextmanager
     def shared(self, reasons: int) -> Iterator[None]:
-        """Inside, no more changes are tried than the share of one of so many reasons."""
+        """Try no more changes inside than the share of one of so many reasons."""
         before = self._left
         self._left = share = min(before, max(1, self._most // max(1, reasons)))
         try:
@@ -291,18 +291,18 @@ class Trials:
             self._share_used |= self._left <= 0 < before
             self._left += before - share
 
-    def first(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> NextStep | None:
+    def first_that_helps(self, changes: Iterable[ProposedChange | None], nodes: Sequence[str]) -> NextStep | None:
         """Return the first of these changes after which the pod fits; one that helps with devices alone if no other does."""
         of_devices: NextStep | None = None
         for change in changes:
-            found = None if change is None else self.of(change, nodes)
+            found = None if change is None else self.try_change(change, nodes)
             if found is not None and found.verified == DEVICES_AND_NODES:
                 return found
             of_devices = of_devices or found
         return of_devices
 
-    def of(self, change: ProposedChange, nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
-        """On which of these nodes the pod fits after the change; None if on none, or if a limit is reached.
+    def try_change(self, change: ProposedChange, nodes: Sequence[str], *, again: bool = False) -> NextStep | None:
+        """Return on which of these nodes the pod fits after the change; None if on none, or if a limit is reached.
 
         `again`: the change was tried already, and counts towards no limit.
         """
@@ -312,11 +312,20 @@ class Trials:
             self._left -= 1
         with self._view.changed(change.changes):
             made = together((*self._made, change))
-            return self._gang_fits(made) if self.of_gang else self._fits(made, nodes[:_MOST_NODES])
+            if self.of_gang:
+                return self._gang_fits(made)
+            fitting = sorted(self._view.try_on(self._pod, self._open(nodes[:_MOST_NODES])).fits)
+            usable = [name for name in fitting if self._usable(name, made)]
+        verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
+        return (
+            NextStep(text=made.text, nodes=tuple((usable or fitting)[:_MOST_NAMED]), verified=verified)
+            if fitting
+            else None
+        )
 
     @contextmanager
     def within(self, change: ProposedChange) -> Iterator[None]:
-        """Inside, the change has been made, and what is tried is tried in addition to it."""
+        """Try what follows in addition to this change."""
         before, self._made = self._made, (*self._made, change)
         try:
             with self._view.changed(change.changes):
@@ -328,13 +337,6 @@ class Trials:
     def made(self) -> ProposedChange:
         """Return what has been made already, as one change."""
         return together(self._made)
-
-    def _fits(self, change: ProposedChange, nodes: Sequence[str]) -> NextStep | None:
-        fitting = sorted(self._view.try_on(self._pod, self._open(nodes)).fits)
-        usable = [name for name in fitting if self._usable(name, change)]
-        verified = DEVICES_AND_NODES if usable else DEVICES_ONLY
-        named = tuple((usable or fitting)[:_MOST_NAMED])
-        return NextStep(text=change.text, nodes=named, verified=verified) if fitting else None
 
     def _gang_fits(self, change: ProposedChange) -> NextStep | None:
         """Return whether enough members of the gang get devices at once and fit on their nodes together."""

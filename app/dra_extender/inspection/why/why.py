@@ -13,7 +13,6 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.extender_view import held_notes
 from dra_extender.inspection.objects import require
-from dra_extender.inspection.pod_facts import PodFacts
 from dra_extender.inspection.why.advice import reported_advice
 from dra_extender.inspection.why.beside_steps import BesideSteps
 from dra_extender.inspection.why.cause import EXAMPLES, PodCause, cause_of, judge_nodes
@@ -55,14 +54,48 @@ class UnknownPodError(LookupError):
 
 
 def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
-    """Return why the pod waits, or that it does not.
+    """Find why the pod waits, or that it does not, and what would help.
 
     Raises:
         UnknownPodError: there is no such pod.
         UnreadKindsError: pods could not be read.
     """
     pod = known_pod(view, namespace, name)
-    return _Inquiry(view, pod, view.facts(namespace, name)).report()
+    found = cause_of(view, pod, view.facts(namespace, name))
+    report = _as_reported(view, pod, found)
+    beside = BesideSteps(view, pod).of(found)
+    if found.result is None:
+        return _as_far_as_judged(msgspec.structs.replace(report, next=beside))
+    if pod.pod_group is not None:
+        report, reasons = _with_gang(view, pod, report, found.result)
+    else:
+        reasons = Reasons(view, pod, found.result)
+    fits = found.cause is Cause.NOT_DEVICES
+    of_allocation = not found.result.codes - _OF_THE_ALLOCATION
+    branches = () if fits or (of_allocation and found.result.fits) else reasons.branches()
+    device_steps = () if fits or found.awaited else reasons.steps()
+    if found.cause is Cause.NODES:
+        # The pod has its devices somewhere: only what lets it use a node helps.
+        device_steps = tuple(step for step in device_steps if step.verified == DEVICES_AND_NODES)
+    steps = (
+        *report.next,
+        *_awaited_steps(found.awaited),
+        *(reported_advice(report.reported) if fits else ()),
+        *beside,
+        *device_steps,
+    )
+    if branches and not found.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
+        compound = CompoundSteps(view, pod, reasons.trials).of(reasons)
+        steps = steps if compound is None else (compound, *steps)
+    report = msgspec.structs.replace(
+        report,
+        nodes=len(view.ledger.nodes),
+        fitting=found.fitting,
+        branches=branches,
+        next=steps,
+        notes=(*report.notes, *reasons.notes),
+    )
+    return _as_far_as_judged(report)
 
 
 def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
@@ -79,117 +112,73 @@ def known_pod(view: ClusterView, namespace: str, name: str) -> Pod:
     return pod
 
 
-class _Inquiry:
-    def __init__(self, view: ClusterView, pod: Pod, facts: PodFacts) -> None:
-        self._view = view
-        self._pod = pod
-        self._facts = facts
+def _as_reported(view: ClusterView, pod: Pod, found: PodCause) -> WhyReport:
+    """Report the cause, and what the pod, kube-scheduler, Events and the running extender say."""
+    facts = view.facts(pod.namespace, pod.name)
+    message = scheduler_message(view, pod, facts)
+    reported, fits = reported_reasons(message), found.cause is Cause.NOT_DEVICES
+    ended = found.cause in _AT_ITS_END
+    absent = "" if ended else absent_scheduler(view, pod, facts, view.acting_schedulers)
+    return WhyReport(
+        format=FORMAT,
+        pod=pod.key,
+        cause=found.cause,
+        summary=found.summary,
+        origin=view.origin,
+        scheduler=pod.scheduler_name,
+        age=None if facts.created is None else max(0.0, view.now - facts.created),
+        node=pod.node_name,
+        said=message,
+        reported=reported,
+        scheduler_absent=absent,
+        events=reported_events(view, pod, facts, found.cause),
+        usable=tuple(sorted(found.usable))[:EXAMPLES] if fits else (),
+        unbound=unbound_reasons(view, pod, reported, allocated=found.allocated) if fits and not absent else (),
+        beside=found.beside,
+        awaited=found.awaited,
+        notes=(
+            *held_notes(view.held, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
+            *(f"{each.kind}: {each.reason}" for each in view.unreadable),
+        ),
+    )
 
-    def report(self) -> WhyReport:
-        found = cause_of(self._view, self._pod, self._facts)
-        made = self._made(found)
-        if found.result is None:
-            return _as_far_as_judged(msgspec.structs.replace(made, next=BesideSteps(self._view, self._pod).of(found)))
-        if self._pod.pod_group is not None:
-            made, reasons = self._with_gang(made, found.result)
+
+def _with_gang(view: ClusterView, pod: Pod, report: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
+    """Add the plan of the pod's gang, and find the reasons against the member that blocks it."""
+    nodes = tuple(view.ledger.nodes)
+    view.offer_gang(pod)
+    planned = view.extender.gang_account(pod, nodes)
+    if planned is None:
+        return report, Reasons(view, pod, result)
+    beside = report.beside
+    with planned as account:
+        own = next((obstacle for member, obstacle in account.unready if member.uid == pod.uid), None)
+        if account.cannot_start:
+            reasons = Reasons(view, pod, result if own is not None and own.claim else FilterResult())
+        elif account.waiting:
+            blocker = account.waiting[0]
+            alone = view.extender.evaluate_alone(blocker, nodes)
+            beside = judge_nodes(view, blocker, tuple(alone.fits)).reasons
+            reasons = Reasons(view, blocker, alone)
         else:
-            reasons = Reasons(self._view, self._pod, found.result)
-        fits, of_allocation = found.cause is Cause.NOT_DEVICES, not found.result.codes - _OF_THE_ALLOCATION
-        branches = () if fits or (of_allocation and found.result.fits) else reasons.branches()
-        steps = (
-            *made.next,
-            *_awaited_steps(found.awaited),
-            *(reported_advice(made.reported) if fits else ()),
-            *BesideSteps(self._view, self._pod).of(found),
-            *self._device_steps(found, reasons),
-        )
-        if branches and not found.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
-            compound = CompoundSteps(self._view, self._pod, reasons.trials).of(reasons)
-            steps = steps if compound is None else (compound, *steps)
-        report = msgspec.structs.replace(
-            made,
-            nodes=len(self._view.ledger.nodes),
-            fitting=found.fitting,
-            branches=branches,
-            next=steps,
-            notes=(*made.notes, *reasons.notes),
-        )
-        return _as_far_as_judged(report)
+            reasons = Reasons(view, pod, FilterResult() if account.placed else result)
+        crowded = refused_together(view, account.placed)
+    view.hold_again()
+    if crowded:
+        report = msgspec.structs.replace(report, usable=(), unbound=(), notes=(*report.notes, crowded))
+    gang = gang_report(view, account, reasons.branches(), beside)
+    if report.cause in _OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
+        report = msgspec.structs.replace(report, cause=Cause.POD_GROUP, summary=gang_summary(gang))
+    notes = (*report.notes, account.limit) if account.limit else report.notes
+    return msgspec.structs.replace(report, gang=gang, beside=beside, notes=notes, next=gang_steps(gang)), reasons
 
-    @staticmethod
-    def _device_steps(found: PodCause, reasons: Reasons) -> tuple[NextStep, ...]:
-        """Return what helps against the reasons about devices; of a pod that has them somewhere, only what lets it use a node."""
-        if found.cause is Cause.NOT_DEVICES or found.awaited:
-            return ()
-        steps = reasons.steps()
-        return (
-            steps
-            if found.cause is not Cause.NODES
-            else tuple(step for step in steps if step.verified == DEVICES_AND_NODES)
-        )
 
-    def _with_gang(self, made: WhyReport, result: FilterResult) -> tuple[WhyReport, Reasons]:
-        """Return the report with the plan of the pod's gang, and the reasons against the member that blocks it."""
-        view, nodes = self._view, tuple(self._view.ledger.nodes)
-        view.offer_gang(self._pod)
-        planned = view.extender.gang_account(self._pod, nodes)
-        if planned is None:
-            return made, Reasons(view, self._pod, result)
-        beside = made.beside
-        with planned as account:
-            own = next((obstacle for member, obstacle in account.unready if member.uid == self._pod.uid), None)
-            if account.cannot_start:
-                reasons = Reasons(view, self._pod, result if own is not None and own.claim else FilterResult())
-            elif account.waiting:
-                blocker = account.waiting[0]
-                alone = view.extender.evaluate_alone(blocker, nodes)
-                beside = judge_nodes(view, blocker, tuple(alone.fits)).reasons
-                reasons = Reasons(view, blocker, alone)
-            else:
-                reasons = Reasons(view, self._pod, FilterResult() if account.placed else result)
-            crowded = refused_together(view, account.placed)
-        view.hold_again()
-        if crowded:
-            made = msgspec.structs.replace(made, usable=(), unbound=(), notes=(*made.notes, crowded))
-        gang = gang_report(view, account, reasons.branches(), beside)
-        if made.cause in _OF_GANG and own is None and gang.placed < max(gang.min_count, 1):
-            made = msgspec.structs.replace(made, cause=Cause.POD_GROUP, summary=gang_summary(gang))
-        notes = (*made.notes, account.limit) if account.limit else made.notes
-        return msgspec.structs.replace(made, gang=gang, beside=beside, notes=notes, next=gang_steps(gang)), reasons
-
-    def _made(self, found: PodCause) -> WhyReport:
-        pod, facts, now = self._pod, self._facts, self._view.now
-        message = scheduler_message(self._view, pod, facts)
-        reported, fits = reported_reasons(message), found.cause is Cause.NOT_DEVICES
-        ended = found.cause in _AT_ITS_END
-        absent = "" if ended else absent_scheduler(self._view, pod, facts, self._view.acting_schedulers)
-        return WhyReport(
-            format=FORMAT,
-            pod=pod.key,
-            cause=found.cause,
-            summary=found.summary,
-            origin=self._view.origin,
-            scheduler=pod.scheduler_name,
-            age=None if facts.created is None else max(0.0, now - facts.created),
-            node=pod.node_name,
-            said=message,
-            reported=reported,
-            scheduler_absent=absent,
-            events=reported_events(self._view, pod, facts, found.cause),
-            usable=tuple(sorted(found.usable))[:EXAMPLES] if fits else (),
-            unbound=unbound_reasons(self._view, pod, reported, allocated=found.allocated)
-            if fits and not absent
-            else (),
-            beside=found.beside,
-            awaited=found.awaited,
-            notes=(
-                *held_notes(self._view.held, pod.key, pod.uid, f"{pod.namespace}/{pod.pod_group}"),
-                *(
-                    f"{unreadable_object.kind}: {unreadable_object.reason}"
-                    for unreadable_object in self._view.unreadable
-                ),
-            ),
-        )
+def _awaited_steps(awaited: Sequence[AwaitedDevice]) -> tuple[NextStep, ...]:
+    """Return where to look if the devices do not become ready."""
+    drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in awaited)
+    return tuple(
+        NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers
+    )
 
 
 def _as_far_as_judged(report: WhyReport) -> WhyReport:
@@ -202,10 +191,3 @@ def _as_far_as_judged(report: WhyReport) -> WhyReport:
     verified = {DEVICES_AND_NODES: DEVICES_ONLY}
     steps = (msgspec.structs.replace(each, verified=verified.get(each.verified, each.verified)) for each in report.next)
     return msgspec.structs.replace(report, next=tuple(steps))
-
-
-def _awaited_steps(awaited: Sequence[AwaitedDevice]) -> tuple[NextStep, ...]:
-    drivers = dict.fromkeys((device.device.partition("/")[0], device.state == _PENDING) for device in awaited)
-    return tuple(
-        NextStep(text=f"wait; check driver {name}" if waits else f"check driver {name}") for name, waits in drivers
-    )
