@@ -5,7 +5,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -103,16 +103,7 @@ class CandidateNodes:
             kind.refused.pop(node, None)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChoice:
-    """The node that a pod would be bound to, or why it fits nowhere."""
-
-    pod: Pod
-    node: str = ""
-    reasons: tuple[ReasonCount, ...] = ()
-
-
-def best_node(pod: Pod, result: FilterResult, weights: Weights) -> str:
+def _best_node(pod: Pod, result: FilterResult, weights: Weights) -> str:
     """Pick the nominated node if it fits, otherwise the node with the highest score; break ties by name.
 
     A member of a gang has the node of its plan.
@@ -121,36 +112,26 @@ def best_node(pod: Pod, result: FilterResult, weights: Weights) -> str:
         return result.assigned_node
     if pod.nominated_node_name in result.fits:
         return pod.nominated_node_name
-    terms = {name: each.score_terms for name, each in result.fits.items() if each is not None and each.score_terms}
+    terms = {name: fit.score_terms for name, fit in result.fits.items() if fit is not None and fit.score_terms}
     if not terms:
         return min(result.fits)
-    rated = ratings({name: total(each) for name, each in terms.items()}, weights)
-    return min(result.fits, key=lambda name: (-round(rated.get(name, 0.0)), name))
+    scores = ratings({name: total(term) for name, term in terms.items()}, weights)
+    return min(result.fits, key=lambda name: (-round(scores.get(name, 0.0)), name))
 
 
 def counted(texts: Iterable[str]) -> tuple[ReasonCount, ...]:
     """Return reasons of nodes, most nodes first."""
-    found = sorted(Counter(texts).items(), key=lambda entry: (-entry[1], entry[0]))
-    return tuple(ReasonCount(nodes=count, text=text) for text, count in found)
+    counts = sorted(Counter(texts).items(), key=lambda entry: (-entry[1], entry[0]))
+    return tuple(ReasonCount(nodes=count, text=text) for text, count in counts)
 
 
-def runs(pod: Pod, records: Iterable[ClaimRecord]) -> PodOutcome:
-    """Return the outcome of a pod that has its node, with the devices of its claims."""
-    return PodOutcome(kind=OutcomeKind.RUNS, node=pod.node_name, devices=_device_names(records))
+def _waits(*reasons: ReasonCount) -> PodOutcome:
+    return PodOutcome(kind=OutcomeKind.WAITS, reasons=reasons)
 
 
-def landed(choice: NodeChoice, records: Sequence[ClaimRecord], unjudged: tuple[str, ...]) -> PodOutcome:
-    """Return the outcome of a pod that was bound.
-
-    It has the devices of its claims, the conditions that no driver has reported yet, and what is `unjudged`.
-    """
-    return PodOutcome(
-        kind=OutcomeKind.LANDS,
-        node=choice.node,
-        devices=_device_names(records),
-        conditions=tuple(sorted(_assumed(records))),
-        unjudged=unjudged,
-    )
+def _waits_for(text: str) -> PodOutcome:
+    """Return the outcome of a pod that waits for one reason, whatever the node."""
+    return _waits(ReasonCount(nodes=0, text=text))
 
 
 def _device_names(records: Iterable[ClaimRecord]) -> tuple[str, ...]:
@@ -160,36 +141,6 @@ def _device_names(records: Iterable[ClaimRecord]) -> tuple[str, ...]:
         if record.claim.status.allocation is not None
         for result in record.claim.status.allocation.devices.results
     )
-
-
-def _assumed(records: Iterable[ClaimRecord]) -> set[str]:
-    return {
-        condition.type
-        for record in records
-        for device in record.claim.status.devices
-        for condition in device.conditions or ()
-        if condition.reason == ASSUMED
-    }
-
-
-def waits_for(text: str) -> PodOutcome:
-    """Return the outcome of a pod that waits for one reason, whatever the node."""
-    return PodOutcome(kind=OutcomeKind.WAITS, reasons=(ReasonCount(nodes=0, text=text),))
-
-
-def fits_nowhere(choice: NodeChoice) -> PodOutcome:
-    return PodOutcome(kind=OutcomeKind.WAITS, reasons=choice.reasons)
-
-
-def waits_at_gates(gates: Sequence[str]) -> PodOutcome:
-    """Return the outcome of a pod that its scheduling gates keep out of the queue."""
-    return waits_for(f"scheduling gates: {', '.join(gates)}")
-
-
-def held_back(choice: NodeChoice, needed: int, fitting: int) -> PodOutcome:
-    if choice.reasons:
-        return fits_nowhere(choice)
-    return waits_for(f"its PodGroup needs {needed} more members with a node, {fitting} fit")
 
 
 NODE_FIT: Final = "NODE_FIT"
@@ -212,6 +163,14 @@ class WaitingPod(NamedTuple):
     order: tuple[int, float, str]
     pod: Pod
     gates: tuple[str, ...]
+
+    @property
+    def gates_text(self) -> str:
+        return f"scheduling gates: {', '.join(self.gates)}"
+
+
+def _not_tried() -> PodOutcome:
+    return _waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
 
 
 class Refusals(NamedTuple):
@@ -261,12 +220,10 @@ class Trial:
         Pods that ask for no devices are left out.  The members of a gang are placed together: at least `minCount` of them, or none.
         """
         queue = [each for each in self.waiting() if each.pod.needs_devices or self._needed(each.pod) is not None]
-        outcomes = {
-            waiting_pod.pod.uid: waits_at_gates(waiting_pod.gates) for waiting_pod in queue if waiting_pod.gates
-        }
-        pending = [waiting_pod.pod for waiting_pod in queue if not waiting_pod.gates]
+        outcomes = {each.pod.uid: _waits_for(each.gates_text) for each in queue if each.gates}
+        pending = [each.pod for each in queue if not each.gates]
         for left_out in pending[MOST_PODS:]:
-            outcomes[left_out.uid] = waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
+            outcomes[left_out.uid] = _not_tried()
         pending = pending[:MOST_PODS]
         moved = True
         while pending and moved:
@@ -284,21 +241,19 @@ class Trial:
         """Place the pods that wait and ask for no devices, each on the allowed node with the fewest pods; outcomes by UID."""
         pods = Counter(pod.node_name for pod in self.view.ledger.pods.all() if not pod.finished)
         outcomes: dict[str, PodOutcome] = {}
-        for pod, gates in ((each.pod, each.gates) for each in self.waiting()):
+        for each in self.waiting():
+            pod = each.pod
             if pod.needs_devices or self._needed(pod) is not None:
                 continue
-            if gates or len(outcomes) >= MOST_PODS:
-                outcomes[pod.uid] = (
-                    waits_at_gates(gates)
-                    if gates
-                    else waits_for(f"not tried: {MOST_PODS} pods are before it in the queue")
-                )
+            if each.gates or len(outcomes) >= MOST_PODS:
+                outcomes[pod.uid] = _waits_for(each.gates_text) if each.gates else _not_tried()
                 continue
             candidates = self._fit.of(pod)
             node = min(candidates.nodes, key=lambda name: (pods[name], name), default="")
-            choice = NodeChoice(pod, node, reasons=counted(candidates.refused.values()))
             pods[node] += 1
-            outcomes[pod.uid] = await self._bind(choice, asyncio.Event()) if node else fits_nowhere(choice)
+            outcomes[pod.uid] = (
+                await self._bind(pod, node, asyncio.Event()) if node else _waits(*counted(candidates.refused.values()))
+            )
         return outcomes
 
     async def place(self, pod: Pod) -> PodOutcome:
@@ -311,7 +266,7 @@ class Trial:
 
     def outcome_of(self, pod: Pod) -> PodOutcome:
         """Return where a pod stands that has a node, with its devices."""
-        return runs(pod, self._records(pod))
+        return PodOutcome(kind=OutcomeKind.RUNS, node=pod.node_name, devices=_device_names(self._records(pod)))
 
     def monotonic(self) -> float:
         """Return the clock of the trial, see Clock."""
@@ -373,7 +328,7 @@ class Trial:
         namespace, clock = unit[0].namespace, self.copy.cluster.clock
         if self._seconds[namespace] > NAMESPACE_SECONDS:
             text = f"not tried: placing pods of namespace {namespace} has taken {NAMESPACE_SECONDS:g} s"
-            return {each.uid: before.get(each.uid, waits_for(text)) for each in unit}
+            return {pod.uid: before.get(pod.uid, _waits_for(text)) for pod in unit}
         start = clock.monotonic()
         try:
             return await self._place(unit)
@@ -385,54 +340,65 @@ class Trial:
         needed = self._needed(unit[0])
         for pod in unit if needed is not None else ():
             self.view.extender.record_offer(pod, self._fit.of(pod).nodes)
-        choices: list[NodeChoice] = []
+        chosen: list[tuple[Pod, str]] = []
+        outcomes: dict[str, PodOutcome] = {}
         for pod in unit:
-            choices.append(choice := self._choose(pod))
-            if choice.node:
+            choice = self._choose(pod)
+            if isinstance(choice, str):
+                chosen.append((pod, choice))
                 # The next member of a gang finds the node as it is with this one.
-                self._fit.move(pod, choice.node)
-        chosen = [choice for choice in choices if choice.node]
+                self._fit.move(pod, choice)
+            else:
+                outcomes[pod.uid] = choice
         if needed is not None and len(chosen) < needed:
             for pod in unit:
                 self.view.extender.forget_plan(pod)
                 self._fit.move(pod, "")
-            return {choice.pod.uid: held_back(choice, needed, len(chosen)) for choice in choices}
-        outcomes = {choice.pod.uid: fits_nowhere(choice) for choice in choices}
+            held_back = _waits_for(f"its PodGroup needs {needed} more members with a node, {len(chosen)} fit")
+            known = {uid: outcome for uid, outcome in outcomes.items() if outcome.reasons}
+            return {pod.uid: known.get(pod.uid, held_back) for pod in unit}
         # The members of a gang wait for each other at the permit: one that fails ends the waiting of the others.
         disconnected = asyncio.Event()
-        bound = await asyncio.gather(*(self._bind(each, disconnected) for each in chosen))
-        return outcomes | dict(zip((each.pod.uid for each in chosen), bound, strict=True))
+        bound = await asyncio.gather(*(self._bind(pod, node, disconnected) for pod, node in chosen))
+        return outcomes | dict(zip((pod.uid for pod, _ in chosen), bound, strict=True))
 
-    def _choose(self, pod: Pod) -> NodeChoice:
-        """Return the best node for the pod, see `best_node`; for a member of a gang that of the plan, which holds its devices."""
+    def _choose(self, pod: Pod) -> str | PodOutcome:
+        """Return the best node for the pod, or why it waits; a member of a gang has the node of its plan."""
         candidates = self._fit.of(pod)
         try:
             result = self.view.extender.evaluate(pod, candidates.nodes)
         except RetryableError as problem:
-            return NodeChoice(pod, reasons=(ReasonCount(nodes=0, text=str(problem)),))
-        if not result.fits:
-            said = [result.reasons[text][1].reason for text in result.texts.values()]
-            return NodeChoice(pod, reasons=counted((*candidates.refused.values(), *said)))
-        return NodeChoice(pod, best_node(pod, result, self.view.options.weights))
+            return _waits_for(str(problem))
+        if result.fits:
+            return _best_node(pod, result, self.view.options.weights)
+        said = [result.reasons[text][1].reason for text in result.texts.values()]
+        return _waits(*counted((*candidates.refused.values(), *said)))
 
-    async def _bind(self, choice: NodeChoice, disconnected: asyncio.Event) -> PodOutcome:
-        pod = choice.pod
+    async def _bind(self, pod: Pod, node: str, disconnected: asyncio.Event) -> PodOutcome:
         key = Key(StoredKind.POD, pod.namespace, pod.name)
         data = self.copy.store.read(key)
         try:
             async with asyncio.timeout(_BIND_SECONDS):
-                await self.view.extender.bind(pod.namespace, pod.name, pod.uid, choice.node, disconnected)
+                await self.view.extender.bind(pod.namespace, pod.name, pod.uid, node, disconnected)
         except (RetryableError, TimeoutError) as problem:
             disconnected.set()
             self._fit.move(pod, "")
-            return waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
+            return _waits_for(f"bind: {str(problem) or 'it did not come to an end'}")
         self._fit.add(self.copy.store.read(key))
         records = self._records(self.view.ledger.pods.newest(pod))
-        return landed(choice, records, self._unjudged.of(pod, data, is_new=is_made(pod.uid)))
+        statuses = (device for record in records for device in record.claim.status.devices)
+        assumed = {each.type for device in statuses for each in device.conditions or () if each.reason == ASSUMED}
+        return PodOutcome(
+            kind=OutcomeKind.LANDS,
+            node=node,
+            devices=_device_names(records),
+            conditions=tuple(sorted(assumed)),
+            unjudged=self._unjudged.of(pod, data, is_new=is_made(pod.uid)),
+        )
 
     def _records(self, pod: Pod) -> Sequence[ClaimRecord]:
         """Return the claims of a pod that has its node, that for its extended resources included."""
         ledger = self.view.ledger
         found = find_claims(pod, ledger)
-        named = () if isinstance(found, Rejection) else tuple(each.record for each in found)
+        named = () if isinstance(found, Rejection) else tuple(claim.record for claim in found)
         return (*named, *ledger.claims.for_extended_resources(pod.namespace, pod.uid))
