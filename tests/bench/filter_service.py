@@ -29,7 +29,7 @@ class Embedded(MemoryCluster):
     async def start(self, feeds: Mapping[str, EventSink]) -> None:
         """See WatchedCluster."""
         self.watch.attach(feeds)
-        self._watching = asyncio.create_task(self.watch.run())
+        self._watching = asyncio.create_task(self.watch.keep_delivering())
 
     async def wait_synced(self) -> None:
         """Attaching has told everything."""

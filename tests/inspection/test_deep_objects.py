@@ -35,7 +35,7 @@ def with_parameters(parameters: bytes) -> ClusterObjects:
     (claim,) = made.objects["resourceclaims"]
     claim["spec"]["devices"]["config"] = [{"opaque": {"driver": "gpu.example.com", "parameters": {"depth": "here"}}}]
     found = made.cluster()
-    claims = [each.replace(MARK, parameters) for each in found.of("resourceclaims")]
+    claims = [each.replace(MARK, parameters) for each in found.of_kind("resourceclaims")]
     assert all(parameters in each for each in claims)
     return with_claims(found, claims)
 
@@ -47,13 +47,13 @@ def with_claims(objects: ClusterObjects, claims: list[bytes]) -> ClusterObjects:
 def test_snapshot_has_the_claim_without_its_parameters(cluster: ClusterObjects, tmp_path: Path) -> None:
     file = tmp_path / "cluster.tar.gz"
     write_snapshot(cluster, file)
-    (claim,) = read_snapshot(file).of("resourceclaims")
+    (claim,) = read_snapshot(file).of_kind("resourceclaims")
     assert b"parameters" not in claim
     assert why(ClusterView(read_snapshot(file)), NAMESPACE, "train").next
 
 
 def test_redacted_snapshot_has_the_claim(cluster: ClusterObjects) -> None:
-    (claim,) = redacted(cluster, Random(1)).objects.of("resourceclaims")
+    (claim,) = redacted(cluster, Random(1)).objects.of_kind("resourceclaims")
     assert b'"requests"' in claim
 
 
@@ -61,7 +61,7 @@ def test_annotation_that_nests_too_deep_to_be_a_frozen_allocation_is_redacted_as
     made = MadeCluster()
     made.pod("train", request("gpu", "gpu"))
     made.objects["resourceclaims"][0]["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: DEEP.decode()}
-    (claim,) = redacted(made.cluster(), Random(1)).objects.of("resourceclaims")
+    (claim,) = redacted(made.cluster(), Random(1)).objects.of_kind("resourceclaims")
     assert b"[[" not in claim
 
 
@@ -72,6 +72,6 @@ def test_why_tries_changes_of_the_claim(cluster: ClusterObjects) -> None:
 
 async def test_what_if_places_a_pod_with_the_claim() -> None:
     objects = with_parameters(DEEP)
-    fewer = [each.replace(b'"count":2', b'"count":1') for each in objects.of("resourceclaims")]
+    fewer = [each.replace(b'"count":2', b'"count":1') for each in objects.of_kind("resourceclaims")]
     report = await what_if(with_claims(objects, fewer))
     assert [each.after.kind for each in report.pods] == [OutcomeKind.LANDS]

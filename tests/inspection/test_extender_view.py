@@ -144,4 +144,4 @@ async def test_address_where_nothing_answers_is_said_and_costs_the_answer_nothin
 
 async def test_without_an_extender_there_is_nothing_to_say() -> None:
     cluster = one_gpu()
-    assert await read_view(KubeSettings(), cluster.cluster().of("pods")) == ExtenderView(None)
+    assert await read_view(KubeSettings(), cluster.cluster().of_kind("pods")) == ExtenderView(None)

@@ -87,7 +87,7 @@ async def test_kind_that_the_account_may_not_list_is_missing_and_the_rest_is_the
     (missing,) = (each for each in origin.missing if each.served)
     assert missing.kind == "nodes"
     assert "nodes is forbidden" in missing.reason
-    assert len((await cluster.objects()).of("pods")) == 2
+    assert len((await cluster.objects()).of_kind("pods")) == 2
 
 
 async def test_kubeconfig_that_is_absent_is_said(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_snapshot_has_the_events_and_nothing_of_them_that_answers_do_not_read(tm
     assert ClusterView(kept).events.about("Pod", NAMESPACE, "train") == made.view().events.about(
         "Pod", NAMESPACE, "train"
     )
-    assert SECRET not in b"".join(kept.of("events")).decode()
+    assert SECRET not in b"".join(kept.of_kind("events")).decode()
 
 
 def test_snapshot_without_events_says_that_they_are_not_known(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_redacted_event_keeps_its_reason_and_object_and_loses_its_message() -> N
     made = MadeCluster()
     made.add(event("a", message=f"exceeded quota: {SECRET}", reportingComponent=SECRET))
     found = redacted(made.cluster(), Random(1))
-    (data,) = found.objects.of("events")
+    (data,) = found.objects.of_kind("events")
     assert SECRET.encode() not in data
     item = msgspec.json.decode(data)
     assert (item["reason"], item["message"]) == ("FailedResourceClaimCreation", "redacted")

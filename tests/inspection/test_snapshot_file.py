@@ -201,13 +201,13 @@ def test_limit_counts_all_members_together(tmp_path: Path, record: bytes) -> Non
     file = packed_members(tmp_path / "large.tar.gz", *members)
     with pytest.raises(SnapshotFileError, match="more than 2 MiB unpacked; --snapshot-limit sets another limit"):
         read_snapshot(file, 2)
-    assert len(read_snapshot(file, 8).of("pods")) == (0 if record == b"\n" else lines.count(b"\n"))
+    assert len(read_snapshot(file, 8).of_kind("pods")) == (0 if record == b"\n" else lines.count(b"\n"))
 
 
 def test_fields_that_no_decision_reads_take_no_memory_after_reading(tmp_path: Path) -> None:
     pod = {"metadata": {"name": "p", "namespace": "n", "managedFields": [{"manager": "m" * 100_000}]}, "spec": {}}
     file = packed_members(tmp_path / "wide.tar.gz", (tarfile.TarInfo("pods.jsonl"), msgspec.json.encode(pod) + b"\n"))
-    (kept,) = read_snapshot(file).of("pods")
+    (kept,) = read_snapshot(file).of_kind("pods")
     assert len(kept) < 1000
 
 

@@ -237,7 +237,7 @@ async def test_events_of_the_namespace_are_read_and_are_no_condition_of_an_answe
     for name, said in (("train.1", event), ("train.2", kubelet)):
         server.store.create(StoredKind.EVENT, {"metadata": {"name": name, "namespace": NAMESPACE}, **said})
     objects = await read_live(settings, NAMESPACE, WITH_EVENTS)
-    assert [msgspec.json.decode(each)["reason"] for each in objects.of("events")] == ["FailedScheduling"]
+    assert [msgspec.json.decode(each)["reason"] for each in objects.of_kind("events")] == ["FailedScheduling"]
     faults.plan("list", "events", forbidden("events"), ALWAYS)
     objects = await read_live(settings, NAMESPACE, WITH_EVENTS)
     assert [each.kind for each in objects.origin.missing if each.served] == ["events"]

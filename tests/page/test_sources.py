@@ -44,7 +44,7 @@ async def test_change_of_the_cluster_makes_a_further_generation(
     followed: FollowedState, made: MadeCluster, server: ApiServer
 ) -> None:
     await followed.start()
-    running = asyncio.create_task(followed.run())
+    running = asyncio.create_task(followed.follow_changes())
     pod = made.objects["pods"][-1]
     pod["spec"]["nodeName"] = "n1"
     generation = followed.latest().generation

@@ -23,10 +23,10 @@ def world_of(setting: DevicesBesideCounters, *, release_has_them: bool) -> InMem
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     world.node("n1")
     world.device_class()
-    world.cluster.store._served = world.cluster._served = Served(devices_beside_counters=True)
+    world.cluster.store._served = Served(devices_beside_counters=True)
     spec = {"driver": DRIVER, "pool": pool, "nodeName": "n1", **BOTH}
     world.create(StoredKind.SLICE, {"metadata": {"name": "n1"}, "spec": spec})
-    world.cluster._served = Served(devices_beside_counters=release_has_them)
+    world.cluster.has_devices_beside_counters = release_has_them
     world.start()
     world.sync()
     for index in range(2):

@@ -42,19 +42,15 @@ class WatchedMemory(MemoryCluster):
         self.refuse: Exception | None = None
         self.complete = asyncio.Event()
         self.stopped = False
-        self.slow = SlowPods(self.store)
+        self.pods = self.slow = SlowPods(self.store)
         self.slow.entered, self.slow.go = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def pods(self) -> MemoryPods:
-        return self.slow
 
     async def start(self, feeds: Mapping[str, EventSink]) -> None:
         if self.refuse is not None:
             raise self.refuse
         self.watch.attach(feeds)
-        self._task = asyncio.create_task(self.watch.run())
+        self._task = asyncio.create_task(self.watch.keep_delivering())
 
     async def wait_synced(self) -> None:
         await self.complete.wait()

@@ -33,7 +33,7 @@ class Watched(MemoryCluster):
 
     async def start(self, feeds: Mapping[str, EventSink]) -> None:
         self.watch.attach(feeds)
-        self._task = asyncio.create_task(self.watch.run())
+        self._task = asyncio.create_task(self.watch.keep_delivering())
 
     async def wait_synced(self) -> None:
         return

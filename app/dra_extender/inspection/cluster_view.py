@@ -134,7 +134,7 @@ class ClusterView:
     def facts(self, namespace: str, name: str) -> PodFacts:
         """Return what only people read of a pod; without facts for one that cannot be read or is not there."""
         mark = name.encode()
-        for data in self._objects.of("pods"):
+        for data in self._objects.of_kind("pods"):
             if mark in data:
                 with suppress(ModelError):
                     found = read_pod_facts(data)
@@ -146,7 +146,7 @@ class ClusterView:
     def all_facts(self) -> Mapping[tuple[str, str], PodFacts]:
         """As `facts`, of all pods by (namespace, name)."""
         found: dict[tuple[str, str], PodFacts] = {}
-        for data in self._objects.of("pods"):
+        for data in self._objects.of_kind("pods"):
             with suppress(ModelError):
                 facts = read_pod_facts(data)
                 found[facts.key] = facts
@@ -155,7 +155,7 @@ class ClusterView:
     def stored(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
         """Return the object of a plural kind as it was read (API JSON); None if it is not there."""
         mark = name.encode()
-        for data in self._objects.of(kind):
+        for data in self._objects.of_kind(kind):
             if mark in data:
                 found = decode_object(kind, data)
                 metadata = found.get("metadata", {})
@@ -165,7 +165,7 @@ class ClusterView:
 
     @cached_property
     def events(self) -> ObjectEvents:
-        return ObjectEvents(self._objects.of(EVENTS))
+        return ObjectEvents(self._objects.of_kind(EVENTS))
 
     @cached_property
     def acting_schedulers(self) -> frozenset[str]:
@@ -199,7 +199,7 @@ class ClusterView:
         if unread(objects.origin, _OF_NODES) or not objects.by_kind.keys() >= _OF_NODES:
             return None
         served = self.ledger.backing if self.ledger.serves_extended_resources else ()
-        return read_node_fit(objects.of("nodes"), objects.of("pods"), served)
+        return read_node_fit(objects.of_kind("nodes"), objects.of_kind("pods"), served)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self.ledger.pods.by_key(namespace, name)
@@ -278,7 +278,7 @@ class ClusterView:
             sink = sinks.get(kind)
             if sink is None:
                 continue
-            for data in objects.of(kind):
+            for data in objects.of_kind(kind):
                 try:
                     sink.changed(data)
                 except ModelError as problem:

@@ -307,7 +307,7 @@ def _pool(
         for device in part.devices
     ]
     gone = [
-        DeviceUse(name=name, holders=tuple(each.holder for each in holders.of((*pool_id, name))))
+        DeviceUse(name=name, holders=tuple(each.holder for each in holders.of_device((*pool_id, name))))
         for name in sorted(set(usage) - names)
     ]
     return PoolUse(
@@ -362,7 +362,7 @@ def _device(
     verdict: DeviceAvailability | None,
 ) -> DeviceUse:
     device_id = (*published.pool_id, device.name)
-    found = holders.of(device_id)
+    found = holders.of_device(device_id)
     frozen = frozen_view(held, device) or FrozenView.from_published(device)
     differences = snapshot_differences(device, found)
     return DeviceUse(

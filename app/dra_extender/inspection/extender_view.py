@@ -125,7 +125,7 @@ async def read_view(
 
 async def with_holds(objects: ClusterObjects, settings: KubeSettings, url: str = "") -> ClusterObjects:
     """Return the objects with what the extender of this cluster holds, as far as that can be read."""
-    return viewed(objects, await read_view(settings, objects.of("pods"), url))
+    return viewed(objects, await read_view(settings, objects.of_kind("pods"), url))
 
 
 def viewed(objects: ClusterObjects, view: ExtenderView) -> ClusterObjects:

@@ -84,7 +84,7 @@ class Holders:
                 device = (each.driver, each.pool, each.device)
                 self._by_device[device].append(HeldDevice(_with_access(holder, each), each))
 
-    def of(self, device: DeviceId) -> Sequence[HeldDevice]:
+    def of_device(self, device: DeviceId) -> Sequence[HeldDevice]:
         """Return the holders of a device (driver, pool, device), by claim."""
         return sorted(self._by_device.get(device, ()), key=lambda each: each.holder.claim)
 

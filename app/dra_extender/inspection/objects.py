@@ -92,7 +92,7 @@ class ClusterObjects(NamedTuple):
     namespace: str = "default"
     holds: HoldReport | None = None
 
-    def of(self, kind: str) -> Sequence[bytes]:
+    def of_kind(self, kind: str) -> Sequence[bytes]:
         return self.by_kind.get(kind, ())
 
 

@@ -199,7 +199,7 @@ def _about(data: bytes, path: Path) -> _About:
 
 
 def _lines(kind: str, objects: ClusterObjects) -> Iterator[bytes]:
-    for data in objects.of(kind):
+    for data in objects.of_kind(kind):
         yield msgspec.json.encode(kept(kind, decode_object(kind, data)))
         yield b"\n"
 

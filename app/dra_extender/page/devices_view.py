@@ -99,7 +99,7 @@ def device_map(
         drivers=tuple(total.driver for total in totals),
         driver=driver,
         nodes=nodes,
-        rows=tuple(_map_row(each, report.origin.taken_at) for each in part.of(pools)),
+        rows=tuple(_map_row(each, report.origin.taken_at) for each in part.entries_of(pools)),
         part=part,
     )
 

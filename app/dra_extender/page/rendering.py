@@ -35,7 +35,7 @@ class ListPart(NamedTuple):
     last: int
     total: int
 
-    def of(self, entries: Sequence[T]) -> Sequence[T]:
+    def entries_of(self, entries: Sequence[T]) -> Sequence[T]:
         return entries[self.first - 1 : self.last]
 
 

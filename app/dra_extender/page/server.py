@@ -43,7 +43,7 @@ async def serve(
             return
         try:
             await state.start()
-            async with running_task(state.run()):
+            async with running_task(state.follow_changes()):
                 await _answer(state, commands, listener, announce)
         finally:
             await state.stop()

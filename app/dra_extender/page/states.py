@@ -183,7 +183,7 @@ class FollowedState:
         await self._cluster.start()
         await self._renew(1)
 
-    async def run(self) -> None:
+    async def follow_changes(self) -> None:
         """Make a new state after each change, with pauses that grow with what a state takes."""
         while True:
             await self._cluster.change()

@@ -74,7 +74,7 @@ def pending_pods(
     report = reports.waiting(round_number)
     part = part_of(len(report.causes), ROWS, page)
     rows = []
-    for cause in part.of(report.causes):
+    for cause in part.entries_of(report.causes):
         key = split_key(cause.oldest)
         if reports.knows_why(*key) or cpu_time() < end:
             found: tuple[NextStep, ...] | None = reports.why(*key).next[:_STEPS]
@@ -151,9 +151,9 @@ def pods_under_way(
             groups.setdefault((pod.namespace, pod.pod_group), []).append(pod)
     part = part_of(max(len(groups), len(awaited)), GANG_ROWS, page)
     end = cpu_time() + GANG_SECONDS
-    gangs = tuple(_gang(reports, key, groups[key], lambda: cpu_time() < end) for key in part.of(sorted(groups)))
+    gangs = tuple(_gang(reports, key, groups[key], lambda: cpu_time() < end) for key in part.entries_of(sorted(groups)))
     return PodsUnderWay(
-        awaited=tuple(part.of(awaited)),
+        awaited=tuple(part.entries_of(awaited)),
         gangs=gangs,
         part=part,
         unfinished=not all(gang.asked for gang in gangs),

@@ -100,11 +100,12 @@ def test_answers_about_a_redacted_cluster_are_those_about_the_cluster_with_other
 
 def test_uid_of_a_pod_that_waits_keeps_its_checksum_which_decides_where_a_filter_call_begins() -> None:
     objects = example()
-    redacted_pods = redacted_with(objects).objects.of("pods")
+    redacted_pods = redacted_with(objects).objects.of_kind("pods")
     uids = [
-        [msgspec.json.decode(each)["metadata"]["uid"] for each in pods] for pods in (objects.of("pods"), redacted_pods)
+        [msgspec.json.decode(each)["metadata"]["uid"] for each in pods]
+        for pods in (objects.of_kind("pods"), redacted_pods)
     ]
-    waiting = [index for index, each in enumerate(objects.of("pods")) if b'"nodeName"' not in each]
+    waiting = [index for index, each in enumerate(objects.of_kind("pods")) if b'"nodeName"' not in each]
     assert len(waiting) > 5
     assert [crc32(uids[0][index].encode()) for index in waiting] == [
         crc32(uids[1][index].encode()) for index in waiting
@@ -122,7 +123,7 @@ def test_example_is_answered_alike_with_and_without_its_names() -> None:
 def test_what_could_not_be_read_is_the_same_of_a_redacted_cluster() -> None:
     """Kinds of one namespace alone, and a kind for which no right is missing."""
     objects = example()
-    namespace = min(msgspec.json.decode(each)["metadata"]["namespace"] for each in objects.of("pods"))
+    namespace = min(msgspec.json.decode(each)["metadata"]["namespace"] for each in objects.of_kind("pods"))
     missing = (
         MissingKind(kind="nodes", reason="403 Forbidden: of anna"),
         MissingKind(kind="pods", reason="403 Forbidden: of anna", namespace=namespace),

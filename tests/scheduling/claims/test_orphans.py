@@ -88,7 +88,7 @@ async def test_people_hear_of_it_by_an_event_on_the_pod_and_metrics() -> None:
     world = await running()
     await world.extender.start()
     strip_and_delete(world, "first")
-    events = world.cluster.events.of(world.pod("first")["metadata"]["uid"])
+    events = world.cluster.events.of_pod(world.pod("first")["metadata"]["uid"])
     told = [each for each in events if each.reason == REASON]
     await world.extender.stop()
 
@@ -104,9 +104,9 @@ async def test_people_hear_of_it_by_an_event_on_the_pod_and_metrics() -> None:
 async def test_new_leader_reports_what_it_saw_as_a_standby() -> None:
     world = await running()
     strip_and_delete(world, "first")
-    assert REASON not in [each.reason for each in world.cluster.events.of(world.pod("first")["metadata"]["uid"])]
+    assert REASON not in [each.reason for each in world.cluster.events.of_pod(world.pod("first")["metadata"]["uid"])]
     await world.extender.start()
-    events = world.cluster.events.of(world.pod("first")["metadata"]["uid"])
+    events = world.cluster.events.of_pod(world.pod("first")["metadata"]["uid"])
     await world.extender.stop()
 
     assert REASON in [each.reason for each in events]

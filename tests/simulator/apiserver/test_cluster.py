@@ -108,8 +108,8 @@ def test_equal_events_count_up_and_the_newest_is_last(cluster: MemoryCluster) ->
     about = pod_from({"metadata": {"namespace": "default", "name": "p", "uid": "u"}})
     for message in ("one", "two", "one"):
         cluster.events.about_pod(about, warning=True, reason="R", message=message)
-    assert [(event.message, event.count) for event in cluster.events.of("u")] == [("two", 1), ("one", 2)]
-    assert cluster.events.of("other") == []
+    assert [(event.message, event.count) for event in cluster.events.of_pod("u")] == [("two", 1), ("one", 2)]
+    assert cluster.events.of_pod("other") == []
 
 
 async def test_waiting_for_a_wake_up_ends_with_it_or_with_patience(cluster: MemoryCluster) -> None:
@@ -160,7 +160,7 @@ def test_a_watch_lists_first_and_then_delivers_in_order_on_demand(cluster: Memor
 async def test_a_running_watch_catches_up_and_survives_what_a_feed_cannot_read(cluster: MemoryCluster) -> None:
     feed = Recorder()
     cluster.watch.attach({"pods": feed})
-    task = asyncio.create_task(cluster.watch.run())
+    task = asyncio.create_task(cluster.watch.keep_delivering())
     for name in ("one", "bad", "two"):
         cluster.store.create(StoredKind.POD, pod(name))
     await asyncio.wait_for(cluster.watch.caught_up(), 60)

@@ -387,7 +387,7 @@ async def test_changing_reasons_are_reported_as_a_loop(bench: Bench) -> None:
 
 @asynccontextmanager
 async def watched(bench: Bench) -> AsyncIterator[None]:
-    task = asyncio.create_task(bench.cluster.watch.run())
+    task = asyncio.create_task(bench.cluster.watch.keep_delivering())
     try:
         yield
     finally:

@@ -123,7 +123,7 @@ class InMemoryExtender:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.cluster.watch.run())
+        task = asyncio.create_task(self.cluster.watch.keep_delivering())
         try:
             yield
         finally:
@@ -223,4 +223,4 @@ class InMemoryExtender:
         return [f"{each['pool']}/{each['device']}" for each in allocation.get("devices", {}).get("results", [])]
 
     def messages(self, pod: str) -> Sequence[str]:
-        return [each.message for each in self.cluster.events.of(self.pod(pod)["metadata"]["uid"])]
+        return [each.message for each in self.cluster.events.of_pod(self.pod(pod)["metadata"]["uid"])]

@@ -111,7 +111,7 @@ def _pools(ledger: Ledger, slice_findings: SliceFindings) -> Steps:
     slice_findings.forget_all_but(pools)
     for pool_id in pools:
         published = ledger.slices.of_pool(pool_id)
-        problem = slice_findings.of(pool_id, published)
+        problem = slice_findings.of_pool(pool_id, published)
         if problem is not None:
             yield problem
         yield None

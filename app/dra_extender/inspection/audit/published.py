@@ -37,7 +37,7 @@ class PublishedDevices:
         self._ledger = ledger
         self._pools: dict[PoolId, tuple[Sequence[ResourceSlice], dict[str, list[DeviceInSlice]]]] = {}
 
-    def of(self, device_id: DeviceId) -> Sequence[DeviceInSlice]:
+    def named(self, device_id: DeviceId) -> Sequence[DeviceInSlice]:
         pool_id = device_id[:2]
         slices = self._ledger.slices.of_pool(pool_id)
         known = self._pools.get(pool_id)
@@ -50,7 +50,7 @@ class PublishedDevices:
         slices = self._ledger.slices.of_pool(device_id[:2])
         if not slices:
             return "no slice publishes its pool"
-        if self.of(device_id):
+        if self.named(device_id):
             return ""
         newest = _newest(slices)
         if len(newest) < newest[0].slice_count and device_id[2] in _by_name(slices):
@@ -65,7 +65,7 @@ class PublishedDevices:
             if toleration.toleration_seconds is None or toleration.toleration_seconds > 0
         ]
         found = None
-        for each in self.of(result.device_id):
+        for each in self.named(result.device_id):
             if each.published.node_name in (None, node):
                 taints = (taint for taint in each.device.taints if taint.effect == _NO_EXECUTE)
                 found = untolerated(taints, tolerations)
@@ -75,7 +75,7 @@ class PublishedDevices:
 
     def contradicting_nodes(self, allocation: AllocationResult, device_id: DeviceId) -> str:
         """Say on which node a device is that the node selector of the allocation does not select; empty if it selects one."""
-        nodes = {each.published.node_name for each in self.of(device_id)}
+        nodes = {each.published.node_name for each in self.named(device_id)}
         local = {node for node in nodes if node is not None}
         if not local or None in nodes:
             return ""
@@ -135,7 +135,7 @@ class SliceFindings:
     def __init__(self) -> None:
         self._known: dict[PoolId, tuple[Sequence[ResourceSlice], AuditFinding | None]] = {}
 
-    def of(self, pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditFinding | None:
+    def of_pool(self, pool_id: PoolId, published: Sequence[ResourceSlice]) -> AuditFinding | None:
         """As `slice_finding`.  `published` must be another object when a slice has changed."""
         known = self._known.get(pool_id)
         if known is None or known[0] is not published:

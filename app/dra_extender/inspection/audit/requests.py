@@ -169,7 +169,7 @@ class RequestAudit:
     def _device(
         self, record: ClaimRecord, option: SearchableRequest, result: DeviceResult, about: str
     ) -> Iterator[AuditFinding]:
-        candidates = self._devices.of(result.device_id)
+        candidates = self._devices.named(result.device_id)
         problems = [self._mismatch(record, option, result, candidate) for candidate in candidates]
         if not problems or not all(problems):
             return

@@ -35,7 +35,7 @@ def redacted(objects: ClusterObjects, random: Random) -> Redacted:
         UnorderableNameError: names that have to stay leave no room for another one between them.
     """
     decoded = {
-        kind: [kept(kind, decode_object(kind, data)) for data in objects.of(kind)]
+        kind: [kept(kind, decode_object(kind, data)) for data in objects.of_kind(kind)]
         for kind in WITH_EVENTS
         if kind in objects.by_kind
     }

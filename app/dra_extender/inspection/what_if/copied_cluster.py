@@ -53,7 +53,7 @@ class CopiedCluster:
             clock=InspectionClock(objects.origin.taken_at), served=served_fields(objects.origin), claims=_ReadyClaims
         )
         self.store = self.cluster.store
-        self._unusable = {kind: self.store.load(StoredKind(kind), objects.of(kind)) for kind in KINDS}
+        self._unusable = {kind: self.store.load(StoredKind(kind), objects.of_kind(kind)) for kind in KINDS}
 
     @property
     def origin(self) -> Origin:

@@ -62,7 +62,7 @@ class CandidateNodes:
     def is_known(self) -> bool:
         return self._fit is not None
 
-    def of(self, pod: Pod) -> Candidates:
+    def for_pod(self, pod: Pod) -> Candidates:
         needs = None if self._fit is None else self._fit.needs(pod.key)
         if needs is None:
             return Candidates(self._names, {})
@@ -248,7 +248,7 @@ class Trial:
             if each.gates or len(outcomes) >= MOST_PODS:
                 outcomes[pod.uid] = _waits_for(each.gates_text) if each.gates else _not_tried()
                 continue
-            candidates = self._fit.of(pod)
+            candidates = self._fit.for_pod(pod)
             node = min(candidates.nodes, key=lambda name: (pods[name], name), default="")
             pods[node] += 1
             outcomes[pod.uid] = (
@@ -280,7 +280,7 @@ class Trial:
     def refusals(self, pod: Pod) -> Refusals:
         """Return why the pod does not fit, on each node where it does not; nothing is bound."""
         result = self.view.evaluate(pod)
-        own = self._fit.of(pod).refused
+        own = self._fit.for_pod(pod).refused
         rejections = {node: result.reasons[text][1] for node, text in result.texts.items()}
         codes = {node: each.code.name for node, each in rejections.items()}
         texts = {node: each.reason for node, each in rejections.items()}
@@ -339,7 +339,7 @@ class Trial:
         """Bind the pods of a unit, if enough of them have a node."""
         needed = self._needed(unit[0])
         for pod in unit if needed is not None else ():
-            self.view.extender.record_offer(pod, self._fit.of(pod).nodes)
+            self.view.extender.record_offer(pod, self._fit.for_pod(pod).nodes)
         chosen: list[tuple[Pod, str]] = []
         outcomes: dict[str, PodOutcome] = {}
         for pod in unit:
@@ -364,7 +364,7 @@ class Trial:
 
     def _choose(self, pod: Pod) -> str | PodOutcome:
         """Return the best node for the pod, or why it waits; a member of a gang has the node of its plan."""
-        candidates = self._fit.of(pod)
+        candidates = self._fit.for_pod(pod)
         try:
             result = self.view.extender.evaluate(pod, candidates.nodes)
         except RetryableError as problem:
@@ -393,7 +393,7 @@ class Trial:
             node=node,
             devices=_device_names(records),
             conditions=tuple(sorted(assumed)),
-            unjudged=self._unjudged.of(pod, data, is_new=is_made(pod.uid)),
+            unjudged=self._unjudged.reasons(pod, data, is_new=is_made(pod.uid)),
         )
 
     def _records(self, pod: Pod) -> Sequence[ClaimRecord]:

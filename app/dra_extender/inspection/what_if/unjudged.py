@@ -37,7 +37,7 @@ class Unjudged:
         # Pods that a trial places are no trace of their scheduler.
         self._acting = view.acting_schedulers
 
-    def of(self, pod: Pod, data: bytes, *, is_new: bool) -> tuple[str, ...]:
+    def reasons(self, pod: Pod, data: bytes, *, is_new: bool) -> tuple[str, ...]:
         """Return what may keep the pod (API JSON `data`), each as half a sentence; `is_new`: the cluster has no such pod yet."""
         return tuple(dict.fromkeys(self._found(pod, data, read_pod_facts(data), is_new=is_new)))
 

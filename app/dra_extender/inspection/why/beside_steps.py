@@ -49,16 +49,16 @@ class BesideSteps:
         self._fit = view.node_fit
         self._needs = None if self._fit is None else self._fit.needs(pod.key)
 
-    def of(self, found: PodCause) -> tuple[NextStep, ...]:
+    def steps_for(self, found: PodCause) -> tuple[NextStep, ...]:
         """Return the changes that help alone; none for other causes than NODES, and NO_DEVICES where no node may be used."""
         if found.cause is Cause.NODES and found.result is not None:
-            return self.on(tuple(found.result.fits))
+            return self.steps_on(tuple(found.result.fits))
         if found.cause is Cause.NO_DEVICES and not found.usable and found.beside:
             names = sorted(self._view.ledger.nodes)
-            return self.on(names[:: -(-len(names) // _MOST_NODES) or 1])
+            return self.steps_on(names[:: -(-len(names) // _MOST_NODES) or 1])
         return ()
 
-    def on(self, nodes: Sequence[str], before: str = "") -> tuple[NextStep, ...]:
+    def steps_on(self, nodes: Sequence[str], before: str = "") -> tuple[NextStep, ...]:
         """Return the changes that help on these nodes; `before` says what is done besides."""
         fit, needs = self._fit, self._needs
         if fit is None or needs is None:

@@ -35,7 +35,7 @@ class CompoundSteps:
         self._trials = trials
         self._end = view.monotonic + SECONDS
 
-    def of(self, reasons: Reasons) -> NextStep | None:
+    def smallest_set(self, reasons: Reasons) -> NextStep | None:
         """Return the smallest set that was found; None if no set was, or the time or the trials are used up."""
         if self._trials.of_gang:
             return None
@@ -74,4 +74,4 @@ class CompoundSteps:
         """Return what lets the pod use a node that has its devices after the changes."""
         made = self._trials.made
         beside = BesideSteps(self._view, self._pod, made.ended)
-        return next(iter(beside.on(tuple(result.fits), before=made.text)), None)
+        return next(iter(beside.steps_on(tuple(result.fits), before=made.text)), None)

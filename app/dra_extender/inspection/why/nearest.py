@@ -279,7 +279,7 @@ class NearestDevices:
     def _in_the_way(self, account: DeviceAccount) -> Iterator[HolderShare]:
         """Yield the holders of the device itself, or those that draw on the counter set that is short or in conflict."""
         if account.code in (Code.IN_USE, Code.CAPACITY, Code.BOUND_ELSEWHERE):
-            for each in self._holders.of(account.device_id):
+            for each in self._holders.of_device(account.device_id):
                 if not each.holding.admin:
                     amounts = each.holding.consumed_capacity
                     yield HolderShare(holder=each.holder, device=account.device_id[2], counters=amounts)
@@ -306,7 +306,7 @@ class NearestDevices:
         named = set(account.detail.replace(",", " ").split())
         pool_id = account.device_id[:2]
         for name in sorted(named & self._view.ledger.claims.usage.pool(pool_id).keys()):
-            for each in self._holders.of((*pool_id, name)):
+            for each in self._holders.of_device((*pool_id, name)):
                 if not each.holding.admin:
                     yield HolderShare(holder=each.holder, device=name)
 
@@ -314,7 +314,7 @@ class NearestDevices:
         pool_id = device_id[:2]
         live = {each.name: each for each in _devices(self._view, pool_id)}
         for name in sorted(self._view.ledger.claims.usage.pool(pool_id)):
-            for each in self._holders.of((*pool_id, name)):
+            for each in self._holders.of_device((*pool_id, name)):
                 yield from _shares(each, name, counter_set, live.get(name))
 
 

@@ -63,7 +63,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
     pod = known_pod(view, namespace, name)
     found = cause_of(view, pod, view.facts(namespace, name))
     report = _as_reported(view, pod, found)
-    beside = BesideSteps(view, pod).of(found)
+    beside = BesideSteps(view, pod).steps_for(found)
     if found.result is None:
         return _as_far_as_judged(msgspec.structs.replace(report, next=beside))
     if pod.pod_group is not None:
@@ -85,7 +85,7 @@ def why(view: ClusterView, namespace: str, name: str) -> WhyReport:
         *device_steps,
     )
     if branches and not found.awaited and not any(step.verified == DEVICES_AND_NODES for step in steps):
-        compound = CompoundSteps(view, pod, reasons.trials).of(reasons)
+        compound = CompoundSteps(view, pod, reasons.trials).smallest_set(reasons)
         steps = steps if compound is None else (compound, *steps)
     report = msgspec.structs.replace(
         report,

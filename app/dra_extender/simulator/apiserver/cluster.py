@@ -220,7 +220,7 @@ class EventLog:
         count = before.count + 1 if before is not None else 1
         self._events[key] = PodEvent(pod.key, pod.uid, warning, reason, message, count)
 
-    def of(self, uid: str) -> list[PodEvent]:
+    def of_pod(self, uid: str) -> list[PodEvent]:
         """Events of the pod with this UID, oldest first."""
         return [event for event in self._events.values() if event.uid == uid]
 
@@ -287,7 +287,7 @@ class MemoryCluster:
     async def start(self, sinks: Mapping[str, EventSink]) -> None:
         """List into the sinks and keep them up to date from now on."""
         self.watch.attach(sinks)
-        self._watching = asyncio.create_task(self.watch.run())
+        self._watching = asyncio.create_task(self.watch.keep_delivering())
 
     async def wait_synced(self) -> None:
         """Return when the sinks know all that exists."""

@@ -55,7 +55,7 @@ class StoreWatch:
         self._idle.set()
         return count
 
-    async def run(self) -> None:
+    async def keep_delivering(self) -> None:
         """Deliver one change at a time as they come, until cancelled."""
         while True:
             await self._arrived.wait()

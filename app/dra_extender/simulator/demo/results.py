@@ -135,7 +135,7 @@ def state_of(cluster: MemoryCluster, pod: Json, loop: SchedulingLoop) -> PodStat
     claims = tuple(_claim_uses(cluster, pod))
     if node is not None or outcome is None:
         return PodState(name, node, claims, "" if node is not None else _untried(pod, loop.scheduler_names))
-    newest = {event.reason: event.message for event in cluster.events.of(metadata["uid"])}
+    newest = {event.reason: event.message for event in cluster.events.of_pod(metadata["uid"])}
     details = tuple(line for message in newest.values() for line in _BETWEEN_NODES.split(message))
     reasons = outcome.reasons if isinstance(outcome, PodWaiting) else {}
     message = getattr(outcome, "message", "")
