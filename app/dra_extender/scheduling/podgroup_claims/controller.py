@@ -83,6 +83,7 @@ class PodGroupClaimController:
         self._enabled = options.group_claims_enabled and options.pod_group_claims
         self._grace = options.group_claims_grace_seconds
         self._competing = CompetingController(ledger)
+        # Set when another controller is detected: that ends the work for the life of the process.
         self._stop_reason: str | None = None
         self._has_begun = False
         self._changed: set[Key] = set()
@@ -94,11 +95,6 @@ class PodGroupClaimController:
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-
-    @property
-    def _is_stopped(self) -> bool:
-        """Whether another controller was detected: that ends the work for the life of the process."""
-        return self._stop_reason is not None
 
     def notes(self) -> Mapping[str, str]:
         """Return the state for `/readyz?verbose`; nothing while the controller is off or has no problem."""
@@ -116,7 +112,7 @@ class PodGroupClaimController:
 
     async def keep_reconciling(self) -> None:
         """Reconcile until `stop`, or until another controller is detected."""
-        self._metrics.group_claims_refused.set(self._is_stopped)
+        self._metrics.group_claims_refused.set(self._stop_reason is not None)
         if not self._enabled:
             return
         self.begin()
@@ -124,13 +120,30 @@ class PodGroupClaimController:
             _LOG.info("claims of PodGroups need no controller: the API server does not serve PodGroups")
             return
         next_sweep = self._clock.monotonic()
-        while not self._is_stopped and not await self._stopped(_TICK_SECONDS):
+        while self._stop_reason is None and not await self._stopped(_TICK_SECONDS):
             now = self._clock.monotonic()
             if now >= next_sweep:
                 self.sweep()
                 next_sweep = now + _SWEEP_SECONDS
             await self.reconcile_due()
         self._unsubscribe()
+
+    def begin(self) -> None:
+        """Begin a term: existing objects count as they are; what appears from now on may be evidence of another controller."""
+        self._stopping.clear()
+        self._has_begun = True
+        self._changed.clear()
+        self._due.clear()
+        self._next.clear()
+        self._problems.clear()
+        self._competing.begin()
+        self._unsubscribe()
+        self._subscription = self._ledger.events.subscribe(PodGroupChanged, lambda event: self._changed.add(event.key))
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
 
     async def stop(self) -> None:
         """End `keep_reconciling`; return when the writes in progress have ended."""
@@ -151,7 +164,7 @@ class PodGroupClaimController:
         loop = asyncio.get_running_loop()
         turn = loop.time()
         for key in sorted(keys):
-            if self._is_stopped or self._stopping.is_set():
+            if self._stop_reason is not None or self._stopping.is_set():
                 return
             # A group whose reconciliation raises is tried again later, after the other groups.
             self._next[key] = self._clock.monotonic() + _RETRY_SECONDS["failed"]
@@ -165,82 +178,60 @@ class PodGroupClaimController:
                 await asyncio.sleep(0)
                 turn = loop.time()
 
-    def begin(self) -> None:
-        """Begin a term: existing objects count as they are; what appears from now on may be evidence of another controller."""
-        self._stopping.clear()
-        self._has_begun = True
-        self._changed.clear()
-        self._due.clear()
-        self._next.clear()
-        self._problems.clear()
-        self._competing.begin()
-        self._unsubscribe()
-        self._subscription = self._ledger.events.subscribe(PodGroupChanged, lambda event: self._changed.add(event.key))
-
-    def _unsubscribe(self) -> None:
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
-
     async def _reconcile(self, group: PodGroup) -> None:
         """Plan what the group lacks, and do what is due of it."""
         key = group.metadata.key
         plan = await plan_reconcile(group, self._ledger, self._groups.api_version, lambda: asyncio.sleep(0))
         if self._stopping.is_set():
             return
-        if await self._yield_to_others(group, plan):
+        evidence = self._competing.evidence(group, plan)
+        if evidence is not None:
+            await self._end_for_good(evidence)
+            return
+        suspicion = self._competing.suspicion(group)
+        if suspicion is not None:
+            await self._suspend(group, suspicion)
             return
         is_leaving = is_kept_by_protection(group) and not any(map(is_active, self._ledger.pods.members(*key)))
         if plan.is_done and not is_leaving:
             self._forget(key)
             return
-        steps = {each.key: each for each in self._steps(group, plan, is_leaving=is_leaving)}
-        now = self._clock.monotonic()
-        due = self._due[key] = self._due_times(key, steps, plan, now)
+        now, before = self._clock.monotonic(), self._due.get(key, {})
+        steps = {step.key: step for step in self._steps(group, plan, is_leaving=is_leaving)}
+        # A step that the group needed before keeps its time.
+        due = self._due[key] = {step.key: before.get(step.key, now + step.delay) for step in steps.values()}
+        # The time of a member runs from when it appears, although its claims may not be known yet.
+        for step_key in map(_publish_key, plan.waiting):
+            due.setdefault(step_key, before.get(step_key, now + PUBLISH_DELAY_SECONDS))
         known = self._problems.get(key, {})
-        self._problems[key] = {step: problem for step, problem in known.items() if step in steps}
-        ready = [each for step, each in steps.items() if now >= due[step]]
+        self._problems[key] = {step_key: problem for step_key, problem in known.items() if step_key in steps}
+        ready = [step for step in steps.values() if now >= due[step.key]]
         self._idle.clear()
         try:
             await self._run_steps(key, ready, due)
         finally:
             self._idle.set()
-        self._next[key] = now if ready else min((due[step] for step in steps), default=math.inf)
-
-    async def _yield_to_others(self, group: PodGroup, plan: ReconcilePlan) -> bool:
-        """Return whether another controller works on all groups (the work ends), or may work on this one (it is suspended)."""
-        evidence = self._competing.evidence(group, plan)
-        if evidence is not None:
-            await self._end_for_good(evidence)
-            return True
-        suspicion = self._competing.suspicion(group)
-        if suspicion is not None:
-            await self._suspend(group, suspicion)
-            return True
-        return False
+        self._next[key] = now if ready else min((due[step_key] for step_key in steps), default=math.inf)
 
     def _steps(self, group: PodGroup, plan: ReconcilePlan, *, is_leaving: bool) -> Iterator[_Step]:
         """Yield the writes that the group needs and that can be done, in order."""
         for create in plan.create:
             yield _Step(("make", create.owner.uid, create.entry), self._grace, partial(self.writer.create, create))
         if plan.record:
-            key = ("record", *(text for each in sorted(plan.record.items()) for text in each))
+            key = ("record", *(text for entry in sorted(plan.record.items()) for text in entry))
             yield _Step(key, PUBLISH_DELAY_SECONDS, partial(self._record, group, plan.record))
         if is_leaving:
             yield _Step(("let_go", group.metadata.uid), self._grace, partial(self.writer.unprotect, group))
         for publish in plan.publish:
             yield _Step(_publish_key(publish.pod.uid), PUBLISH_DELAY_SECONDS, partial(self._publish, publish))
 
-    def _due_times(
-        self, key: Key, steps: Mapping[StepKey, _Step], plan: ReconcilePlan, now: float
-    ) -> dict[StepKey, float]:
-        """When each step is due; a step that the group needed before keeps its time."""
-        before = self._due.get(key, {})
-        due = {step: before.get(step, now + each.delay) for step, each in steps.items()}
-        # The time of a member runs from when it appears, although its claims may not be known yet.
-        for step in map(_publish_key, plan.waiting):
-            due.setdefault(step, before.get(step, now + PUBLISH_DELAY_SECONDS))
-        return due
+    async def _record(self, group: PodGroup, claims: Mapping[str, str]) -> None:
+        self._competing.will_record(group, claims.values())
+        await self._groups.record_claims(group, claims)
+
+    async def _publish(self, publish: PublishClaims) -> None:
+        self._competing.will_publish(publish.pod.uid)
+        await self.writer.publish(publish)
 
     async def _run_steps(self, key: Key, steps: Sequence[_Step], due: dict[StepKey, float]) -> None:
         """Do these writes, some at a time.  Each is due again later, in case it failed or the watch never delivers it."""
@@ -248,25 +239,10 @@ class PodGroupClaimController:
             if self._stopping.is_set():
                 return
             batch = steps[start : start + _PARALLEL_WRITES]
-            results = await asyncio.gather(*(self._write(each.key[0], each.write) for each in batch))
+            results = await asyncio.gather(*(self._write(step.key[0], step.write) for step in batch))
             for step, (outcome, problem) in zip(batch, results, strict=True):
                 due[step.key] = self._clock.monotonic() + _RETRY_SECONDS[outcome]
                 self._note_problem(key, step.key, problem)
-
-    def _note_problem(self, key: Key, step: StepKey, problem: str) -> None:
-        """Keep why a step failed; empty if it did not."""
-        problems = self._problems.setdefault(key, {})
-        if problem and problems.get(step) != problem:
-            _LOG.warning("a PodGroup lacks something", pod_group="/".join(key), problem=problem)
-        problems[step] = problem
-
-    async def _record(self, group: PodGroup, claims: Mapping[str, str]) -> None:
-        self._competing.will_record(group, claims.values())
-        await self.writer.record(group, claims)
-
-    async def _publish(self, publish: PublishClaims) -> None:
-        self._competing.will_publish(publish.pod.uid)
-        await self.writer.publish(publish)
 
     async def _write(self, step: str, write: Callable[[], Awaitable[object]]) -> tuple[str, str]:
         """Return the outcome of a write: done, changed (an object changed meanwhile) or failed; and the problem of a failed one."""
@@ -280,10 +256,16 @@ class PodGroupClaimController:
         self._metrics.group_claims.labels(step, outcome).inc()
         return outcome, problem
 
+    def _note_problem(self, key: Key, step: StepKey, problem: str) -> None:
+        """Keep why a step failed; empty if it did not."""
+        problems = self._problems.setdefault(key, {})
+        if problem and problems.get(step) != problem:
+            _LOG.warning("a PodGroup lacks something", pod_group="/".join(key), problem=problem)
+        problems[step] = problem
+
     def _forget(self, key: Key) -> None:
-        self._next.pop(key, None)
-        self._due.pop(key, None)
-        self._problems.pop(key, None)
+        for known in (self._next, self._due, self._problems):
+            known.pop(key, None)
 
     async def _end_for_good(self, evidence: str) -> None:
         """End the work for the life of the process, and withdraw what is not published."""
@@ -316,7 +298,7 @@ class PodGroupClaimController:
             self._idle.set()
 
     async def _stopped(self, seconds: float) -> bool:
-        """Wait for this time or the stop; whether it was the stop."""
+        """Wait for this time or the stop; return whether it was the stop."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()

@@ -6,8 +6,8 @@ drafts: the status of a member also names the claim of a drafted entry that refe
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
@@ -36,22 +36,22 @@ class PublishClaims:
     claims: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReconcilePlan:
-    """What a PodGroup lacks: claims, entries of its status ({entry: claim}), and entries in the status of its members.
+    """The claims, entries of its status ({entry: claim}), and entries in the status of its members that a PodGroup lacks.
 
     `waiting`: UIDs of the members whose status lacks a claim of the group.  `served`: those whose status has them all.
     """
 
-    create: tuple[CreateClaim, ...] = ()
-    record: Mapping[str, str] | None = None
-    publish: tuple[PublishClaims, ...] = ()
-    waiting: frozenset[str] = frozenset()
-    served: frozenset[str] = frozenset()
+    create: list[CreateClaim] = field(default_factory=list)
+    record: dict[str, str] = field(default_factory=dict)
+    publish: list[PublishClaims] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
+    served: set[str] = field(default_factory=set)
 
     @property
     def is_done(self) -> bool:
-        """Whether the group lacks nothing."""
+        """True if the group lacks nothing."""
         return not (self.create or self.record or self.publish or self.waiting)
 
 
@@ -76,11 +76,6 @@ def owner_of_group(group: PodGroup, api_version: str) -> Owner:
     return Owner(api_version, POD_GROUP_KIND, meta.namespace, meta.name, meta.uid)
 
 
-def owner_of_pod(pod: Pod) -> Owner:
-    """Return the pod as the owner of its claims."""
-    return Owner("v1", "Pod", pod.namespace, pod.name, pod.uid)
-
-
 async def plan_reconcile(
     group: PodGroup, ledger: Ledger, api_version: str, pause: Callable[[], Awaitable[object]]
 ) -> ReconcilePlan:
@@ -89,111 +84,31 @@ async def plan_reconcile(
     Awaits `pause` after each MEMBERS_PER_TURN members, so that a large group does not keep the event loop from other tasks.  Each
     write checks the live object, so a change during a pause costs a further plan and nothing else.
     """
+    plan, entries = ReconcilePlan(), group.spec.resource_claims
     if group.metadata.deletion_timestamp is not None:
-        return ReconcilePlan()
+        return plan
     owner = owner_of_group(group, api_version)
-    create: list[CreateClaim] = []
-    record: dict[str, str] = {}
-    claims = {each.name: each.resource_claim_name for each in group.spec.resource_claims if each.resource_claim_name}
-    for entry in group.spec.resource_claims:
-        state = _claim_of_entry(group, entry, ledger)
-        if isinstance(state, _MissingClaim):
-            create.append(CreateClaim(owner, entry.name, state.template))
-        elif state is not None:
-            name, is_recorded = state
-            (claims if is_recorded else record)[entry.name] = name
-    templated = {each.name: each for each in group.spec.resource_claims if each.resource_claim_template_name}
-    entries = _GroupEntries(templated, claims)
-    members = []
-    for count, pod in enumerate(
-        filter(_is_served, ledger.pods.members(*group.metadata.key) if has_claims(group) else ())
-    ):
+    templated = {entry.name: entry for entry in entries if entry.resource_claim_template_name}
+    # The claims that members may be given, by entry of the group.
+    claims = {entry.name: entry.resource_claim_name for entry in entries if entry.resource_claim_name}
+    recorded = {status.name: status.resource_claim_name for status in group.status.resource_claim_statuses}
+    for entry, templated_entry in templated.items():
+        name = recorded.get(entry)
+        if entry in recorded and not name:
+            continue  # The entry needs no claim.
+        if name and _is_controlled_by(owner, ledger.claims.by_key(owner.namespace, name)):
+            claims[entry] = name
+        elif oldest := _oldest_claim(ledger, owner, entry):
+            plan.record[entry] = oldest
+        else:
+            plan.create.append(CreateClaim(owner, entry, templated_entry.resource_claim_template_name or ""))
+    members = ledger.pods.members(*group.metadata.key) if has_claims(group) else ()
+    served = (pod for pod in members if pod.claims and not (pod.finished or pod.deleting))
+    for count, pod in enumerate(served):
         if count and not count % MEMBERS_PER_TURN:
             await pause()
-        members.append(_plan_member(pod, entries, ledger))
-    return ReconcilePlan(
-        create=(*create, *(each for member in members for each in member.create)),
-        record=record or None,
-        publish=tuple(each.publish for each in members if each.publish is not None),
-        waiting=frozenset(each.uid for each in members if each.waits),
-        served=frozenset(each.uid for each in members if not each.waits),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _MissingClaim:
-    """The claim of a template entry does not exist."""
-
-    template: str
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupEntries:
-    """The entries of a group: those with `templated` claims, and the `claims` that members may be given, by entry."""
-
-    templated: Mapping[str, PodResourceClaim]
-    claims: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _MemberPlan:
-    """What one member lacks; `waits`: its status lacks a claim of the group."""
-
-    uid: str
-    waits: bool
-    create: tuple[CreateClaim, ...]
-    publish: PublishClaims | None
-
-
-class _MemberStatus(NamedTuple):
-    """The claims that the status of a member records, by entry; None where the entry needs no claim."""
-
-    namespace: str
-    recorded: Mapping[str, str | None]
-    ledger: Ledger
-
-    def records(self, entry: str) -> bool:
-        """Return whether the status says that the entry needs no claim, or names one that exists."""
-        if entry not in self.recorded:
-            return False
-        name = self.recorded[entry]
-        return not name or self.ledger.claims.by_key(self.namespace, name) is not None
-
-    def publishes(self, entry: str, group_entry: str, group: _GroupEntries) -> bool:
-        """Return whether the status has the claim of the group's entry `group_entry`, as far as that claim is known."""
-        if group_entry not in group.templated:
-            return self.recorded.get(entry) == group.claims[group_entry]
-        return self.records(entry) if group_entry in group.claims else entry in self.recorded
-
-
-def _is_served(pod: Pod) -> bool:
-    """Return whether the pod is a member whose status has to name its claims."""
-    return not (pod.finished or pod.deleting) and bool(pod.claims)
-
-
-def _claim_of_entry(
-    group: PodGroup, entry: PodResourceClaim, ledger: Ledger
-) -> tuple[str, bool] | _MissingClaim | None:
-    """Return the claim of a template entry, and whether the group's status records it; None if the entry needs no claim."""
-    if not entry.resource_claim_template_name:
-        return None
-    recorded = {each.name: each.resource_claim_name for each in group.status.resource_claim_statuses}
-    if entry.name in recorded:
-        name = recorded[entry.name]
-        if not name:
-            return None
-        stored = ledger.claims.by_key(group.metadata.namespace, name)
-        if stored is not None and _controlled_by(stored, group.metadata.uid):
-            return name, True
-    oldest = _oldest_claim(ledger, group.metadata.namespace, group.metadata.uid, entry.name)
-    return _MissingClaim(entry.resource_claim_template_name) if oldest is None else (oldest, False)
-
-
-def _oldest_claim(ledger: Ledger, namespace: str, owner_uid: str, entry: str) -> str | None:
-    """Return the name of the oldest claim that was created for an entry and is not being deleted."""
-    created = [each.claim.metadata for each in ledger.claims.made_for(namespace, owner_uid, entry)]
-    living = [each for each in created if each.deletion_timestamp is None]
-    return min(((each.creation_timestamp or "", each.name) for each in living), default=("", None))[1]
+        _plan_member(plan, pod, templated, claims, ledger)
+    return plan
 
 
 def unrecorded(group: PodGroup, ledger: Ledger) -> Iterator[ClaimRecord]:
@@ -207,38 +122,66 @@ def unrecorded(group: PodGroup, ledger: Ledger) -> Iterator[ClaimRecord]:
                 yield record
 
 
-def _controlled_by(record: ClaimRecord, uid: str) -> bool:
-    controller = record.claim.metadata.controller
-    return controller is not None and controller.uid == uid
+def _is_controlled_by(owner: Owner, record: ClaimRecord | None) -> bool:
+    controller = None if record is None else record.claim.metadata.controller
+    return controller is not None and controller.uid == owner.uid
 
 
-def _plan_member(pod: Pod, group: _GroupEntries, ledger: Ledger) -> _MemberPlan:
-    """Return what a member lacks.
+def _oldest_claim(ledger: Ledger, owner: Owner, entry: str) -> str | None:
+    """Return the name of the oldest claim that was created for an entry and is not being deleted."""
+    created = [record.claim.metadata for record in ledger.claims.made_for(owner.namespace, owner.uid, entry)]
+    living = ((claim.creation_timestamp or "", claim.name) for claim in created if claim.deletion_timestamp is None)
+    return min(living, default=("", None))[1]
+
+
+def _plan_member(
+    plan: ReconcilePlan,
+    pod: Pod,
+    templated: Mapping[str, PodResourceClaim],
+    claims: Mapping[str, str],
+    ledger: Ledger,
+) -> None:
+    """Add to the plan what a member lacks; `claims`: those that members may be given, by entry of the group.
 
     A member with a claim of the group gets all its claims published at once, its own included: the resourceclaim controller of
     kube-controller-manager stops at the group's claim while its gate is off, and records none of the pod's claims.
     """
-    status = _MemberStatus(pod.namespace, {each.name: each.resource_claim_name for each in pod.claim_statuses}, ledger)
-    matched = dict(_matched_entries(pod, group))
-    lacking = {
-        entry: group_entry for entry, group_entry in matched.items() if not status.publishes(entry, group_entry, group)
-    }
-    claims = {entry: group.claims[group_entry] for entry, group_entry in lacking.items() if group_entry in group.claims}
-    is_complete = len(claims) == len(lacking)
-    create: list[CreateClaim] = []
-    for own in _own_entries(pod, matched):
-        if status.records(own.name):
+    recorded = {status.name: status.resource_claim_name for status in pod.claim_statuses}
+
+    def is_recorded(entry: str) -> bool:
+        """Return whether the status says that the entry needs no claim, or names one that exists."""
+        name = recorded.get(entry)
+        return entry in recorded and (not name or ledger.claims.by_key(pod.namespace, name) is not None)
+
+    def is_published(entry: str, group_entry: str) -> bool:
+        """Return whether the status has the claim of the group's entry, as far as that claim is known."""
+        if group_entry not in templated:
+            return recorded.get(entry) == claims[group_entry]
+        return is_recorded(entry) if group_entry in claims else entry in recorded
+
+    owner = Owner("v1", "Pod", pod.namespace, pod.name, pod.uid)
+    matched = dict(_matched_entries(pod, templated, claims))
+    lacking = {entry: other for entry, other in matched.items() if not is_published(entry, other)}
+    (plan.waiting if lacking else plan.served).add(pod.uid)
+    publish = {entry: claims[group_entry] for entry, group_entry in lacking.items() if group_entry in claims}
+    is_complete = len(publish) == len(lacking)
+    # The pod's own entries, if it also has one of the group's.
+    for own in pod.claims if matched else ():
+        template = own.resource_claim_template_name
+        if not template or own.name in matched or is_recorded(own.name):
             continue
-        name = _oldest_claim(ledger, pod.namespace, pod.uid, own.name)
-        if name is None:
-            create.append(CreateClaim(owner_of_pod(pod), own.name, own.resource_claim_template_name or ""))
+        if oldest := _oldest_claim(ledger, owner, own.name):
+            publish[own.name] = oldest
         else:
-            claims[own.name] = name
-    publish = PublishClaims(pod, claims) if claims and is_complete and not create else None
-    return _MemberPlan(pod.uid, bool(lacking), tuple(create), publish)
+            plan.create.append(CreateClaim(owner, own.name, template))
+            is_complete = False
+    if publish and is_complete:
+        plan.publish.append(PublishClaims(pod, publish))
 
 
-def _matched_entries(pod: Pod, group: _GroupEntries) -> Iterator[tuple[str, str]]:
+def _matched_entries(
+    pod: Pod, templated: Mapping[str, PodResourceClaim], claims: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     """Yield the pod's entries whose claim is the group's: the pod's name for the entry, and the group's.
 
     These are entries equal to a template entry of the group, and drafted ones that refer to an entry of the group.
@@ -247,13 +190,7 @@ def _matched_entries(pod: Pod, group: _GroupEntries) -> Iterator[tuple[str, str]
         drafted = entry.pod_group_resource_claim
         if drafted:
             is_plain = not (entry.resource_claim_name or entry.resource_claim_template_name)
-            if is_plain and (drafted in group.templated or drafted in group.claims):
+            if is_plain and (drafted in templated or drafted in claims):
                 yield entry.name, drafted
-        elif group.templated.get(entry.name) == entry:
+        elif templated.get(entry.name) == entry:
             yield entry.name, entry.name
-
-
-def _own_entries(pod: Pod, matched: Mapping[str, str]) -> Iterator[PodResourceClaim]:
-    """Yield the pod's own template entries, if it also has one of the group's."""
-    if matched:
-        yield from (each for each in pod.claims if each.resource_claim_template_name and each.name not in matched)

@@ -1,6 +1,6 @@
 """The writes of the controller of PodGroup claims."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import structlog
 
@@ -103,10 +103,6 @@ class PodGroupClaimWriter:
             return self._ledger.assume_written(raw)
         except ModelError as problem:
             raise RequestRejectedError(f"claim {owner.namespace}/{name}: {problem}") from problem
-
-    async def record(self, group: PodGroup, claims: Mapping[str, str]) -> None:
-        """Record the claims in the group's status, if its resourceVersion is still that of `group`."""
-        await self._cluster.pod_groups.record_claims(group, claims)
 
     async def publish(self, wanted: PublishClaims) -> None:
         """Record the claims in the pod's status, if its resourceVersion is still that of the plan."""
