@@ -45,10 +45,12 @@ class ConditionVerdict(NamedTuple):
         """The devices, each with its conditions, as a message."""
         if self.readiness is Readiness.FAILED:
             return "; ".join(
-                f"device {each.name} reports {each.conditions[0]}{each.message and f': {each.message}'}"
-                for each in self.problems
+                f"device {problem.name} reports {problem.conditions[0]}{problem.message and f': {problem.message}'}"
+                for problem in self.problems
             )
-        return "; ".join(f"device {each.name} waits for {', '.join(each.conditions)}" for each in self.problems)
+        return "; ".join(
+            f"device {problem.name} waits for {', '.join(problem.conditions)}" for problem in self.problems
+        )
 
 
 def conditional_devices(claim: ClaimHead) -> tuple[DeviceResult, ...]:
@@ -67,30 +69,22 @@ def evaluate_conditions(claim: ClaimHead, *, now: float, waiting_since: float, t
     devices = conditional_devices(claim)
     if not devices:
         return ConditionVerdict(Readiness.READY)
-    reported = [(result, _true_conditions(claim.status.devices, result)) for result in devices]
-    failed = tuple(_failures(reported))
-    deadline = min(waiting_since, _timestamp(claim, default=waiting_since)) + timeout
-    if failed:
-        return ConditionVerdict(Readiness.FAILED, failed, deadline)
-    pending = tuple(_missing(reported))
-    if not pending:
-        return ConditionVerdict(Readiness.READY, (), deadline)
-    return ConditionVerdict(Readiness.TIMED_OUT if now > deadline else Readiness.PENDING, pending, deadline)
-
-
-def _failures(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[DeviceProblem]:
-    for result, true in reported:
-        for name in result.binding_failure_conditions or ():
-            if name in true:
-                yield DeviceProblem(result.device_id, (name,), true[name].message or true[name].reason)
-                break
-
-
-def _missing(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[DeviceProblem]:
-    for result, true in reported:
+    failed, pending = [], []
+    for result in devices:
+        true = _true_conditions(claim.status.devices, result)
+        failure = next((name for name in result.binding_failure_conditions or () if name in true), None)
+        if failure is not None:
+            failed.append(DeviceProblem(result.device_id, (failure,), true[failure].message or true[failure].reason))
         missing = tuple(name for name in result.binding_conditions or () if name not in true)
         if missing:
-            yield DeviceProblem(result.device_id, missing)
+            pending.append(DeviceProblem(result.device_id, missing))
+    allocated = seconds_of(allocated_at(claim))
+    deadline = (waiting_since if allocated is None else min(waiting_since, allocated)) + timeout
+    if failed:
+        return ConditionVerdict(Readiness.FAILED, tuple(failed), deadline)
+    if not pending:
+        return ConditionVerdict(Readiness.READY, (), deadline)
+    return ConditionVerdict(Readiness.TIMED_OUT if now > deadline else Readiness.PENDING, tuple(pending), deadline)
 
 
 def _true_conditions(statuses: Iterable[AllocatedDeviceStatus], result: DeviceResult) -> dict[str, Condition]:
@@ -102,8 +96,3 @@ def _true_conditions(statuses: Iterable[AllocatedDeviceStatus], result: DeviceRe
         for condition in status.conditions or ()
         if condition.status == "True"
     }
-
-
-def _timestamp(claim: ClaimHead, default: float) -> float:
-    seconds = seconds_of(allocated_at(claim))
-    return default if seconds is None else seconds

@@ -64,28 +64,38 @@ def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[Fou
     if len(pod.claims) > MOST_CLAIMS:
         detail = f"spec.resourceClaims has {len(pod.claims)} entries, {MOST_CLAIMS} are looked at"
         return Rejection(code=Code.TOO_MUCH, detail=detail)
-    lookup = _lookup(pod, ledger, node)
-    if isinstance(lookup, Rejection):
-        return lookup
-    found: dict[int, FoundClaim] = {}
+    group = _claiming_group(pod, ledger)
+    if isinstance(group, Rejection):
+        return group
+    lookup = _Lookup(pod, group, ledger)
+    claims: dict[int, FoundClaim] = {}
     for entry in pod.claims:
-        claim = lookup.of(entry)
+        target = lookup.target(entry)
+        if target is None:
+            continue
+        claim = target if isinstance(target, Rejection) else lookup.claim(entry, target, node)
         if isinstance(claim, Rejection):
             return claim
-        if claim is not None:
-            found.setdefault(id(claim.record), claim)
-    return tuple(found.values())
+        claims.setdefault(id(claim.record), claim)
+    return tuple(claims.values())
 
 
 def claim_names(pod: Pod, ledger: Ledger) -> Iterator[str]:
     """Yield the names of the claims that `find_claims` looks for, as far as they are recorded."""
-    lookup = _lookup(pod, ledger, None)
-    if isinstance(lookup, Rejection):
+    group = _claiming_group(pod, ledger)
+    if isinstance(group, Rejection):
         return
+    lookup = _Lookup(pod, group, ledger)
     for entry in pod.claims[:MOST_CLAIMS]:
         target = lookup.target(entry)
         if isinstance(target, _Target):
             yield target.name
+
+
+def names_missing(pod: Pod) -> bool:
+    """Return whether this state of the pod lacks the name of the claim that was created for one of its templates."""
+    templated = [entry.name for entry in pod.claims if not entry.resource_claim_name]
+    return bool(templated) and not {status.name for status in pod.claim_statuses}.issuperset(templated)
 
 
 def is_crowded(found: FoundClaim, ledger: Ledger) -> bool:
@@ -99,26 +109,18 @@ def is_crowded(found: FoundClaim, ledger: Ledger) -> bool:
     )
 
 
-def goes_by_group(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger) -> bool:
-    """Return whether the pod, bound to this node, is to have nothing but its group's entry, because the claim is crowded.
-
-    On a node that is known to be unable it needs an entry of its own.
-    """
-    return (
-        node is not None
-        and is_crowded(found, ledger)
-        and ledger.group_starts.support_on(pod.namespace, node, pod.uid) is not GroupEntrySupport.UNABLE
-    )
-
-
-def names_missing(pod: Pod) -> bool:
-    """Return whether this state of the pod lacks the name of the claim that was created for one of its templates."""
-    templated = [each.name for each in pod.claims if not each.resource_claim_name]
-    return bool(templated) and not {each.name for each in pod.claim_statuses}.issuperset(templated)
+def _claiming_group(pod: Pod, ledger: Ledger) -> PodGroup | Rejection | None:
+    """Return the pod's PodGroup as far as it may have claims; a rejection if it is not known."""
+    if pod.pod_group is None or not ledger.pod_groups.have_claims:
+        return None
+    group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
+    if group is None and ledger.pod_groups.served:
+        return Rejection(code=Code.POD_GROUP_MISSING, detail=f"{pod.namespace}/{pod.pod_group}")
+    return group
 
 
 class _Target(NamedTuple):
-    """What an entry stands for: the name of the claim, whether it must have been generated, and whether it is the group's."""
+    """The name of the claim of an entry; `generated`: from a template; `of_group`: the entry is the group's, too."""
 
     name: str
     generated: bool
@@ -126,63 +128,22 @@ class _Target(NamedTuple):
 
 
 class _Lookup:
-    def __init__(self, pod: Pod, group: PodGroup | None, ledger: Ledger, node: Node | None) -> None:
+    """The entries of one pod."""
+
+    def __init__(self, pod: Pod, group: PodGroup | None, ledger: Ledger) -> None:
         self._pod = pod
         self._group = group
         self._ledger = ledger
-        self._node = node
-        self._recorded: Mapping[str, str | None] = {each.name: each.resource_claim_name for each in pod.claim_statuses}
-
-    def of(self, entry: PodResourceClaim) -> FoundClaim | Rejection | None:
-        """Return the claim of one entry, None if it needs none."""
-        target = self.target(entry)
-        if target is None or isinstance(target, Rejection):
-            return target
-        pod = self._pod
-        record = self._ledger.claims.by_key(pod.namespace, target.name)
-        if record is None:
-            return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=f"{pod.namespace}/{target.name}")
-        if record.claim.metadata.deletion_timestamp is not None:
-            return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail=f"{pod.namespace}/{target.name}")
-        if not record.has_status:
-            return Rejection(code=Code.CLAIM_UNREADABLE, claim=entry.name, detail=record.unreadable)
-        if not (target.generated or target.of_group):
-            return FoundClaim(entry.name, record, consumer_of(pod))
-        controller = record.claim.metadata.controller
-        owned = controller is not None and controller.uid == pod.uid
-        if target.generated and not owned:
-            return self._generated(entry, target, record, controller)
-        alone = owned or record.claim.reserved_by(pod.uid)
-        return self._shared(entry, target, record, alone=alone)
-
-    def _generated(
-        self, entry: PodResourceClaim, target: _Target, record: ClaimRecord, controller: OwnerReference | None
-    ) -> FoundClaim | Rejection:
-        """Return a claim that was not generated for the pod itself: the group's.
-
-        A kubelet that does not accept reservations for a group does not accept this claim with any reservation.
-        """
-        pod, name = self._pod, "/".join(record.claim.metadata.key)
-        if controller is None or not _is_group(controller, pod) or not self._ledger.pod_groups.have_claims:
-            whose = "this pod" if pod.pod_group is None else "this pod or its PodGroup"
-            detail = f"{name} is not controlled by {whose}"
-            if _is_group(controller, pod):
-                detail = f"{name} is controlled by the PodGroup of this pod, and {_FEATURE_OFF}"
-            return Rejection(code=Code.CLAIM_FOREIGN, claim=entry.name, detail=detail)
-        if not self._ledger.pod_groups.reservation.may_apply:
-            detail = f"{name}; the setting scheduling.reserve_for_pod_groups says so"
-            return Rejection(code=Code.CLAIM_NOT_STARTED, claim=entry.name, detail=detail)
-        if record.claim.reserved_by(pod.uid):
-            return FoundClaim(entry.name, record, consumer_of(pod))
-        if target.of_group and self._group is not None:
-            return FoundClaim(entry.name, record, self._group.consumer)
-        return FoundClaim(entry.name, record, group_consumer(controller.name, controller.uid))
+        self._recorded: Mapping[str, str | None] = {
+            status.name: status.resource_claim_name for status in pod.claim_statuses
+        }
 
     def target(self, entry: PodResourceClaim) -> _Target | Rejection | None:
         """Return what the entry stands for, or why that is not known; None if it needs no claim."""
+        group = self._group
         if entry.pod_group_resource_claim:
-            return self._drafted(entry, entry.pod_group_resource_claim)
-        of_group = self._group is not None and entry in self._group.spec.resource_claims
+            return self._drafted_target(entry, entry.pod_group_resource_claim)
+        of_group = group is not None and entry in group.spec.resource_claims
         if entry.resource_claim_name:
             return _Target(entry.resource_claim_name, generated=False, of_group=of_group)
         if not entry.resource_claim_template_name:
@@ -191,12 +152,12 @@ class _Lookup:
             name = self._recorded[entry.name]
             return _Target(name, generated=True, of_group=of_group) if name else None
         detail = f"from template {entry.resource_claim_template_name}"
-        if of_group and self._group is not None:
-            detail += f" for PodGroup {self._group.metadata.name}"
+        if of_group and group is not None:
+            detail += f" for PodGroup {group.metadata.name}"
         return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
 
-    def _drafted(self, entry: PodResourceClaim, wanted: str) -> _Target | Rejection | None:
-        """Read an entry that names one of the group's, as drafts of KEP-5729 have it."""
+    def _drafted_target(self, entry: PodResourceClaim, group_entry: str) -> _Target | Rejection | None:
+        """Return the target of an entry that refers to an entry of the group, as drafts of KEP-5729 have it."""
         if entry.resource_claim_name or entry.resource_claim_template_name:
             detail = "podGroupResourceClaim excludes resourceClaimName and resourceClaimTemplateName"
             return Rejection(code=Code.CLAIM_UNSUPPORTED, claim=entry.name, detail=detail)
@@ -205,55 +166,86 @@ class _Lookup:
             detail = f"podGroupResourceClaim, and {_FEATURE_OFF}"
             return Rejection(code=Code.CLAIM_UNSUPPORTED, claim=entry.name, detail=detail)
         if group is None:
-            detail = "podGroupResourceClaim needs a PodGroup" + (
-                f" {self._pod.pod_group}" if self._pod.pod_group else ""
-            )
+            name = f" {self._pod.pod_group}" if self._pod.pod_group else ""
+            detail = f"podGroupResourceClaim needs a PodGroup{name}"
             return Rejection(code=Code.POD_GROUP_MISSING, claim=entry.name, detail=detail)
-        declared = next((each for each in group.spec.resource_claims if each.name == wanted), None)
+        declared = next((other for other in group.spec.resource_claims if other.name == group_entry), None)
         if declared is None:
-            detail = f"PodGroup {group.metadata.name} has no resource claim {wanted}"
+            detail = f"PodGroup {group.metadata.name} has no resource claim {group_entry}"
             return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=detail)
         if declared.resource_claim_name:
             return _Target(declared.resource_claim_name, generated=False, of_group=True)
-        recorded = {each.name: each.resource_claim_name for each in group.status.resource_claim_statuses}
-        if entry.name in self._recorded or wanted in recorded:
-            name = self._recorded.get(entry.name, recorded.get(wanted))
-            return _Target(name, generated=True, of_group=True) if name else None
+        recorded = {status.name: status.resource_claim_name for status in group.status.resource_claim_statuses}
+        if entry.name in self._recorded or group_entry in recorded:
+            claim = self._recorded.get(entry.name, recorded.get(group_entry))
+            return _Target(claim, generated=True, of_group=True) if claim else None
         detail = f"from template {declared.resource_claim_template_name} for PodGroup {group.metadata.name}"
         return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
 
-    def _shared(self, entry: PodResourceClaim, target: _Target, record: ClaimRecord, *, alone: bool) -> FoundClaim:
-        """Return a claim that is reserved for the group if it is the group's, else for the pod.
+    def claim(self, entry: PodResourceClaim, target: _Target, node: Node | None) -> FoundClaim | Rejection:
+        """Return the claim of one entry, with the consumer for which it is reserved on this node.
 
-        A claim that was generated for the pod alone (`alone`) is the pod's in any case, and so is one that is reserved for it
-        already, from a time when groups were not reserved: that suffices everywhere.
+        The consumer is the group if the claim is the group's, and the pod otherwise.  A claim that was generated for the pod alone
+        is the pod's in any case, and so is one that is reserved for it already, from a time when groups were not reserved: that
+        suffices everywhere.
         """
-        if not target.of_group or self._group is None or alone:
-            return FoundClaim(entry.name, record, consumer_of(self._pod))
+        pod, key = self._pod, (self._pod.namespace, target.name)
+        record = self._ledger.claims.by_key(*key)
+        if record is None:
+            return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail="/".join(key))
+        if record.claim.metadata.deletion_timestamp is not None:
+            return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail="/".join(key))
+        if not record.has_status:
+            return Rejection(code=Code.CLAIM_UNREADABLE, claim=entry.name, detail=record.unreadable)
+        own = FoundClaim(entry.name, record, consumer_of(pod))
+        if not (target.generated or target.of_group):
+            return own
+        controller = record.claim.metadata.controller
+        is_owned = controller is not None and controller.uid == pod.uid
+        if target.generated and not is_owned:
+            return self._claim_of_group(own, target, controller)
+        if not target.of_group or self._group is None or is_owned or record.claim.reserved_by(pod.uid):
+            return own
         group = self._group.consumer
-        claim = FoundClaim(entry.name, record, consumer_of(self._pod), group)
-        if self._ledger.pod_groups.reservation.applies_on(self._node) or goes_by_group(
-            claim, self._pod, self._node, self._ledger
-        ):
-            return claim._replace(consumer=group)
-        return claim
+        claim = own._replace(group=group)
+        by_group = self._ledger.pod_groups.reservation.applies_on(node) or self._goes_by_group(claim, node)
+        return claim._replace(consumer=group) if by_group else claim
 
+    def _claim_of_group(
+        self, own: FoundClaim, target: _Target, controller: OwnerReference | None
+    ) -> FoundClaim | Rejection:
+        """Return a claim that was generated for the group.
 
-def _lookup(pod: Pod, ledger: Ledger, node: Node | None) -> _Lookup | Rejection:
-    """Return the lookup of a pod's entries, or why none is possible."""
-    group = None
-    if pod.pod_group is not None and ledger.pod_groups.have_claims:
-        group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
-        if group is None and ledger.pod_groups.served:
-            return Rejection(code=Code.POD_GROUP_MISSING, detail=f"{pod.namespace}/{pod.pod_group}")
-    return _Lookup(pod, group, ledger, node)
+        A kubelet that does not accept reservations for a group does not accept this claim with any reservation.
+        """
+        pod, groups = self._pod, self._ledger.pod_groups
+        # Pods know no UID of their PodGroup, so the name decides (KEP-5729).
+        is_groups = (
+            controller is not None
+            and (controller.kind, controller.group) == (POD_GROUP_KIND, GROUP)
+            and controller.name == pod.pod_group
+        )
+        if controller is None or not is_groups or not groups.have_claims:
+            whose = "this pod" if pod.pod_group is None else "this pod or its PodGroup"
+            detail = f"{own.name} is not controlled by {whose}"
+            if is_groups:
+                detail = f"{own.name} is controlled by the PodGroup of this pod, and {_FEATURE_OFF}"
+            return Rejection(code=Code.CLAIM_FOREIGN, claim=own.label, detail=detail)
+        if not groups.reservation.may_apply:
+            detail = f"{own.name}; the setting scheduling.reserve_for_pod_groups says so"
+            return Rejection(code=Code.CLAIM_NOT_STARTED, claim=own.label, detail=detail)
+        if own.reserved:
+            return own
+        if target.of_group and self._group is not None:
+            return own._replace(consumer=self._group.consumer)
+        return own._replace(consumer=group_consumer(controller.name, controller.uid))
 
+    def _goes_by_group(self, claim: FoundClaim, node: Node | None) -> bool:
+        """Return whether the pod, bound to this node, gets nothing but its group's entry, because the claim is crowded.
 
-def _is_group(controller: OwnerReference | None, pod: Pod) -> bool:
-    """Return whether the owner is the pod's PodGroup; pods know no UID of it, so the name decides (KEP-5729)."""
-    return (
-        controller is not None
-        and controller.kind == POD_GROUP_KIND
-        and controller.group == GROUP
-        and controller.name == pod.pod_group
-    )
+        On a node that is known to be unable it needs an entry of its own.
+        """
+        if node is None or not is_crowded(claim, self._ledger):
+            return False
+        support = self._ledger.group_starts.support_on(self._pod.namespace, node, self._pod.uid)
+        return support is not GroupEntrySupport.UNABLE

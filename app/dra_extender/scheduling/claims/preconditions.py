@@ -27,63 +27,62 @@ class ClaimsByState(NamedTuple):
         return self._replace(allocated=(*self.allocated, found))
 
 
-def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
+def sort_claims(claims: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
     """Sort the claims by their state."""
     allocated, held, still_open = [], [], []
-    for each in found:
-        if each.record.claim.status.allocation is not None or each.record.pending is not None:
-            allocated.append(each)
-        elif ledger.holds.get(each.record.claim.metadata.uid) is not None:
-            held.append(each)
+    for claim in claims:
+        if claim.record.claim.status.allocation is not None or claim.record.pending is not None:
+            allocated.append(claim)
+        elif ledger.holds.get(claim.uid) is not None:
+            held.append(claim)
         else:
-            still_open.append(each)
+            still_open.append(claim)
     return ClaimsByState(tuple(allocated), tuple(held), tuple(still_open))
 
 
-def fully_reserved(found: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
+def fully_reserved(claims: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
     """Return why a claim cannot take one more consumer, whatever the node."""
-    for each in found:
-        claim = each.record.claim
-        if not claim.status.reserved_for:
+    for found in claims:
+        claim = found.record.claim
+        if not claim.status.reserved_for or found.reserved:
             continue
-        if ledger.group_starts.free_entries(claim, each.consumer.uid) > 0 or each.reserved:
+        if ledger.group_starts.free_entries(claim, found.consumer.uid) > 0:
             continue
-        if not (each.group is not None and is_crowded(each, ledger) and claim.reserved_by(each.group.uid)):
-            return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=each.label, detail=why_full(each, ledger))
+        if not (found.group is not None and is_crowded(found, ledger) and claim.reserved_by(found.group.uid)):
+            return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=found.label, detail=why_full(found, ledger))
     return None
 
 
-def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
+def not_ready(claims: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
     """Return why an allocated claim is of no use: its devices failed or timed out, and other consumers keep it.
 
     A claim that is reserved for the pod alone, or for its PodGroup without a bound member, is no reason: the bind releases it.
     """
-    for each in found:
-        claim = each.record.claim
+    for found in claims:
+        claim, consumer = found.record.claim, found.consumer
         if claim.status.allocation is None:
             continue
         others = (other for other in claim.status.reserved_for if not is_guard_reservation(other))
-        if all(other.uid == each.consumer.uid for other in others) and not (
-            is_group(each.consumer)
-            and ledger.pods.has_running_member(pod.namespace, each.consumer.name, besides=pod.uid)
+        if all(other.uid == consumer.uid for other in others) and not (
+            is_group(consumer) and ledger.pods.has_running_member(pod.namespace, consumer.name, besides=pod.uid)
         ):
             continue
         verdict = evaluate_conditions(claim, now=now, waiting_since=now, timeout=timeout)
         if verdict.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):
-            return Rejection(code=Code.CLAIM_NOT_READY, claim=each.label, detail=verdict.text)
+            return Rejection(code=Code.CLAIM_NOT_READY, claim=found.label, detail=verdict.text)
     return None
 
 
 def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rejection | None:
     """Return why the allocated and held claims exclude this node for the pod; None if they allow it."""
-    for each in claims.allocated:
-        refusal = useless_on(node, each, ledger) or crowded_out(each, pod, node, ledger)
+    for claim in claims.allocated:
+        refusal = useless_on(node, claim, ledger) or crowded_out(claim, pod, node, ledger)
         if refusal is not None:
             return refusal
-    for each in claims.held:
-        hold = ledger.holds.get(each.record.claim.metadata.uid)
+    for claim in claims.held:
+        hold = ledger.holds.get(claim.uid)
         if hold is not None and node.name not in hold.placements:
-            return Rejection(code=Code.CLAIM_HELD_ELSEWHERE, claim=each.label)
+            return Rejection(code=Code.CLAIM_HELD_ELSEWHERE, claim=claim.label)
     return None
 
 

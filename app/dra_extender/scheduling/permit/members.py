@@ -1,7 +1,7 @@
 """The members of a gang that still need an assignment, and what is known of each."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,6 +61,18 @@ class MemberCandidate:
         """UID under which a claim for extended resources is planned, empty if none can be needed."""
         return "" if self.need is None or self.need.is_met else special_uid(self.pod)
 
+    @property
+    def asks(self) -> Mapping[str, Hashable]:
+        """By UID of each claim that has to be allocated: a value that is equal for claims that ask for the same."""
+        asks: dict[str, Hashable] = {claim.uid: claim.record.spec_digest for claim in self.claims.open}
+        return asks | {self.special: self.pod.extended_requests} if self.special else asks
+
+    @property
+    def devices(self) -> int:
+        """How many devices the member asks for, roughly: mode All counts as many."""
+        extended = sum(request.amount for one in self.pod.extended_requests for request in one.requests)
+        return extended + sum(claim.record.devices for claim in self.claims.open)
+
     def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
         """Return why what is decided already keeps the member off this node."""
         special = self.special_on(node)
@@ -88,8 +100,9 @@ class GangSnapshot:
 def lacking_text(missing: Sequence[tuple[Pod, Rejection]]) -> str:
     """Name members that cannot be placed, and why: `pod c: pod has scheduling gates: example.com/wait`."""
     texts = [f"pod {pod.name}: {rejection.text}" for pod, rejection in missing[:_MOST_NAMED]]
-    further = [f"{len(missing) - _MOST_NAMED} more"] if len(missing) > _MOST_NAMED else []
-    return "; ".join((*texts, *further))
+    if len(missing) > _MOST_NAMED:
+        texts.append(f"{len(missing) - _MOST_NAMED} more")
+    return "; ".join(texts)
 
 
 def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
@@ -163,7 +176,7 @@ def lacking_members(
     members = existing_members(group, ledger)
     obstacles = Obstacles(group, members, ledger)
     waiting = (pod for pod in members if not (pod.node_name or pod.uid in placed))
-    return members, [(pod, found) for pod in waiting if isinstance(found := obstacles.candidate(pod), Rejection)]
+    return members, [(pod, why) for pod in waiting if isinstance(why := obstacles.candidate(pod), Rejection)]
 
 
 def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSnapshot:
@@ -174,20 +187,15 @@ def take_snapshot(group: PodGroup, ledger: Ledger, offered: str = "") -> GangSna
     """
     candidates: list[MemberCandidate] = []
     missing: list[tuple[Pod, Rejection]] = []
-    assigned = 0
     members = existing_members(group, ledger)
     obstacles = Obstacles(group, members, ledger)
     for pod in members:
-        if pod.node_name:
-            assigned += 1
-            continue
-        candidate = obstacles.candidate(pod, offered=pod.uid == offered)
+        candidate = None if pod.node_name else obstacles.candidate(pod, offered=pod.uid == offered)
         if isinstance(candidate, Rejection):
             missing.append((pod, candidate))
         elif candidate is not None:
             candidates.append(candidate)
-        else:
-            assigned += 1
+    assigned = len(members) - len(missing) - len(candidates)
     return GangSnapshot(tuple(candidates), (group.min_count or 0) - assigned, tuple(missing))
 
 
@@ -197,17 +205,12 @@ def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None
     refusal = found if isinstance(found, Rejection) else fully_reserved(found, ledger)
     if refusal is not None or isinstance(found, Rejection):
         return refusal
-    candidate = _candidate(pod, sort_claims(found, ledger), ledger)
+    claims, need = sort_claims(found, ledger), extended_need(pod, ledger)
+    existing = None if need is None else existing_claim(pod, ledger)
+    if need is not None and existing is not None:
+        claims, need = claims.with_allocated(existing), need.met_by(existing)
+    candidate = MemberCandidate(pod, claims, need, ledger.member_fit.digest(pod.uid))
     return candidate if candidate.claims.open or candidate.special else None
-
-
-def _candidate(pod: Pod, claims: ClaimsByState, ledger: Ledger) -> MemberCandidate:
-    need = extended_need(pod, ledger)
-    left = None if need is None else existing_claim(pod, ledger)
-    node_needs = ledger.member_fit.digest(pod.uid)
-    if need is None or left is None:
-        return MemberCandidate(pod, claims, need, node_needs)
-    return MemberCandidate(pod, claims.with_allocated(left), need.met_by(left), node_needs)
 
 
 def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], frozenset[str]]) -> list[GangMember]:
@@ -215,41 +218,20 @@ def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], f
 
     `offered` returns the nodes to which the pod with this UID may go.
     """
-    users = Counter(uid for each in candidates for uid in _open(each))
-    members = [_member(each, users, offered(each.pod.uid)) for each in candidates]
-    size = {each.pod.uid: _devices(each) for each in candidates}
+    asks = {candidate.pod.uid: candidate.asks for candidate in candidates}
+    users = Counter(uid for own in asks.values() for uid in own)
+    members = []
+    for candidate in candidates:
+        pod = candidate.pod
+        own = asks[pod.uid]
+        shared = frozenset(uid for uid in own if users[uid] > 1)
+        wanted = tuple(uid if uid in shared else digest for uid, digest in own.items())
+        decided = frozenset(claim.uid for claim in (*candidate.claims.allocated, *candidate.claims.held))
+        nodes = offered(pod.uid)
+        kind = wanted, decided, pod.extended_requests, pod.extended_claim, candidate.node_needs, nodes
+        members.append(GangMember(pod.uid, tuple(own), kind, wanted, shared))
+    devices = {candidate.pod.uid: candidate.devices for candidate in candidates}
     row: dict[Hashable, int] = {}
-    for each in members:
-        row.setdefault(each.kind, len(row))
-    return sorted(members, key=lambda each: (-size[each.uid], len(offered(each.uid)), row[each.kind]))
-
-
-def _member(candidate: MemberCandidate, users: Counter[str], offered: frozenset[str]) -> GangMember:
-    digests: dict[str, Hashable] = {
-        each.record.claim.metadata.uid: each.record.spec_digest for each in candidate.claims.open
-    }
-    digests |= {candidate.special: candidate.pod.extended_requests} if candidate.special else {}
-    shared = frozenset(uid for uid in digests if users[uid] > 1)
-    asks = {uid: uid if uid in shared else digest for uid, digest in digests.items()}
-    decided = (*candidate.claims.allocated, *candidate.claims.held)
-    kind = (
-        tuple(asks.values()),
-        frozenset(each.record.claim.metadata.uid for each in decided),
-        candidate.pod.extended_requests,
-        candidate.pod.extended_claim,
-        candidate.node_needs,
-        offered,
-    )
-    return GangMember(candidate.pod.uid, tuple(asks), kind, tuple(asks.values()), shared)
-
-
-def _open(candidate: MemberCandidate) -> tuple[str, ...]:
-    """Return UIDs of what has to be allocated for the member."""
-    uids = tuple(each.record.claim.metadata.uid for each in candidate.claims.open)
-    return (*uids, candidate.special) if candidate.special else uids
-
-
-def _devices(candidate: MemberCandidate) -> int:
-    """Return how many devices the member asks for, roughly: mode All counts as many."""
-    asked = sum(each.amount for one in candidate.pod.extended_requests for each in one.requests)
-    return asked + sum(each.record.devices for each in candidate.claims.open)
+    for member in members:
+        row.setdefault(member.kind, len(row))
+    return sorted(members, key=lambda member: (-devices[member.uid], len(offered(member.uid)), row[member.kind]))
