@@ -65,13 +65,12 @@ class GangAccounts:
         """
         snapshot = take_snapshot(group, self._ledger)
         candidates = snapshot.candidates
-        uids = {each.pod.uid for each in candidates} | {pod.uid for pod, _ in snapshot.missing}
-        decided = (pod for pod in existing_members(group, self._ledger) if pod.uid not in uids)
+        undecided = {member.pod.uid for member in candidates} | {pod.uid for pod, _ in snapshot.missing}
         account = GangAccount(
             group=group,
             needed=snapshot.needed,
-            decided=tuple(decided),
-            waiting=tuple(each.pod for each in candidates),
+            decided=tuple(pod for pod in existing_members(group, self._ledger) if pod.uid not in undecided),
+            waiting=tuple(member.pod for member in candidates),
             unready=snapshot.missing,
         )
         refusal = too_large(group, self._ledger)
@@ -81,11 +80,10 @@ class GangAccounts:
         plan, limited = self._plan(group, candidates, max(snapshot.needed, 1), nodes, budget, partly=partly)
         self._holds.place(group, plan, candidates)
         try:
+            pods = [member.pod for member in candidates]
             yield account._replace(
-                placed=tuple(
-                    PlacedMember(each.pod, plan[each.pod.uid].node) for each in candidates if each.pod.uid in plan
-                ),
-                waiting=tuple(each.pod for each in candidates if each.pod.uid not in plan),
+                placed=tuple(PlacedMember(pod, plan[pod.uid].node) for pod in pods if pod.uid in plan),
+                waiting=tuple(pod for pod in pods if pod.uid not in plan),
                 limit="a plan was not searched to its end" if limited else "",
             )
         finally:

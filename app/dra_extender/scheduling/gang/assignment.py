@@ -1,7 +1,7 @@
 """The partial assignment of a gang during the search: the nodes of the assigned members, and what their claims get there."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
@@ -103,13 +103,21 @@ class PartialAssignment:
         elsewhere = [shared for uid in member.claims if (shared := self._decided.get(uid)) and shared[0] != node]
         if not all(self._oracle.usable(placement, node) for _, placement in elsewhere):
             return None
-        after = self._placements_with(member, node, before, without)
-        if after is None:
-            return None
-        wide = [each for one in after.values() for each in one.holdings if self._oracle.reach(each) is not None]
+        after = before
+        if new := [uid for uid in member.claims if uid not in self._decided]:
+            placed = self._place(new, node, before, without)
+            if placed is None:
+                # Valid as long as the present members stay, unless devices of other nodes are the reason.
+                if not (without or any(self._wide.values())):
+                    self._full.setdefault(node, {})[self._question(member)] = len(self._on_node.get(node, ()))
+                return None
+            after = placed
+            if not self._still_usable(before, after, node):
+                return None
+        wide = [held for one in after.values() for held in one.holdings if self._oracle.reach(held) is not None]
         self.reached_further |= bool(wide)
-        had = {(each.driver, each.pool, each.device) for each in self._wide.get(node, ())}
-        further = [key for each in wide if (key := (each.driver, each.pool, each.device)) not in had]
+        had = {(held.driver, held.pool, held.device) for held in self._wide.get(node, ())}
+        further = [key for held in wide if (key := (held.driver, held.pool, held.device)) not in had]
         assigned = AssignedMember(member, node, before, self._wide.get(node, ()), len(elsewhere), further)
         self._on_node.setdefault(node, []).append(member)
         self._set(node, after, wide)
@@ -156,48 +164,25 @@ class PartialAssignment:
         state = self._states.get(node)
         if state is None:
             kinds = Counter(member.kind for member in members)
-            wide = Counter(self._oracle.reach(each) for each in self._wide.get(node, ()))
-            shared = frozenset(uid for each in members for uid in each.shared if self._decided[uid][0] == node)
+            wide = Counter(self._oracle.reach(held) for held in self._wide.get(node, ()))
+            shared = frozenset(uid for member in members for uid in member.shared if self._decided[uid][0] == node)
             state = self._states[node] = frozenset(kinds.items()), frozenset(wide.items()), shared
         return state
 
-    def _placements_with(
-        self,
-        member: GangMember,
-        node: str,
-        before: Mapping[str, ClaimPlacement],
-        without: frozenset[DeviceId],
-    ) -> Mapping[str, ClaimPlacement] | None:
-        """Return placements for all claims on the node, those of the member included; None if there are none."""
-        new = [uid for uid in member.claims if uid not in self._decided]
-        if not new:
-            return before
-        found = self._ask_beside(before, new, node, without)
-        if found is None:
-            self._note_full(member, node, without)
-            return None
-        return found if self._still_usable(before, found, node) else None
-
-    def _ask_beside(
-        self, before: Mapping[str, ClaimPlacement], new: Sequence[str], node: str, without: frozenset[DeviceId]
+    def _place(
+        self, new: Sequence[str], node: str, before: Mapping[str, ClaimPlacement], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
         """Return placements for all claims on the node; those that are there stay as they are if that is possible."""
         others = [holding for other, held in self._wide.items() if other != node for holding in held]
         here = [holding for placement in before.values() for holding in placement.holdings]
-        found = self._oracle.ask(new, node, [*others, *here], without)
-        if found is not None:
-            return {**before, **found}
+        placed = self._oracle.ask(new, node, [*others, *here], without)
+        if placed is not None:
+            return {**before, **placed}
         return self._oracle.ask([*before, *new], node, others, without) if before else None
 
     def _question(self, member: GangMember) -> Hashable:
         """Return what the member asks for on a node, without the claims that are decided already."""
         return tuple(ask for uid, ask in zip(member.claims, member.asks, strict=True) if uid not in self._decided)
-
-    def _note_full(self, member: GangMember, node: str, without: Iterable[DeviceId]) -> None:
-        """Keep the answer as long as the present members stay, unless devices of other nodes are its reason."""
-        if without or any(self._wide.values()):
-            return
-        self._full.setdefault(node, {})[self._question(member)] = len(self._on_node.get(node, ()))
 
     def _set(self, node: str, placements: Mapping[str, ClaimPlacement], wide: Sequence[DeviceHolding]) -> None:
         self._placements[node], self._wide[node] = placements, wide

@@ -95,12 +95,9 @@ class GangFailures:
 
     def _backoffs(self, group: PodGroup) -> frozenset[tuple[str, frozenset[DeviceId], frozenset[str]]]:
         backoff, pods = self._device_backoff, self._ledger.pods
-        if not backoff.pods:
-            return frozenset()
-        members = (
-            uid
-            for uid in backoff.pods
-            if (pod := pods.by_uid(uid)) is not None and (pod.namespace, pod.pod_group) == group.metadata.key
-        )
-        found = ((uid, backoff.of(uid), backoff.nodes.of(uid)) for uid in members)
-        return frozenset(each for each in found if each[1] or each[2])
+        members = []
+        for uid in backoff.pods:
+            pod = pods.by_uid(uid)
+            if pod is not None and (pod.namespace, pod.pod_group) == group.metadata.key:
+                members.append((uid, backoff.of(uid), backoff.nodes.of(uid)))
+        return frozenset(member for member in members if member[1] or member[2])

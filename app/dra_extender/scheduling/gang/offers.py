@@ -116,7 +116,7 @@ class GangOffers:
 
     def _forget_some(self, pod_uid: str) -> bool:
         """Forget some offers, but not that to this member; whether there were any to forget."""
-        largest = max(self._gangs.values(), key=lambda each: each.size)
+        largest = max(self._gangs.values(), key=lambda known: known.size)
         if len(self._gangs) > 1 and largest.size <= self._most_names // _LARGE:
             self._gangs.evict()
             return True
@@ -135,23 +135,25 @@ class GangOffers:
 
     def revision(self, group: PodGroup) -> int:
         """Return a number that changes with the offers to the gang's members, known or assumed, and not with changes of nodes."""
-        known = self._gangs.get(group.metadata.key)
-        return known.revision if known is not None and known.uid == group.metadata.uid else -1
+        known = self._known(group)
+        return -1 if known is None else known.revision
 
     def last(self, group: PodGroup, pod_uid: str) -> Collection[str]:
         """Return the last offer to the member; empty if that is not known."""
+        known = self._known(group)
+        offer = None if known is None else known.offers.get(pod_uid)
+        return () if offer is None else offer.nodes
+
+    def _known(self, group: PodGroup) -> _GangOffers | None:
+        """Return the offers to this gang, not to an earlier PodGroup of the same name."""
         known = self._gangs.get(group.metadata.key)
-        offer = known.offers.get(pod_uid) if known is not None and known.uid == group.metadata.uid else None
-        return offer.nodes if offer is not None else ()
+        return known if known is not None and known.uid == group.metadata.uid else None
 
     def among(self, group: PodGroup, pod_uid: str, nodes: Collection[str]) -> "OfferedNodes":
         """Return the offers to the gang in a call that offers these `nodes` to the member with this UID."""
-        known = self._gangs.get(group.metadata.key)
-        if known is None or known.uid != group.metadata.uid:
-            known = _GangOffers(group.metadata.uid)
-        else:
-            self._forget_invalid(known)
-        begin = min((each.place for each in known.offers.values()), default=0)
+        known = self._known(group) or _GangOffers(group.metadata.uid)
+        self._forget_invalid(known)
+        begin = min((offer.place for offer in known.offers.values()), default=0)
         changes = self._ledger.node_changes.since(begin)[0] or ()
         changed = {name: begin + index for index, name in enumerate(changes, start=1)}
         exist = self._ledger.nodes
@@ -159,20 +161,17 @@ class GangOffers:
         return OfferedNodes(known.offers, frozenset(nodes), pod_uid, changed, order)
 
     def _forget_invalid(self, known: _GangOffers) -> None:
-        """Forget members that need no node any more, offers that are older than the journal, and deleted nodes."""
-        before = known.size
+        """Forget members that are bound, finished or gone, offers that are older than the journal, and deleted nodes."""
+        before, pods = known.size, self._ledger.pods
         for uid, offer in list(known.offers.items()):
-            if self._needs_no_node(uid) or self._ledger.node_changes.since(offer.place)[0] is None:
+            pod = pods.by_uid(uid)
+            needs_no_node = pods.was_deleted(uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
+            if needs_no_node or self._ledger.node_changes.since(offer.place)[0] is None:
                 known.drop(uid)
         exist = self._ledger.nodes
         if any(name not in exist for name in known.order):
             known.order_by(name for name in known.order if name in exist)
         self._names += known.size - before
-
-    def _needs_no_node(self, pod_uid: str) -> bool:
-        """Return whether the pod is bound, finished or gone."""
-        pod = self._ledger.pods.by_uid(pod_uid)
-        return self._ledger.pods.was_deleted(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
 
 
 class OfferedNodes:

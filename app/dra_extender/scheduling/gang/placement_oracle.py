@@ -50,9 +50,9 @@ class LedgerPlacementOracle:
     ) -> None:
         """Nothing of this may change during the search, except that capacities are added, and `budget` is set after a pause."""
         self._ledger, self._allocator, self._equivalence, self._capacities = context
-        self._by_uid = {each.pod.uid: each for each in candidates}
-        self._claims = {each.record.claim.metadata.uid: each for one in candidates for each in one.claims.open}
-        self._special = {each.special: each for each in candidates if each.special}
+        self._by_uid = {member.pod.uid: member for member in candidates}
+        self._claims = {claim.uid: claim for member in candidates for claim in member.claims.open}
+        self._special = {member.special: member for member in candidates if member.special}
         self._offered = offered
         self._usage = BackoffUsage(usage, backed_off) if backed_off else usage
         self._comparable = not backed_off
@@ -107,7 +107,7 @@ class LedgerPlacementOracle:
             self._answers = self._answers or {}
             raise
         if isinstance(answer, NoFit):
-            self.undecided |= any(each.code is Code.SEARCH_LIMIT for each in answer.rejections)
+            self.undecided |= any(rejection.code is Code.SEARCH_LIMIT for rejection in answer.rejections)
             return None
         return placements | dict(zip(wanted, answer.claims, strict=True))
 
@@ -196,7 +196,7 @@ class LedgerPlacementOracle:
     def _attributes_read(self) -> Reads | None:
         """Return the attributes that the claims read; None if they may read any."""
         found: Reads = frozenset()
-        for claim in {each.record.spec_digest: each for each in self._claims.values()}.values():
+        for claim in {claim.record.spec_digest: claim for claim in self._claims.values()}.values():
             demand = self._allocator.demand((claim,), self.budget)
             reads = None if isinstance(demand, Rejection) else reads_of(demand)
             if reads is None:
@@ -222,7 +222,7 @@ class LedgerPlacementOracle:
         if devices is None:
             slices = self._ledger.slices.of_pool(holding.pool_id)
             devices = self._devices[holding.pool_id] = {
-                device.name: (each.name, device) for each in slices for device in each.devices
+                device.name: (published.name, device) for published in slices for device in published.devices
             }
         found = devices.get(holding.device)
         return key if found is None else (found[0], msgspec.json.encode(msgspec.structs.replace(found[1], name="")))

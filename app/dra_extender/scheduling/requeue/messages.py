@@ -41,16 +41,16 @@ class RejectionMessages:
         It names as many reasons as the answer to kube-scheduler.  The cost is charged to `budget`.
         """
         groups = result.why()
-        total, reasons = sum(each.nodes for each in groups), groups[:MOST_REASONS]
+        total, reasons = sum(group.nodes for group in groups), groups[:MOST_REASONS]
         allowed = EXPLANATION_COST // (_OVERDRAWN_DIVISOR if budget is not None and budget.overdrawn else 1)
         share = allowed // max(1, min(_MOST_EXPLAINED, sum(map(_has_no_match, reasons))))
         parts = []
         explained = 0
-        for each in reasons:
+        for reason in reasons:
             demand = result.demand if explained < _MOST_EXPLAINED else None
-            explained += _has_no_match(each)
-            parts.append(f"{each.nodes} of {total} nodes: {self._reason(each, demand, share, budget)}")
-        if further := sum(each.nodes for each in groups[MOST_REASONS:]):
+            explained += _has_no_match(reason)
+            parts.append(f"{reason.nodes} of {total} nodes: {self._reason(reason, demand, share, budget)}")
+        if further := sum(group.nodes for group in groups[MOST_REASONS:]):
             parts.append(f"{further} of {total} nodes: {FURTHER_REASONS}")
         return with_why_command(parts, "; ", pod)
 

@@ -138,7 +138,7 @@ class UnschedulablePods:
         The cost of the message is charged to `budget`.
         """
         reasons = result.why()
-        by_code = {each.rejection.code: each.rejection for each in reasons}
+        by_code = {reason.rejection.code: reason.rejection for reason in reasons}
         codes = by_code.keys()
         asked = AskedNodes(result.texts, self._ledger.nodes)
         # There may be thousands of nodes, and only the waker reads them, after the response.
@@ -157,8 +157,8 @@ class UnschedulablePods:
             recorded=now,
             since=now if known is None else known.since,
         )
-        for each in reasons:
-            self._metrics.rejected_nodes.labels(each.rejection.code.name.lower()).inc(each.nodes)
+        for reason in reasons:
+            self._metrics.rejected_nodes.labels(reason.rejection.code.name.lower()).inc(reason.nodes)
         self._metrics.waiting_pods.set(len(self._rejected))
         if codes - {Code.CLAIM_NOT_CREATED}:
             self._events.about_pod(
@@ -189,7 +189,7 @@ class UnschedulablePods:
     def any_queueing_hint(self) -> str | None:
         """Return a kind of change that may make some rejected pod schedulable; None if there is none."""
         now = self.changes()
-        return next((hint for each in self._rejected.values() if (hint := each.queueing_hint(now))), None)
+        return next((hint for pod in self._rejected.values() if (hint := pod.queueing_hint(now))), None)
 
     def all(self) -> tuple[UnschedulablePod, ...]:
         """Return every rejected pod."""
@@ -197,26 +197,25 @@ class UnschedulablePods:
 
     def blocked_by_allocation(self) -> tuple[Pod, ...]:
         """Pods that were rejected because a claim is allocated for other nodes, perhaps among other reasons."""
-        return tuple(each.pod for each in self._rejected.values() if each.blocked_by_allocation)
+        return tuple(rejected.pod for rejected in self._rejected.values() if rejected.blocked_by_allocation)
 
     def advance(self, seen: SeenChanges, deferred: Container[str] = ()) -> None:
         """Changes up to `seen` give no queueing hint any more, except to pods with the `deferred` UIDs.
 
         kube-scheduler was woken for these changes, or no pod fits after them.
         """
-        for uid, each in self._rejected.items():
-            if uid in deferred:
-                continue
-            latest = SeenChanges(*map(max, each.seen, seen))
-            if latest != each.seen:
-                self._rejected[uid] = replace(each, seen=latest)
+        for uid, rejected in self._rejected.items():
+            if uid not in deferred:
+                latest = SeenChanges(*map(max, rejected.seen, seen))
+                if latest != rejected.seen:
+                    self._rejected[uid] = replace(rejected, seen=latest)
 
     def forget_resolved(self) -> None:
         """Forget pods that are bound, finished, being deleted or deleted, and pods that the watch does not deliver."""
         pods, latest = self._ledger.pods, self._clock.monotonic() - _DELIVERY_SECONDS
-        for uid, each in list(self._rejected.items()):
+        for uid, rejected in list(self._rejected.items()):
             pod = pods.by_uid(uid)
-            if pods.was_deleted(uid) or (each.recorded <= latest if pod is None else not is_pending(pod)):
+            if pods.was_deleted(uid) or (rejected.recorded <= latest if pod is None else not is_pending(pod)):
                 self.forget(uid)
 
 
