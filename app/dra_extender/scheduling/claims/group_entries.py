@@ -61,7 +61,7 @@ def relying(found: Iterable[FoundClaim], node: Node, ledger: Ledger) -> frozense
     """Return UIDs of the claims in which a pod on this node has its group's entry alone; none if the node's label says so."""
     if not _is_automatic(ledger) or known_on(node) is not None:
         return frozenset()
-    return frozenset(each.record.claim.metadata.uid for each in found if each.group == each.consumer)
+    return frozenset(claim.uid for claim in found if claim.group == claim.consumer)
 
 
 def _is_automatic(ledger: Ledger) -> bool:

@@ -86,13 +86,15 @@ class GroupTrials:
     def _relied_on(self, pod: Pod) -> frozenset[str]:
         """Return UIDs of the claims by name that are reserved for the pod's group and not for the pod."""
         found = set()
-        recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
+        recorded = {status.name: status.resource_claim_name for status in pod.claim_statuses}
         for entry in pod.claims:
             drafted = recorded.get(entry.name) if entry.pod_group_resource_claim else None
             record = self._ledger.claims.by_key(pod.namespace, entry.resource_claim_name or drafted or "")
             if record is None or record.claim.status.allocation is None or record.claim.reserved_by(pod.uid):
                 continue
-            if any(is_group(each) and each.name == pod.pod_group for each in record.claim.status.reserved_for):
+            if any(
+                is_group(consumer) and consumer.name == pod.pod_group for consumer in record.claim.status.reserved_for
+            ):
                 found.add(record.claim.metadata.uid)
         return frozenset(found)
 

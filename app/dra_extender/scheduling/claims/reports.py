@@ -49,11 +49,11 @@ class ClaimReports:
     def _report(self, orphan: Orphan) -> None:
         """Record an Event on each pod that uses devices of the deleted claim; log and count it."""
         claim = "/".join(orphan.record.claim.metadata.key)
-        names = [f"{each.driver}/{each.pool}/{each.device}" for each in orphan.record.holdings]
+        names = [f"{holding.driver}/{holding.pool}/{holding.device}" for holding in orphan.record.holdings]
         devices = listed(names, _MOST_DEVICES)
         pods = [pod for uid in sorted(orphan.pods) if (pod := self._ledger.pods.by_uid(uid)) is not None]
         self._metrics.claims_deleted_in_use.inc()
-        _LOG.warning("a claim was deleted while pods use its devices", claim=claim, pods=[each.key for each in pods])
+        _LOG.warning("a claim was deleted while pods use its devices", claim=claim, pods=[pod.key for pod in pods])
         text = (
             f"ResourceClaim {claim} was deleted while this pod uses its devices ({devices}); no other pod gets them before"
             " this pod ends: delete the pod to free them"

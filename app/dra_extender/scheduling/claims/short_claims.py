@@ -47,7 +47,7 @@ class ShortClaims:
             RetryableError: one of them was deleted or replaced, the API server does not answer, or the claims of one call do not
                 fit in the memory for such specs.  Never a reason to call a pod unschedulable.
         """
-        uids = {each.claim.metadata.uid for each in missing.records}
+        uids = {record.claim.metadata.uid for record in missing.records}
         if uids & budget.read_again:
             raise RetryableError(f"claim {missing}: the claims of one pod are too large to be read again together")
         budget.read_again |= uids

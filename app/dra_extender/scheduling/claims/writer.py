@@ -112,23 +112,23 @@ class ClaimWriter:
             if claim.status.allocation is None:
                 raise RetryableError(f"claim {_name(claim)} was deallocated meanwhile")
             missing = self._with_room(claim, wanted)
-            added.update(each.uid for each in missing)
+            added.update(consumer.uid for consumer in missing)
             return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw
 
         stored = await self._persist(record, write)
         stored.written_for |= added
-        return frozenset(each.uid for each, _ in wanted if not stored.claim.reserved_by(each.uid))
+        return frozenset(entry.uid for entry, _ in wanted if not stored.claim.reserved_by(entry.uid))
 
     def _with_room(
         self, claim: ResourceClaim, wanted: Sequence[tuple[ConsumerReference, int]]
     ) -> Sequence[ConsumerReference]:
         """Return the consumers without a reservation for which there is room."""
         missing: list[ConsumerReference] = []
-        for each, most in wanted:
-            if claim.reserved_by(each.uid) or each in missing:
+        for consumer, most in wanted:
+            if claim.reserved_by(consumer.uid) or consumer in missing:
                 continue
-            if self._ledger.group_starts.free_entries(claim, each.uid, most) > len(missing):
-                missing.append(each)
+            if self._ledger.group_starts.free_entries(claim, consumer.uid, most) > len(missing):
+                missing.append(consumer)
         return missing
 
     async def read_stored(self, record: ClaimRecord) -> None:
@@ -206,7 +206,7 @@ class ClaimWriter:
             stored = claim.status.allocation
             if stored is None or known is None or not same_allocation(stored, known):
                 return raw
-            left = [each for each in claim.status.reserved_for if each.uid not in consumers]
+            left = [entry for entry in claim.status.reserved_for if entry.uid not in consumers]
             if left and len(left) == len(claim.status.reserved_for):
                 return raw
             if left:
@@ -359,7 +359,7 @@ def stripped(written: AllocationResult, stored: AllocationResult) -> Iterable[st
 
 
 def _identity(allocation: AllocationResult) -> list[tuple[str, str, str, str, str | None]]:
-    return [(each.request, *each.device_id, each.share_id) for each in allocation.devices.results]
+    return [(result.request, *result.device_id, result.share_id) for result in allocation.devices.results]
 
 
 def is_kept(claim: ClaimHead, snapshot: str) -> bool:

@@ -104,7 +104,7 @@ class Permit:
 
     def waiting_gangs(self) -> Sequence[WaitingMembers]:
         """Gangs whose members wait because too few have arrived."""
-        return [each for each in self._waiting.values() if not self._opens(each)]
+        return [waiting for waiting in self._waiting.values() if not self._opens(waiting)]
 
     def waiting_gang(self, group_uid: str) -> WaitingMembers | None:
         """Return the members of this gang that wait, if some do."""

@@ -57,8 +57,8 @@ class CompetingController:
         gone = {uid for uid in known_uids if self._ledger.pods.by_uid(uid) is None}
         for known in (self._early, self._waiting, self._published_by_us):
             known.difference_update(gone)
-        groups = {each.metadata.uid for each in self._ledger.pod_groups.all()}
-        self._known_records = {each for each in self._known_records if each[0] in groups}
+        groups = {group.metadata.uid for group in self._ledger.pod_groups.all()}
+        self._known_records = {record for record in self._known_records if record[0] in groups}
 
     def evidence(self, group: PodGroup, plan: ReconcilePlan) -> str | None:
         """Return what another controller wrote for this group, as a part of a sentence; None without evidence."""
@@ -91,7 +91,7 @@ class CompetingController:
 
 def _recorded(group: PodGroup) -> frozenset[str]:
     """Return names of the claims in the status of the group."""
-    return frozenset(each.resource_claim_name or "" for each in group.status.resource_claim_statuses)
+    return frozenset(status.resource_claim_name or "" for status in group.status.resource_claim_statuses)
 
 
 def _describe(entry: str, claim: ObjectMeta, group: PodGroup) -> str:

@@ -104,7 +104,7 @@ class PodGroupClaimController:
             return {"group-claims": self._stop_reason}
         if self._has_begun and not self._groups.api_version:
             return {"group-claims": "on, but PodGroups are not served by this API server: nothing to do"}
-        found = {key: text for key, each in self._problems.items() if (text := next(filter(None, each.values()), ""))}
+        found = {key: text for key, steps in self._problems.items() if (text := next(filter(None, steps.values()), ""))}
         if found:
             key, problem = min(found.items())
             return {"group-claims": f"PodGroups that lack something: {len(found)}; {'/'.join(key)}: {problem}"}
@@ -154,7 +154,7 @@ class PodGroupClaimController:
     def sweep(self) -> None:
         """Reconcile every PodGroup in the next `reconcile_due`."""
         self._competing.prune()
-        self._changed.update(each.metadata.key for each in self._ledger.pod_groups.all())
+        self._changed.update(group.metadata.key for group in self._ledger.pod_groups.all())
 
     async def reconcile_due(self) -> None:
         """Reconcile the PodGroups that have changed, or for which a step is due."""

@@ -113,7 +113,7 @@ async def plan_reconcile(
 
 def unrecorded(group: PodGroup, ledger: Ledger) -> Iterator[ClaimRecord]:
     """Yield the claims that this service created for the group, by their names, and that the group's status does not record."""
-    recorded = {each.resource_claim_name for each in group.status.resource_claim_statuses}
+    recorded = {status.resource_claim_name for status in group.status.resource_claim_statuses}
     owner = owner_of_group(group, "")
     for entry in group.spec.resource_claims:
         ours = generated_name(owner, entry.name)

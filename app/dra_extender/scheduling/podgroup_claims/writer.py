@@ -71,9 +71,13 @@ class PodGroupClaimWriter:
             uid, deleting, statuses = pod.uid, pod.deleting or pod.finished, pod.claim_statuses
         if uid != owner.uid or deleting:
             raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} is gone or being deleted")
-        for each in statuses:
-            if each.name == wanted.entry and await self._exists(owner.namespace, each.resource_claim_name, owner.uid):
-                raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} has claim {each.resource_claim_name}")
+        for status in statuses:
+            if status.name == wanted.entry and await self._exists(
+                owner.namespace, status.resource_claim_name, owner.uid
+            ):
+                raise ConflictError(
+                    f"{owner.kind} {owner.namespace}/{owner.name} has claim {status.resource_claim_name}"
+                )
 
     async def _exists(self, namespace: str, name: str | None, owner_uid: str) -> bool:
         """Return whether the recorded claim exists and is the owner's; True without a name: the entry needs no claim."""
@@ -115,7 +119,7 @@ class PodGroupClaimWriter:
         where, owner = "/".join(meta.key), meta.controller
         live = read_claim(await self._cluster.claims.read(*meta.key))
         group = await self._cluster.pod_groups.read(meta.namespace, owner.name if owner is not None else "")
-        recorded = {each.resource_claim_name for each in group.status.resource_claim_statuses}
+        recorded = {status.resource_claim_name for status in group.status.resource_claim_statuses}
         if live.metadata.uid != meta.uid or live.status.allocation is not None or meta.name in recorded:
             raise ConflictError(f"claim {where} is in use")
         await self._cluster.claims.delete(*meta.key, meta.uid, live.metadata.resource_version)

@@ -329,7 +329,7 @@ class ReclaimWriter:
             reason=reason,
             claim=name,
             devices=devices,
-            consumers=[each.name for each in claim.status.reserved_for if each.uid in found.releasable.consumers],
+            consumers=[entry.name for entry in claim.status.reserved_for if entry.uid in found.releasable.consumers],
         )
         unready = self._facts.unready_devices(claim)
         for pod in live.values():

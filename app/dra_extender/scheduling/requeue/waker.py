@@ -215,13 +215,13 @@ class Waker:
         """
         places: Counter[str] = Counter()
         keys: dict[str, tuple[bool, int, bool, str]] = {}
-        tried = self._last_tried = {each.pod.uid: self._last_tried.get(each.pod.uid, 0) for each in rejected}
-        for each in sorted(rejected, key=lambda each: tried[each.pod.uid]):
-            namespace = each.pod.namespace
-            begun = each.pod.uid in self._begun
-            keys[each.pod.uid] = (begun, places[namespace], namespace <= self._last_namespace, namespace)
+        tried = self._last_tried = {pod.pod.uid: self._last_tried.get(pod.pod.uid, 0) for pod in rejected}
+        for waiting in sorted(rejected, key=lambda waiting: tried[waiting.pod.uid]):
+            namespace = waiting.pod.namespace
+            begun = waiting.pod.uid in self._begun
+            keys[waiting.pod.uid] = (begun, places[namespace], namespace <= self._last_namespace, namespace)
             places[namespace] += 1
-        return sorted(rejected, key=lambda each: keys[each.pod.uid])
+        return sorted(rejected, key=lambda waiting: keys[waiting.pod.uid])
 
     def _fits(
         self, rejected: UnschedulablePod, changed: Sequence[str] | None, budget: CallBudget
