@@ -4,7 +4,7 @@ kube-scheduler offers each member its own nodes (affinity, taints, CPU), one mem
 that was made with it, so that a gang whose members may go to different nodes is planned once the offers of its members are known.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -32,45 +32,23 @@ class _Offer(NamedTuple):
 class _GangOffers:
     """The offers to one gang.  `order` has every node once, in the order of the first offers of each.
 
-    `revision` changes when an offer differs from what was assumed for the member.  `size`: the names in `order` and in different
-    offers.
+    `revision` changes when an offer differs from what was assumed for the member.
     """
 
     uid: str
     revision: int = 0
-    size: int = 0
     offers: dict[str, _Offer] = field(default_factory=dict)
     order: dict[str, None] = field(default_factory=dict)
-    _sets: dict[Names, tuple[Names, int]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The names in `order` and in different offers."""
+        return len(self.order) + sum(map(len, {offer.nodes for offer in self.offers.values()}))
 
     def put(self, pod_uid: str, names: Names, place: int) -> None:
         """Record the offer to a member; equal sets become one object."""
-        kept, users = self._sets.get(names, (names, 0))
-        self._sets[kept] = kept, users + 1
-        if not users:
-            self.size += len(names)
-        before = self.offers.get(pod_uid)
-        self.offers[pod_uid] = _Offer(kept, place)
-        if before is not None:
-            self._release(before.nodes)
-
-    def drop(self, pod_uid: str) -> None:
-        """Forget the offer to a member."""
-        self._release(self.offers.pop(pod_uid).nodes)
-
-    def _release(self, names: Names) -> None:
-        kept, users = self._sets[names]
-        if users > 1:
-            self._sets[kept] = kept, users - 1
-        else:
-            del self._sets[kept]
-            self.size -= len(kept)
-
-    def order_by(self, names: Iterable[str]) -> None:
-        """Replace the nodes and their order."""
-        self.size -= len(self.order)
-        self.order = dict.fromkeys(names)
-        self.size += len(self.order)
+        kept = {offer.nodes: offer.nodes for offer in self.offers.values()}
+        self.offers[pod_uid] = _Offer(kept.get(names, names), place)
 
 
 class GangOffers:
@@ -81,10 +59,10 @@ class GangOffers:
     """
 
     def __init__(self, ledger: Ledger, most_gangs: int = _MOST_GANGS, most_names: int = MOST_NAMES) -> None:
-        """Keep the offers of so many gangs, with so many names of nodes."""
+        """Keep the offers of so many gangs, with so many names of nodes; `names` counts those that are kept."""
         self._ledger = ledger
         self._most_names = most_names
-        self._names = 0
+        self.names = 0
         self._gangs: LruCache[tuple[str, str], _GangOffers] = LruCache(most_gangs, on_evict=self._evicted)
 
     def __len__(self) -> int:
@@ -95,7 +73,7 @@ class GangOffers:
         key, uid = group.metadata.key, group.metadata.uid
         known = self._gangs.get(key)
         if known is None or known.uid != uid:
-            self._names -= 0 if known is None else known.size
+            self.names -= 0 if known is None else known.size
             known = _GangOffers(uid)
         self._gangs[key] = known
         before = known.size
@@ -103,16 +81,11 @@ class GangOffers:
         assumed = known.offers.get(pod_uid) or next(iter(known.offers.values()), None)
         if assumed is None or assumed.nodes != names:
             known.revision += 1
-            known.order_by((*known.order, *nodes))
+            known.order |= dict.fromkeys(nodes)
         known.put(pod_uid, names, place)
-        self._names += known.size - before
-        while self._names > self._most_names and self._forget_some(pod_uid):
+        self.names += known.size - before
+        while self.names > self._most_names and self._forget_some(pod_uid):
             pass
-
-    @property
-    def names(self) -> int:
-        """How many names of nodes are kept."""
-        return self._names
 
     def _forget_some(self, pod_uid: str) -> bool:
         """Forget some offers, but not that to this member; whether there were any to forget."""
@@ -123,15 +96,15 @@ class GangOffers:
         before = largest.size
         others = [uid for uid in largest.offers if uid != pod_uid]
         for uid in others[: (len(others) + 1) // 2]:
-            largest.drop(uid)
+            del largest.offers[uid]
         largest.revision += 1
-        self._names += largest.size - before
+        self.names += largest.size - before
         if not others and len(self._gangs) > 1:
             self._gangs.evict()
         return bool(others) or len(self._gangs) > 1
 
     def _evicted(self, _: tuple[str, str], known: _GangOffers) -> None:
-        self._names -= known.size
+        self.names -= known.size
 
     def revision(self, group: PodGroup) -> int:
         """Return a number that changes with the offers to the gang's members, known or assumed, and not with changes of nodes."""
@@ -167,11 +140,11 @@ class GangOffers:
             pod = pods.by_uid(uid)
             needs_no_node = pods.was_deleted(uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
             if needs_no_node or self._ledger.node_changes.since(offer.place)[0] is None:
-                known.drop(uid)
+                del known.offers[uid]
         exist = self._ledger.nodes
         if any(name not in exist for name in known.order):
-            known.order_by(name for name in known.order if name in exist)
-        self._names += known.size - before
+            known.order = {name: None for name in known.order if name in exist}
+        self.names += known.size - before
 
 
 class OfferedNodes:
