@@ -6,10 +6,10 @@ beside what is allocated: if a restart loses them, bind decides anew, and never 
 """
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -57,61 +57,61 @@ class Hold:
         return len(self.placements) == 1
 
 
-class HoldView(Protocol):
-    """All holds, to be read."""
+class HoldView:
+    """All holds, by claim and by pod, to be read.
+
+    `overlay` is everything they keep.  `changed` fires when a hold ends or is narrowed to one node; `ended` counts how often that
+    was, `expired` how many holds have expired.
+    """
+
+    def __init__(self) -> None:
+        self._holds: dict[str, Hold] = {}
+        self._by_pod: dict[str, set[str]] = {}
+        self._kept: dict[str, Sequence[DeviceHolding]] = {}
+        # Overlays without some holds, until the next change.
+        self._partial: LruCache[frozenset[str], UsageTable] = LruCache(_MOST_PARTIAL)
+        self.overlay = UsageTable()
+        self.changed = Notifier()
+        self.ended = 0
+        self.expired = 0
 
     def __len__(self) -> int:
-        """How many there are."""
-        ...
+        return len(self._holds)
 
     def get(self, claim_uid: str) -> Hold | None:
-        """The hold of this claim, if there is one."""
-        ...
+        """Return the hold of this claim, if there is one."""
+        return self._holds.get(claim_uid)
 
     def of_pod(self, pod_uid: str) -> tuple[Hold, ...]:
-        """The holds this pod is part of."""
-        ...
+        """Return the holds this pod is part of."""
+        return tuple(self._holds[uid] for uid in sorted(self._by_pod.get(pod_uid, ())))
 
     def all(self) -> Iterable[Hold]:
-        """Every hold."""
-        ...
+        """Return every hold."""
+        return self._holds.values()
 
     def kept(self, claim_uid: str) -> Sequence[DeviceHolding]:
-        """What the hold of this claim keeps."""
-        ...
+        """Return what the hold of this claim keeps."""
+        return self._kept.get(claim_uid, ())
 
     @property
     def multi_node(self) -> int:
         """How many holds keep devices on several nodes."""
-        ...
-
-    @property
-    def overlay(self) -> UsageTable:
-        """Everything that holds keep."""
-        ...
+        return sum(not hold.is_single_node for hold in self._holds.values())
 
     def overlay_without(self, claims: frozenset[str]) -> UsageTable:
-        """What all holds keep except those of these claims."""
-        ...
-
-    @property
-    def changed(self) -> Notifier:
-        """Fires when a hold ends or is narrowed to one node."""
-        ...
-
-    @property
-    def ended(self) -> int:
-        """How many holds have ended or were narrowed to one node."""
-        ...
-
-    @property
-    def expired(self) -> int:
-        """How many holds have expired."""
-        ...
+        """Return what all holds keep except those of these claims; read-only."""
+        table = self._partial.get(claims)
+        if table is None:
+            table = self._partial[claims] = UsageTable()
+            for claim_uid, kept in self._kept.items():
+                if claim_uid not in claims:
+                    table.add(kept)
+        return table
 
 
-class HoldBook:
-    """All holds, by claim and by pod.  `overlay` is everything they keep."""
+class HoldBook(HoldView):
+    """All holds, to be changed."""
 
     def __init__(
         self,
@@ -124,44 +124,12 @@ class HoldBook:
             changed: Called with the pools in which the overlay changed.
             ended: Called with each hold that ends, what it kept, and whether it ends because its claim is allocated.
         """
-        self._holds: dict[str, Hold] = {}
-        self._by_pod: dict[str, set[str]] = {}
-        self._kept: dict[str, Sequence[DeviceHolding]] = {}
-        # Overlays without some holds, until the next change.
-        self._partial: LruCache[frozenset[str], UsageTable] = LruCache(_MOST_PARTIAL)
+        super().__init__()
         self._by_namespace: dict[str, OrderedDict[str, None]] = {}
-        self._report = changed
+        self._report_changed = changed
         self._report_ended = ended
         # No hold expires before this time.
         self._earliest = math.inf
-        self.overlay = UsageTable()
-        self.changed = Notifier()
-        self.ended = 0
-        self.expired = 0
-
-    def __len__(self) -> int:
-        return len(self._holds)
-
-    def get(self, claim_uid: str) -> Hold | None:
-        """The hold of this claim, if there is one."""
-        return self._holds.get(claim_uid)
-
-    def of_pod(self, pod_uid: str) -> tuple[Hold, ...]:
-        """The holds this pod is part of."""
-        return tuple(self._holds[uid] for uid in sorted(self._by_pod.get(pod_uid, ())))
-
-    def all(self) -> Iterable[Hold]:
-        """Every hold."""
-        return self._holds.values()
-
-    def kept(self, claim_uid: str) -> Sequence[DeviceHolding]:
-        """What the hold of this claim keeps."""
-        return self._kept.get(claim_uid, ())
-
-    @property
-    def multi_node(self) -> int:
-        """How many holds keep devices on several nodes."""
-        return sum(not hold.is_single_node for hold in self._holds.values())
 
     def place(self, hold: Hold) -> None:
         """Place a hold, in place of one of the same claim.  `end` undoes it."""
@@ -177,7 +145,7 @@ class HoldBook:
             self.end(next(iter(claims)))
 
     def add_pod(self, claim_uid: str, pod_uid: str, expires: float) -> None:
-        """A further pod uses the same claim; the hold expires no earlier than `expires`."""
+        """Add a further pod that uses the same claim; the hold expires no earlier than `expires`."""
         hold = self._holds[claim_uid]
         hold.pods.add(pod_uid)
         hold.expires = max(hold.expires, expires)
@@ -197,7 +165,7 @@ class HoldBook:
         claims[new_uid] = None
         hold.claim_uid = new_uid
         for pod in hold.pods:
-            self._discard(pod, claim_uid)
+            self._leave(pod, claim_uid)
             self._by_pod.setdefault(pod, set()).add(new_uid)
 
     def narrow_to(self, claim_uid: str, node: str, *, nominated: bool = False) -> None:
@@ -213,7 +181,8 @@ class HoldBook:
         if len(hold.placements) > 1:
             hold.placements = {node: hold.placements[node]}
             self._keep(hold)
-            self._count_ended()
+            self.ended += 1
+            self.changed.fire()
 
     def end(self, claim_uid: str, *, allocated: bool = False) -> None:
         """Release everything held for this claim; `allocated`: because the claim has its devices now."""
@@ -221,13 +190,17 @@ class HoldBook:
         if hold is None:
             return
         for pod in hold.pods:
-            self._discard(pod, claim_uid)
+            self._leave(pod, claim_uid)
         claims = self._by_namespace[hold.namespace]
         del claims[claim_uid]
         if not claims:
             del self._by_namespace[hold.namespace]
         self._report_ended(hold, self._kept[claim_uid], allocated)
-        self._release(claim_uid)
+        kept = self._kept.pop(claim_uid)
+        self.overlay.remove(kept)
+        self._overlay_changed(kept)
+        self.ended += 1
+        self.changed.fire()
 
     def release_pod(self, pod_uid: str) -> None:
         """Remove the pod from its holds; holds without pods end."""
@@ -237,7 +210,7 @@ class HoldBook:
                 self.end(claim_uid)
             else:
                 hold.pods.discard(pod_uid)
-                self._discard(pod_uid, claim_uid)
+                self._leave(pod_uid, claim_uid)
 
     def expire(self, now: float) -> int:
         """End expired holds; returns how many, and adds them to `expired`."""
@@ -250,17 +223,7 @@ class HoldBook:
         self.expired += len(over)
         return len(over)
 
-    def overlay_without(self, claims: frozenset[str]) -> UsageTable:
-        """What all holds keep except those of these claims; read-only."""
-        table = self._partial.get(claims)
-        if table is None:
-            table = self._partial[claims] = UsageTable()
-            for claim_uid, kept in self._kept.items():
-                if claim_uid not in claims:
-                    table.add(kept)
-        return table
-
-    def _discard(self, pod_uid: str, claim_uid: str) -> None:
+    def _leave(self, pod_uid: str, claim_uid: str) -> None:
         claims = self._by_pod.get(pod_uid)
         if claims is not None:
             claims.discard(claim_uid)
@@ -281,21 +244,11 @@ class HoldBook:
                     added.append(holding)
             self.overlay.remove(gone)
         self.overlay.add(added)
-        self._report_change((*gone, *added))
+        self._overlay_changed((*gone, *added))
 
-    def _release(self, claim_uid: str) -> None:
-        kept = self._kept.pop(claim_uid)
-        self.overlay.remove(kept)
-        self._report_change(kept)
-        self._count_ended()
-
-    def _count_ended(self) -> None:
-        self.ended += 1
-        self.changed.fire()
-
-    def _report_change(self, holdings: Iterable[DeviceHolding]) -> None:
+    def _overlay_changed(self, holdings: Iterable[DeviceHolding]) -> None:
         self._partial.clear()
-        self._report({(holding.driver, holding.pool): None for holding in holdings})
+        self._report_changed({holding.pool_id: None for holding in holdings})
 
 
 class HeldNodes:
@@ -305,37 +258,31 @@ class HeldNodes:
 
     def __init__(self) -> None:
         self._by_pool: dict[PoolId, frozenset[str] | None] = {}
-        self._pools_of: dict[str, int] = {}
+        self._pools_of: Counter[str] = Counter()
         self._anywhere = 0
 
     def add_pool(self, pool_id: PoolId, nodes: frozenset[str] | None) -> None:
-        """Holds keep devices of this pool, which these nodes reach (None: possibly any node)."""
+        """Add a pool of which holds keep devices, and which these nodes reach (None: possibly any node)."""
         if pool_id in self._by_pool:
             return
         self._by_pool[pool_id] = nodes
-        if nodes is None:
-            self._anywhere += 1
-            return
-        for name in nodes:
-            self._pools_of[name] = self._pools_of.get(name, 0) + 1
+        self._anywhere += nodes is None
+        for name in nodes or ():
+            self._pools_of[name] += 1
 
     def remove_pool(self, pool_id: PoolId) -> None:
-        """Holds keep no device of this pool any more."""
+        """Remove a pool of which holds keep no device any more."""
         if pool_id not in self._by_pool:
             return
         nodes = self._by_pool.pop(pool_id)
-        if nodes is None:
-            self._anywhere -= 1
-            return
-        for name in nodes:
-            left = self._pools_of[name] - 1
-            if left:
-                self._pools_of[name] = left
-            else:
+        self._anywhere -= nodes is None
+        for name in nodes or ():
+            self._pools_of[name] -= 1
+            if not self._pools_of[name]:
                 del self._pools_of[name]
 
     def clear(self) -> None:
-        """Nothing is held."""
+        """Remove all pools."""
         self._by_pool.clear()
         self._pools_of.clear()
         self._anywhere = 0
@@ -347,48 +294,45 @@ class HeldNodes:
 
 
 def kept_by(placements: Iterable[ClaimPlacement]) -> Sequence[DeviceHolding]:
-    """The least that keeps free what any one of these placements of a claim needs.
+    """Return the smallest hold that covers every listed placement of a claim.
 
-    For a device in shares that is one holding with the greatest share of any placement, per capacity: a device that
-    several nodes reach is not kept once for each.  A device that is taken whole counts the same once and more often.
+    For a device in shares that is one holding with the greatest share of any placement, per capacity: a device that several nodes
+    reach is not kept once for each.  A device that is taken whole counts the same once and more often.
     """
-    found = [placement.holdings for placement in placements]
-    if len(found) == 1:
-        return found[0]
-    if not any(holding.share_id is not None for holdings in found for holding in holdings):
-        return [holding for holdings in found for holding in holdings]
+    alternatives = [placement.holdings for placement in placements]
+    if len(alternatives) == 1:
+        return alternatives[0]
+    if not any(holding.share_id is not None for holdings in alternatives for holding in holdings):
+        return [holding for holdings in alternatives for holding in holdings]
     kept: list[DeviceHolding] = []
     shares: dict[DeviceId, dict[int, list[DeviceHolding]]] = {}
-    for index, holding in ((index, each) for index, holdings in enumerate(found) for each in holdings):
-        if holding.share_id is None or holding.admin:
-            kept.append(holding)
-        else:
-            device_id = (holding.driver, holding.pool, holding.device)
-            shares.setdefault(device_id, {}).setdefault(index, []).append(holding)
-    for of_device in shares.values():
-        kept += _greatest(list(of_device.values()))
+    for index, holdings in enumerate(alternatives):
+        for holding in holdings:
+            if holding.share_id is None or holding.admin:
+                kept.append(holding)
+            else:
+                device_id = (holding.driver, holding.pool, holding.device)
+                shares.setdefault(device_id, {}).setdefault(index, []).append(holding)
+    for shares_by_placement in shares.values():
+        kept += _greatest(list(shares_by_placement.values()))
     return kept
 
 
 def _greatest(alternatives: Sequence[Sequence[DeviceHolding]]) -> Sequence[DeviceHolding]:
-    """The shares that one placement has of a device, or one share that is as great as those of any placement."""
+    """Return the shares that one placement has of a device, or one share that is as great as those of any placement."""
     if len(alternatives) == 1:
         return alternatives[0]
     most: dict[str, int] = {}
     for shares in alternatives:
-        for name, amount in _sums(shares).items():
+        taken: dict[str, int] = {}
+        for share in shares:
+            for name, amount in share.consumed_capacity:
+                taken[name] = taken.get(name, 0) + amount
+        for name, amount in taken.items():
             most[name] = max(amount, most.get(name, amount))
     # Two placements may have been decided before and after the slice changed, so each snapshot stays; so does each node, to which
     # the share may bind the device.
-    distinct = {(each.consumption, each.node): each for shares in alternatives for each in shares}
+    distinct = {(share.consumption, share.node): share for shares in alternatives for share in shares}
     first, *others = distinct.values()
     one = msgspec.structs.replace(first, consumed_capacity=tuple(most.items()))
-    return [one, *(msgspec.structs.replace(each, consumed_capacity=()) for each in others)]
-
-
-def _sums(shares: Iterable[DeviceHolding]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for share in shares:
-        for name, amount in share.consumed_capacity:
-            found[name] = found.get(name, 0) + amount
-    return found
+    return [one, *(msgspec.structs.replace(share, consumed_capacity=()) for share in others)]

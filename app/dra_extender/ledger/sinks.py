@@ -42,39 +42,35 @@ class EventSink(Protocol):
 
 
 def sinks_of(ledger: Ledger) -> Mapping[str, EventSink]:
-    """The entrances of watch events into the ledger, by plural kind; nodes and classes first, because the rest refers to them."""
+    """Return the entrances of watch events into the ledger, by plural kind; nodes and classes first: the rest refers to them."""
     return {
-        "nodes": NodeSink(ledger),
-        "deviceclasses": ClassSink(ledger),
-        "devicetaintrules": TaintRuleSink(ledger),
-        "resourceslices": SliceSink(ledger),
-        "resourceclaims": ClaimSink(ledger),
-        "podgroups": PodGroupSink(ledger),
-        "pods": PodSink(ledger),
+        "nodes": _NodeSink(ledger),
+        "deviceclasses": _ClassSink(ledger),
+        "devicetaintrules": _TaintRuleSink(ledger),
+        "resourceslices": _SliceSink(ledger),
+        "resourceclaims": _ClaimSink(ledger),
+        "podgroups": _PodGroupSink(ledger),
+        "pods": _PodSink(ledger),
     }
 
 
 class _LedgerSink:
-    """What the sinks have in common."""
+    """Takes the events of one kind; `EventSink` documents the methods."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.ready = False
 
     def synced(self) -> None:
-        """A complete list has been delivered."""
-        self.ready = True
+        pass
 
     def absent(self) -> None:
-        """The cluster has no such objects."""
-        self.ready = True
+        pass
 
 
-class NodeSink(_LedgerSink):
+class _NodeSink(_LedgerSink):
     """Nodes: labels and features decide which slices a node can use."""
 
     def changed(self, data: bytes) -> None:
-        """See EventSink."""
         ledger, node = self._ledger, read_node(data)
         old = ledger.nodes.get(node.name)
         ledger.nodes[node.name] = node
@@ -91,7 +87,6 @@ class NodeSink(_LedgerSink):
             ledger.hint_claims()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
-        """See EventSink."""
         ledger = self._ledger
         ledger.member_fit.drop_node(name)
         ledger.group_starts.node_gone(name)
@@ -100,11 +95,10 @@ class NodeSink(_LedgerSink):
             ledger.events.publish(NodeRemoved(name))
 
 
-class ClassSink(_LedgerSink):
+class _ClassSink(_LedgerSink):
     """Device classes, and which extended resource each backs."""
 
     def changed(self, data: bytes) -> None:
-        """See EventSink."""
         item = read_device_class(data)
         old = self._ledger.classes.get(item.name)
         self._ledger.classes[item.name] = item
@@ -112,21 +106,19 @@ class ClassSink(_LedgerSink):
             self._rebuild()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - classes are known by name
-        """See EventSink."""
         if self._ledger.classes.pop(name, None) is not None:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        classes = self._ledger.classes.values()
         # The youngest class wins, then the first by name, as upstream resolves two classes with one resource name.
-        ordered = sorted(classes, key=lambda each: each.name, reverse=True)
-        ordered.sort(key=lambda each: each.metadata.creation_timestamp or "")
+        ordered = sorted(self._ledger.classes.values(), key=lambda item: item.name, reverse=True)
+        ordered.sort(key=lambda item: item.metadata.creation_timestamp or "")
         self._ledger.backing = {name: item.name for item in ordered for name in item.extended_resources}
         self._ledger.once_backed.update(self._ledger.backing)
         self._ledger.hint_classes()
 
 
-class SliceSink(_LedgerSink):
+class _SliceSink(_LedgerSink):
     """Resource slices."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -134,7 +126,6 @@ class SliceSink(_LedgerSink):
         self._reader = SliceReader()
 
     def changed(self, data: bytes) -> None:
-        """See EventSink."""
         ledger, item = self._ledger, self._reader.read(data)
         old = ledger.slices.by_name.get(item.name)
         if old is not None:
@@ -145,47 +136,40 @@ class SliceSink(_LedgerSink):
         ledger.hint_devices()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - slices are known by name
-        """See EventSink."""
         ledger = self._ledger
         old = ledger.slices.by_name.get(name)
-        if old is None:
-            return
-        ledger.pool_changed(old.pool_id)
-        ledger.overlays.withdraw(name)
-        ledger.forget_held_nodes()
-        ledger.hint_devices()
+        if old is not None:
+            ledger.pool_changed(old.pool_id)
+            ledger.overlays.withdraw(name)
+            ledger.forget_held_nodes()
+            ledger.hint_devices()
 
 
-class TaintRuleSink(_LedgerSink):
-    """DeviceTaintRules; many servers do not serve them, and then this sink is complete from the beginning."""
+class _TaintRuleSink(_LedgerSink):
+    """DeviceTaintRules."""
 
     def changed(self, data: bytes) -> None:
-        """See EventSink."""
         rule = read_device_taint_rule(data)
         self._ledger.overlays_changed(self._ledger.overlays.use_rule(rule))
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - rules are known by name
-        """See EventSink."""
         self._ledger.overlays_changed(self._ledger.overlays.drop_rule(name))
 
 
-class ClaimSink(_LedgerSink):
+class _ClaimSink(_LedgerSink):
     """Resource claims."""
 
     def changed(self, data: bytes) -> None:
-        """See EventSink."""
         self._ledger.claim_seen(data)
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """See EventSink."""
         self._ledger.claim_gone(namespace, name, uid)
 
 
-class PodSink(_LedgerSink):
+class _PodSink(_LedgerSink):
     """Pods."""
 
     def changed(self, data: bytes) -> None:
-        """See EventSink."""
         pod = read_pod(data)
         needs_changed = self._ledger.member_fit.put_pod(pod, data)
         self._ledger.pod_seen(pod)
@@ -193,20 +177,16 @@ class PodSink(_LedgerSink):
             self._ledger.hint_claims()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """See EventSink."""
         self._ledger.pod_gone(namespace, name, uid)
 
 
-class PodGroupSink(_LedgerSink):
+class _PodGroupSink(_LedgerSink):
     """PodGroups, which many servers do not serve."""
 
     def synced(self) -> None:
-        """See EventSink."""
-        super().synced()
         self._ledger.pod_groups.served = True
 
     def changed(self, data: bytes) -> None:
-        """See EventSink."""
         group = read_kept_pod_group(data)
         old = self._ledger.pod_groups.put(group)
         self._ledger.pod_group_changed(group.metadata.key)
@@ -214,7 +194,6 @@ class PodGroupSink(_LedgerSink):
             self._ledger.hint_claims()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """See EventSink."""
         gone = self._ledger.pod_groups.drop(namespace, name, uid)
         if gone is not None:
             self._ledger.pod_group_changed(gone.metadata.key)

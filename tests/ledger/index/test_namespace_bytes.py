@@ -81,7 +81,7 @@ def test_five_thousand_claims_of_a_namespace_take_the_bound_and_a_little_for_eac
     assert f"the specs of {kept.without_spec} claims are not kept" in str(kept.note())
     for i in range(number):
         ledger.claim_gone("a", f"c{i}", f"u{i}")
-    assert (kept.total, kept.without_spec, kept.of("a"), kept.note()) == (0, 0, 0, None)
+    assert (kept.total, kept.without_spec, kept.size("a"), kept.note()) == (0, 0, 0, None)
 
 
 def test_a_namespace_at_its_bound_changes_nothing_for_another_one() -> None:
@@ -190,7 +190,7 @@ def test_whatever_happens_around_the_bound_what_others_see_is_the_same(seed: int
         assert holdings_by_device(bounded.claims.usage) == holdings_by_device(free.claims.usage)
         kept = bounded.claims.kept
         records = list(bounded.claims.records())
-        assert kept.total == kept.of("a") == sum(each.size for each in records)
+        assert kept.total == kept.size("a") == sum(each.size for each in records)
         assert kept.without_spec == sum(not each.raw for each in records)
         for each in records:
             twin = free.claims.by_uid(each.claim.metadata.uid)

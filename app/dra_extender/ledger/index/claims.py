@@ -12,7 +12,7 @@ from dra_extender.model.allocation import AllocationResult, ClaimPlacement, Devi
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import version_number
-from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim, read_version
+from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, read_claim, read_version
 from dra_extender.model.snapshot import contradiction, holdings_of
 from dra_extender.model.templated_claim import generated_for
 from dra_extender.runtime.caches import LruCache
@@ -53,7 +53,7 @@ class ClaimsByOwner(Generic[K]):
         key = self._keys.pop(uid, None)
         if key is None:
             return
-        left = tuple(each for each in self._claims.pop(key) if each != uid)
+        left = tuple(claim for claim in self._claims.pop(key) if claim != uid)
         if left:
             self._claims[key] = left
 
@@ -140,31 +140,38 @@ class ClaimIndex:
         """
         known = self._known_in_this_version(data)
         if known is not None:
-            self._seen(known, known.claim, known.claim.status.allocation, from_watch=from_watch)
+            self._note_delivery(known, known.claim, known.claim.status.allocation, from_watch=from_watch)
             return known, UsageChange()
-        found = self._read(data, from_watch=from_watch)
-        whole, claim = found.claim, kept_form(found.claim, len(data))
+        read = self._read(data, from_watch=from_watch)
+        claim = kept_form(read.claim, len(data))
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
         record = self._by_uid.get(uid)
-        back = self._undelete(uid) if from_watch else UsageChange()
+        freed: tuple[DeviceHolding, ...] = ()
+        if from_watch and uid in self._deleted:
+            # The watch brings a claim that was deleted: the server's store was set back.  It replaces its orphaned allocation.
+            del self._deleted[uid]
+            orphan = self.orphans.disown(uid)
+            freed = () if orphan is None else orphan.record.holdings
+            self.usage.remove(freed)
         if uid in self._deleted:
             return record or ClaimRecord(claim, data, specs=self._specs), UsageChange()
         before = None if record is None else record.claim.status.allocation
+        change = UsageChange()
         if record is None:
-            replaced = self._replace_name(claim)
+            previous = self._by_key.get(claim.metadata.key)
+            replaced = UsageChange() if previous is None else self.delete(*claim.metadata.key, previous)
+            self._by_key[claim.metadata.key] = uid
             record = self._by_uid[uid] = ClaimRecord(claim, b"", specs=self._specs)
-            self._set_digest(record, whole, data)
-            change = self._update(record, claim, data, found.holdings).after(replaced).after(back)
+            record.set_spec(read.claim, data)
+            change = self._update(record, claim, data, read.holdings).after(replaced).after(UsageChange(removed=freed))
             change.created = True
-            record.unreadable, record.has_status = found.unreadable, found.has_status
+            record.unreadable, record.has_status = read.unreadable, read.has_status
         elif version > version_number(record.claim.metadata.resource_version):
-            change = self._update(record, claim, data, found.holdings)
-            if record.unreadable and not found.unreadable:
-                self._set_digest(record, whole, data)
-            record.unreadable, record.has_status = found.unreadable, found.has_status
-        else:
-            change = UsageChange()
-        self._seen(record, claim, before, from_watch=from_watch)
+            change = self._update(record, claim, data, read.holdings)
+            if record.unreadable and not read.unreadable:
+                record.set_spec(read.claim, data)
+            record.unreadable, record.has_status = read.unreadable, read.has_status
+        self._note_delivery(record, claim, before, from_watch=from_watch)
         return record, change
 
     def complete(self, record: ClaimRecord, data: bytes) -> str:
@@ -202,7 +209,7 @@ class ClaimIndex:
         self.contradicted.pop(uid, None)
         if record is None:
             return UsageChange()
-        self.kept.remove(record.claim.metadata.namespace, record.size, has_spec=bool(record.raw))
+        self.kept.count(record.claim.metadata.namespace, -record.size, without_spec=-(not record.raw))
         if self._by_key.get(record.claim.metadata.key) == uid:
             del self._by_key[record.claim.metadata.key]
         self._index_consumers(record.claim, None)
@@ -221,20 +228,23 @@ class ClaimIndex:
         ended = self.orphans.leave(pod_uid)
         if not ended:
             return UsageChange()
-        freed = tuple(holding for each in ended for holding in each.record.holdings)
+        freed = tuple(holding for orphan in ended for holding in orphan.record.holdings)
         self.usage.remove(freed)
         return UsageChange(removed=freed)
 
     def begin_pending(self, uid: str, placement: ClaimPlacement) -> UsageChange:
         """Count this allocation before it is written.  The claim must be known and unallocated."""
-        return self._count(self._by_uid[uid], pending=placement)
+        record = self._by_uid[uid]
+        before, record.pending = record.counted, placement
+        return self._recount(record, before)
 
     def end_pending(self, uid: str) -> UsageChange:
         """Count only what the API server has: our write was stored or given up."""
         record = self._by_uid.get(uid)
         if record is None or record.pending is None:
             return UsageChange()
-        return self._count(record, pending=None)
+        before, record.pending = record.counted, None
+        return self._recount(record, before)
 
     async def delivered(self, uid: str, resource_version: str, seconds: float) -> bool:
         """Wait until the watch has brought this version or a later one; False if the claim is deleted.
@@ -264,99 +274,69 @@ class ClaimIndex:
             return None
         return record if version_number(version) else None
 
-    def _seen(
+    def _note_delivery(
         self, record: ClaimRecord, claim: ClaimHead, before: AllocationResult | None, *, from_watch: bool
     ) -> None:
         """Note which version the watch has delivered, and which one has brought the allocation; `before`: the one until now."""
         version = version_number(claim.metadata.resource_version) if from_watch else 0
-        _set_allocated_version(record, claim, before, version)
+        allocation = claim.status.allocation
+        if allocation is None:
+            record.allocated_version = 0
+        elif allocation != before or not record.allocated_version:
+            record.allocated_version = version
         if from_watch:
             record.delivered = max(record.delivered, version)
             self._deliveries.delivered(claim.metadata.uid, record.delivered)
 
     def _read(self, data: bytes, *, from_watch: bool) -> PartlyReadClaim:
-        """The claim, as far as it can be read."""
+        """Read the claim as far as it can be read."""
         try:
             claim = read_claim(data)
             return PartlyReadClaim(claim, holdings_of(claim))
         except ModelError as problem:
             if not from_watch:
                 raise
-            found = read_partly(data, str(problem))
-            known = self._by_uid.get(found.claim.metadata.uid)
-            if found.has_status and found.claim.status.allocation is None and (known is None or not known.unreadable):
+            partly = read_partly(data, str(problem))
+            known = self._by_uid.get(partly.claim.metadata.uid)
+            if partly.has_status and partly.claim.status.allocation is None and (known is None or not known.unreadable):
                 raise
-            return found
-
-    def _set_digest(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
-        """Keep of what a claim asks for as much as decisions about other claims read."""
-        record.spec_digest = digest_of_spec(claim, data)
-        record.devices = claim.spec.devices_asked if isinstance(claim, ResourceClaim) else 0
+            return partly
 
     def _keep(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
         """Keep this version of the claim, without its spec if the claims of its namespace take too much."""
-        self.kept.remove(record.claim.metadata.namespace, record.size, has_spec=not record.size or bool(record.raw))
+        was_without_spec = bool(record.size and not record.raw)
+        self.kept.count(record.claim.metadata.namespace, -record.size, without_spec=-was_without_spec)
         namespace, size = claim.metadata.namespace, kept_bytes(claim, data)
         if not self.kept.has_room(namespace, size):
             claim, data = without_spec(claim), b""
             size = kept_bytes(claim, data)
         record.claim, record.raw, record.size = claim, data, size
-        self.kept.add(namespace, size, has_spec=bool(data))
-
-    def _replace_name(self, claim: ClaimHead) -> UsageChange:
-        previous = self._by_key.get(claim.metadata.key)
-        change = UsageChange() if previous is None else self.delete(*claim.metadata.key, previous)
-        self._by_key[claim.metadata.key] = claim.metadata.uid
-        return change
-
-    def _undelete(self, uid: str) -> UsageChange:
-        """The watch brings a claim that was deleted: the server's store was set back.  It replaces its orphaned allocation."""
-        if uid not in self._deleted:
-            return UsageChange()
-        del self._deleted[uid]
-        orphan = self.orphans.disown(uid)
-        freed = () if orphan is None else orphan.record.holdings
-        self.usage.remove(freed)
-        return UsageChange(removed=freed)
-
-    def _index_name(self, old: ClaimHead, new: ClaimHead) -> None:
-        """No server renames an object; one that is renamed all the same is known by its new name alone."""
-        uid = new.metadata.uid
-        if old.metadata.key != new.metadata.key and self._by_key.get(old.metadata.key) == uid:
-            del self._by_key[old.metadata.key]
-            self._by_key[new.metadata.key] = uid
+        self.kept.count(namespace, size, without_spec=int(not data))
 
     def _update(
         self, record: ClaimRecord, claim: ClaimHead, data: bytes, holdings: tuple[DeviceHolding, ...]
     ) -> UsageChange:
-        before = record.counted
-        had = len(record.claim.status.reserved_for)
-        has_room = had >= OWN_ENTRIES and len(claim.status.reserved_for) < had
-        self._index_consumers(record.claim, claim)
+        uid, old, before = claim.metadata.uid, record.claim, record.counted
+        self._index_consumers(old, claim)
         self._extended.put(claim)
         self._generated.put(claim)
-        self._index_name(record.claim, claim)
+        if old.metadata.key != claim.metadata.key and self._by_key.get(old.metadata.key) == uid:
+            # No server renames an object; one that is renamed all the same is known by its new name alone.
+            del self._by_key[old.metadata.key]
+            self._by_key[claim.metadata.key] = uid
         self._keep(record, claim, data)
         record.holdings = holdings
-        self._compare_snapshots(claim)
-        if claim.status.allocation is None:
-            record.written, record.written_for = None, frozenset()
-        self._deliveries.changed(claim.metadata.uid)
-        change = self._recount(record, before)
-        change.has_room = has_room
-        return change
-
-    def _compare_snapshots(self, claim: ClaimHead) -> None:
         device = contradiction(claim)
         if device is None:
-            self.contradicted.pop(claim.metadata.uid, None)
+            self.contradicted.pop(uid, None)
         else:
-            self.contradicted[claim.metadata.uid] = device
-
-    def _count(self, record: ClaimRecord, *, pending: ClaimPlacement | None) -> UsageChange:
-        before = record.counted
-        record.pending = pending
-        return self._recount(record, before)
+            self.contradicted[uid] = device
+        if claim.status.allocation is None:
+            record.written, record.written_for = None, frozenset()
+        self._deliveries.changed(uid)
+        change = self._recount(record, before)
+        change.has_room = OWN_ENTRIES <= len(old.status.reserved_for) > len(claim.status.reserved_for)
+        return change
 
     def _recount(self, record: ClaimRecord, before: tuple[DeviceHolding, ...]) -> UsageChange:
         after = record.counted
@@ -378,21 +358,10 @@ class ClaimIndex:
             self._by_consumer.setdefault(consumer.uid, set()).add(uid)
 
 
-def _set_allocated_version(
-    record: ClaimRecord, claim: ClaimHead, before: AllocationResult | None, version: int
-) -> None:
-    """Keep `allocated_version`; `version` is that of a delivered object, or 0 for the answer to a write of ours."""
-    allocation = claim.status.allocation
-    if allocation is None:
-        record.allocated_version = 0
-    elif allocation != before or not record.allocated_version:
-        record.allocated_version = version
-
-
 def _extended_for(claim: ClaimHead) -> tuple[str, str] | None:
     return (claim.metadata.namespace, claim.extended_for) if claim.extended_for else None
 
 
 def _generated_for(claim: ClaimHead) -> tuple[str, str, str] | None:
-    found = generated_for(claim)
-    return None if found is None else (claim.metadata.namespace, *found)
+    owner = generated_for(claim)
+    return None if owner is None else (claim.metadata.namespace, *owner)

@@ -51,6 +51,11 @@ class ClaimRecord:
     size: int = 0
     specs: Specs | None = None
 
+    def set_spec(self, claim: ClaimHead, data: bytes) -> None:
+        """Keep of what the claim in `data` asks for as much as decisions about other claims read."""
+        self.spec_digest = digest_of_spec(claim, data)
+        self.devices = claim.spec.devices_asked if isinstance(claim, ResourceClaim) else 0
+
     @property
     def has_spec(self) -> bool:
         """Whether `spec` can be had without asking the API server."""

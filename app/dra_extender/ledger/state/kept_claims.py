@@ -80,22 +80,14 @@ class KeptBytes:
         self.total = 0
         self.without_spec = 0
 
-    def of(self, namespace: str) -> int:
-        """The bytes that the claims of a namespace take."""
+    def size(self, namespace: str) -> int:
+        """Return the bytes that the claims of a namespace take."""
         share = self._namespaces.get(namespace)
         return 0 if share is None else share.size
 
     def has_room(self, namespace: str, size: int) -> bool:
         """Whether a claim of this size may be kept beside what there is."""
-        return not self._limit or self.of(namespace) + size <= self._limit
-
-    def add(self, namespace: str, size: int, *, has_spec: bool) -> None:
-        """A claim is kept."""
-        self._change(namespace, size, int(not has_spec))
-
-    def remove(self, namespace: str, size: int, *, has_spec: bool) -> None:
-        """A claim is not kept any more, or differently."""
-        self._change(namespace, -size, -int(not has_spec))
+        return not self._limit or self.size(namespace) + size <= self._limit
 
     def note(self) -> str | None:
         """A sentence about claims that are kept in part; None if there are none."""
@@ -107,7 +99,8 @@ class KeptBytes:
             f"their namespace take more than {self._limit} bytes; {self._namespaces[worst].without_spec} of them are in {worst}"
         )
 
-    def _change(self, namespace: str, size: int, without_spec: int) -> None:
+    def count(self, namespace: str, size: int, *, without_spec: int = 0) -> None:
+        """Count further bytes of the claims of a namespace, and further claims without spec; less of either if negative."""
         share = self._namespaces.get(namespace, _NO_SHARE)
         share = _Share(share.size + size, share.without_spec + without_spec)
         if share == _NO_SHARE:
