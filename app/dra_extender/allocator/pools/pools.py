@@ -1,6 +1,6 @@
 """The pools that a node can use, gathered from slices: current generations, complete and valid or marked with their problem."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -146,7 +146,7 @@ def gather(
     features: Features,
     rules: Rules = OWN,
 ) -> NodePools:
-    """The pools that a node can use: current generations, complete or marked, valid or marked, in order of preference.
+    """Return the pools that a node can use: current generations, complete or marked, valid or marked, in order of preference.
 
     `local` are the slices pinned to this node, `shared` those without a node name, both in a fixed order; `pool_slices`
     returns all slices of a pool on any node and of any generation.  With compatibility groups off, `rules` may ignore slices with
@@ -170,8 +170,34 @@ def gather(
         known = complete(latest_generation(relevant), partial(pool_slices, pool_id), counts)
         if known is not None:
             built.append(_build(pool_id, known, partitionable=partitionable, rules=rules))
-    built.sort(key=lambda each: (each.has_binding_conditions, each.pool.pool_id))
-    return _flat(node, built, features, _ignored_beside(built, by_pool, ignored))
+    built.sort(key=lambda item: (item.has_binding_conditions, item.pool.pool_id))
+    devices: list[Device] = []
+    views: list[SliceView] = []
+    for _, pool, offering in built:
+        for published in offering:
+            reachable = reachable_devices(published, node)
+            view = SliceView(pool=pool, published=published, base=len(devices), reachable=reachable)
+            devices.extend(published.devices)
+            views.extend([view] * len(published.devices))
+    order: DeviceOrder | None = None
+    if any(item.has_binding_conditions for item in built):
+        order = ready_first([[device for part in item.offering for device in part.devices] for item in built])
+    # The ignored slices of the pools that have no problem of their own.
+    problematic = {item.pool.pool_id for item in built if item.pool.problem is not None}
+    beside = (
+        _ignored(pool_id, slices, by_pool.get(pool_id, ()))
+        for pool_id, slices in sorted(ignored.items())
+        if pool_id not in problematic
+    )
+    return NodePools(
+        node=node.name,
+        pools=tuple(item.pool for item in built),
+        devices=tuple(devices),
+        views=tuple(views),
+        features=features,
+        ignored=tuple(slices for slices in beside if slices is not None) if ignored else (),
+        ready_first=order,
+    )
 
 
 def pool_problem(
@@ -180,7 +206,7 @@ def pool_problem(
     pool_slices: Callable[[PoolId], Sequence[ResourceSlice]],
     rules: Rules = OWN,
 ) -> str:
-    """Why a pool offers nothing to a node for which these of its slices are, as a clause that names it; empty if it does."""
+    """Return why a pool offers nothing to a node for which these of its slices are, as a clause that names it; empty if it does."""
     known = complete(latest_generation(relevant), partial(pool_slices, pool_id), _always)
     return "" if known is None else _build(pool_id, known, partitionable=True, rules=rules).pool.detail
 
@@ -195,50 +221,39 @@ class _BuiltPool(NamedTuple):
 
 def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: Rules) -> _BuiltPool:
     if not known.complete:
-        return _incomplete(pool_id, known)
+        detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
+        if known.ignored and known.published + len(known.ignored) == known.expected:
+            return _problematic(pool_id, known, Code.GROUPS_OFF, f"{detail}; {_ignored_message(known.ignored)}")
+        return _problematic(pool_id, known, Code.POOL_INCOMPLETE, detail)
+    totals: CounterTotals = {}
+    offering, elsewhere = known.relevant, known.elsewhere
     try:
-        offering, elsewhere, totals = _validated(known, partitionable=partitionable, rules=rules)
+        if partitionable:
+            # A slice with counter sets is a slice of these alone, unless a release has devices beside them.
+            beside = rules.devices_beside_counters
+            offering, elsewhere = (
+                tuple(part for part in parts if not part.counter_sets or (beside and part.devices))
+                for parts in (known.relevant, known.elsewhere)
+            )
+        check_device_names(offering)
+        if partitionable:
+            totals = counter_totals(part for part in (*known.relevant, *known.elsewhere) if part.counter_sets)
+            check_consumption(chain.from_iterable(part.devices for part in (*offering, *elsewhere)), totals)
     except InvalidPoolError as problem:
         return _problematic(pool_id, known, Code.POOL_INVALID, f"pool {pool_id[0]}/{pool_id[1]}: {problem}")
-    has_conditions = any(device.binding_conditions is not None for each in offering for device in each.devices)
     published = offering + elsewhere
-    has_rules = any(device.compatible_only_with is not None for each in published for device in each.devices)
-    has_node_rules = has_rules and any(device.neighbours_on == NODE for each in published for device in each.devices)
+    scopes = {
+        device.neighbours_on for part in published for device in part.devices if device.compatible_only_with is not None
+    }
     pool = Pool(
         pool_id=pool_id,
         published=published,
         totals=totals,
-        has_compatibility_rules=has_rules,
-        has_node_rules=has_node_rules,
+        has_compatibility_rules=bool(scopes),
+        has_node_rules=NODE in scopes,
     )
+    has_conditions = any(device.binding_conditions is not None for part in offering for device in part.devices)
     return _BuiltPool(has_conditions, pool, offering)
-
-
-def _validated(
-    known: KnownSlices, *, partitionable: bool, rules: Rules
-) -> tuple[tuple[ResourceSlice, ...], tuple[ResourceSlice, ...], CounterTotals]:
-    """(slices that offer devices to the node, device slices elsewhere, counter totals).
-
-    Raises:
-        InvalidPoolError: the slices contradict each other.
-    """
-    if not partitionable:
-        check_device_names(known.relevant)
-        return known.relevant, known.elsewhere, {}
-    beside = rules.devices_beside_counters
-    offering = tuple(each for each in known.relevant if _offers(each, beside_counters=beside))
-    elsewhere = tuple(each for each in known.elsewhere if _offers(each, beside_counters=beside))
-    check_device_names(offering)
-    totals = counter_totals(each for each in (*known.relevant, *known.elsewhere) if each.counter_sets)
-    check_consumption(chain.from_iterable(each.devices for each in (*offering, *elsewhere)), totals)
-    return offering, elsewhere, totals
-
-
-def _incomplete(pool_id: PoolId, known: KnownSlices) -> _BuiltPool:
-    detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
-    if known.ignored and known.published + len(known.ignored) == known.expected:
-        return _problematic(pool_id, known, Code.GROUPS_OFF, f"{detail}; {_ignored_message(known.ignored)}")
-    return _problematic(pool_id, known, Code.POOL_INCOMPLETE, detail)
 
 
 def _problematic(pool_id: PoolId, known: KnownSlices, problem: Code, detail: str) -> _BuiltPool:
@@ -246,7 +261,7 @@ def _problematic(pool_id: PoolId, known: KnownSlices, problem: Code, detail: str
         pool_id=pool_id,
         problem=problem,
         detail=detail,
-        hidden=sum(len(each.devices) for each in known.relevant),
+        hidden=sum(len(part.devices) for part in known.relevant),
         withheld=(*known.relevant, *known.elsewhere),
         generation=known.relevant[0].generation,
         found=known.published,
@@ -255,39 +270,16 @@ def _problematic(pool_id: PoolId, known: KnownSlices, problem: Code, detail: str
     return _BuiltPool(has_binding_conditions=False, pool=pool)
 
 
-def _offers(published: ResourceSlice, *, beside_counters: bool) -> bool:
-    """Whether the devices of a slice count: one with counter sets is a slice of these alone, unless `beside_counters`."""
-    return not published.counter_sets or (beside_counters and bool(published.devices))
-
-
-def _ignored_beside(
-    built: Sequence[_BuiltPool],
-    by_pool: Mapping[PoolId, Sequence[ResourceSlice]],
-    ignored: Mapping[PoolId, Sequence[ResourceSlice]],
-) -> tuple[IgnoredSlices, ...]:
-    """The ignored slices of the pools that have no problem of their own."""
-    if not ignored:
-        return ()
-    problematic = {each.pool.pool_id for each in built if each.pool.problem is not None}
-    found = (
-        _ignored(pool_id, slices, by_pool.get(pool_id, ()))
-        for pool_id, slices in sorted(ignored.items())
-        if pool_id not in problematic
-    )
-    return tuple(each for each in found if each is not None)
-
-
 def _ignored(
     pool_id: PoolId, ignored: Sequence[ResourceSlice], relevant: Sequence[ResourceSlice]
 ) -> IgnoredSlices | None:
-    """The ignored slices of the newest generation; None without any, as older ones would not count anyway."""
-    newest = max(each.generation for each in (*ignored, *relevant))
-    current = [each for each in ignored if each.generation == newest]
+    """Return the ignored slices of the newest generation; None without any, as older ones would not count anyway."""
+    newest = max(part.generation for part in (*ignored, *relevant))
+    current = [part for part in ignored if part.generation == newest]
     if not current:
         return None
-    text = _ignored_message([each.name for each in current])
-    detail, hidden = f"pool {pool_id[0]}/{pool_id[1]}: {text}", sum(len(each.devices) for each in current)
-    return IgnoredSlices(detail, hidden, tuple(current))
+    detail = f"pool {pool_id[0]}/{pool_id[1]}: {_ignored_message([part.name for part in current])}"
+    return IgnoredSlices(detail, sum(len(part.devices) for part in current), tuple(current))
 
 
 def _ignored_message(names: Sequence[str]) -> str:
@@ -295,37 +287,8 @@ def _ignored_message(names: Sequence[str]) -> str:
     return f"ignored for compatibility groups: {which}; CompatibilityGroups is off"
 
 
-def _flat(node: Node, built: Sequence[_BuiltPool], features: Features, ignored: tuple[IgnoredSlices, ...]) -> NodePools:
-    pools: list[Pool] = []
-    devices: list[Device] = []
-    views: list[SliceView] = []
-    for _, pool, offering in built:
-        pools.append(pool)
-        for published in offering:
-            view = SliceView(
-                pool=pool, published=published, base=len(devices), reachable=reachable_devices(published, node)
-            )
-            devices.extend(published.devices)
-            views.extend([view] * len(published.devices))
-    return NodePools(
-        node=node.name,
-        pools=tuple(pools),
-        devices=tuple(devices),
-        views=tuple(views),
-        features=features,
-        ignored=ignored,
-        ready_first=_ready_first(built),
-    )
-
-
-def _ready_first(built: Sequence[_BuiltPool]) -> DeviceOrder | None:
-    if not any(each.has_binding_conditions for each in built):
-        return None
-    return ready_first([[device for slice_ in each.offering for device in slice_.devices] for each in built])
-
-
 def _may_concern(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:
-    """Whether an ignored slice is for the node; a malformed node selector of an ignored slice is no error."""
+    """Return whether an ignored slice is for the node; a malformed node selector of an ignored slice is no error."""
     try:
         return is_relevant(published, node, partitionable=partitionable)
     except ModelError:
