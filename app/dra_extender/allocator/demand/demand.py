@@ -1,6 +1,5 @@
 """What a pod asks for, valid on every node and ready to be searched."""
 
-import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -129,11 +128,6 @@ def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass],
     }
     known = [(name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))]
     return msgspec.json.encode([[(each.label, each.claim.spec.devices) for each in claims], known, features])
-
-
-def signature_of(content: bytes) -> bytes:
-    """A digest of `content_of`."""
-    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def size_of(claims: Sequence[ClaimDemand], content: bytes) -> int:
