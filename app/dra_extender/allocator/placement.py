@@ -6,7 +6,7 @@ from typing import Final
 from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.rules.held_consumption import frozen_view
+from dra_extender.allocator.rules.held_consumption import FrozenView, frozen_view
 from dra_extender.allocator.rules.node_binding import binds as device_binds
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Pick
@@ -21,7 +21,6 @@ from dra_extender.model.allocation import (
     DeviceResult,
     node_of,
 )
-from dra_extender.model.device import Device, DeviceCapacity
 from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, only_node
 
 MAX_CONFIGURATIONS: Final = 64
@@ -41,7 +40,7 @@ def claim_placement(
     *,
     binds: bool = True,
 ) -> ClaimPlacement:
-    """The allocation of a claim and its holdings: devices in the order picked; request i is served by option `chosen[i]`.
+    """Return the allocation of a claim and its holdings: devices in the order picked; request i is served by option `chosen[i]`.
 
     Without `binds`, `bindsToNode` of devices is ignored.
 
@@ -49,7 +48,6 @@ def claim_placement(
         SearchEndedError: the devices are reachable through node selectors that cannot be combined, or no API server stores so much
             configuration.
     """
-    pools = node_view.pools
     try:
         node_selector = selector_for(node_view, picks, binds=binds)
     except UnsupportedSelectorError as problem:
@@ -58,7 +56,9 @@ def claim_placement(
         ) from problem
     share_ids = [new_share_id() if pick.share is not None else None for pick in picks]
     devices = DeviceAllocation(
-        results=tuple(_result(pick, share_id, pools) for pick, share_id in zip(picks, share_ids, strict=True)),
+        results=tuple(
+            _result(pick, share_id, node_view.pools) for pick, share_id in zip(picks, share_ids, strict=True)
+        ),
         config=configuration(claim, chosen),
     )
     allocation = AllocationResult(devices=devices, node_selector=node_selector)
@@ -75,6 +75,10 @@ def claim_placement(
 def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     device, published = pools.devices[pick.location], pools.views[pick.location].published
     conditions = pools.features.device_binding_and_status
+    consumed = {
+        name: amount_text(amount, capacity.text)
+        for (name, capacity), amount in zip(device.capacity, pick.share or (), strict=pick.share is not None)
+    }
     return DeviceResult(
         request=pick.wanted.name,
         driver=published.driver,
@@ -83,7 +87,7 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
         admin_access=True if pick.wanted.admin else None,
         tolerations=pick.wanted.tolerations,
         share_id=share_id,
-        consumed_capacity=_consumed_text(pick, device) if pick.share else None,
+        consumed_capacity=consumed if pick.share else None,
         binding_conditions=device.binding_conditions if conditions else None,
         binding_failure_conditions=device.binding_failure_conditions if conditions else None,
         skip_node_operations=published.skip_node_operations,
@@ -94,7 +98,7 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
     pools, location = node_view.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
     held = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
-    frozen = frozen_view(held, device) if held else None
+    snapshot = (frozen_view(held, device) if held else None) or FrozenView.from_published(device)
     is_share = share_id is not None and not pick.wanted.admin
     return DeviceHolding(
         driver=published.driver,
@@ -102,11 +106,14 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
         device=device.name,
         share_id=share_id,
         admin=pick.wanted.admin,
-        consumption=device.consumes_counters if frozen is None else frozen.consumption,
-        compatible_only_with=device.compatible_only_with if frozen is None else frozen.compatible_only_with,
-        neighbours_on=device.neighbours_on if frozen is None else frozen.neighbours_on,
-        sources=device.sources if frozen is None else frozen.sources,
-        consumed_capacity=tuple((name, amount) for (name, _), amount in _consumed(pick, device)),
+        consumption=snapshot.consumption,
+        compatible_only_with=snapshot.compatible_only_with,
+        neighbours_on=snapshot.neighbours_on,
+        sources=snapshot.sources,
+        consumed_capacity=tuple(
+            (name, amount)
+            for (name, _), amount in zip(device.capacity, pick.share or (), strict=pick.share is not None)
+        ),
         node=node if is_share else None,
         binds_to_node=is_share and ((binds and device_binds(published, device)) or _joins_bound(pick, node_view)),
     )
@@ -119,16 +126,8 @@ def _joins_bound(pick: Pick, node_view: NodeView) -> bool:
     return node_view.pools.node in node_view.bound_nodes(pick.location)
 
 
-def _consumed(pick: Pick, device: Device) -> Iterable[tuple[tuple[str, DeviceCapacity], int]]:
-    return zip(device.capacity, pick.share, strict=True) if pick.share is not None else ()
-
-
-def _consumed_text(pick: Pick, device: Device) -> dict[str, str]:
-    return {name: amount_text(amount, capacity.text) for (name, capacity), amount in _consumed(pick, device)}
-
-
 def configuration(claim: ClaimDemand, chosen: Sequence[SearchableRequest]) -> tuple[AllocationConfiguration, ...]:
-    """The entries for a claim whose request i was served by option `chosen[i]`.
+    """Return the entries for a claim whose request i was served by option `chosen[i]`.
 
     Each class appears once, with the names of all requests that use it.  An entry of the claim is kept if it is meant for
     all requests, or names a request or a chosen alternative.  An entry that covers every request loses its list.
@@ -159,23 +158,20 @@ def configuration(claim: ClaimDemand, chosen: Sequence[SearchableRequest]) -> tu
             f"classes and claim configure it {len(entries)} times, an API server stores {MAX_CONFIGURATIONS} at most"
         )
         raise SearchEndedError(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=detail))
-    return tuple(_collapsed(entry, claim, chosen) for entry in entries)
-
-
-def _collapsed(
-    entry: AllocationConfiguration, claim: ClaimDemand, chosen: Sequence[SearchableRequest]
-) -> AllocationConfiguration:
-    covers_all = entry.requests and all(
-        request.name in entry.requests or wanted.name in entry.requests
-        for request, wanted in zip(claim.requests, chosen, strict=True)
+    return tuple(
+        AllocationConfiguration(source=entry.source, opaque=entry.opaque)
+        if entry.requests
+        and all(
+            request.name in entry.requests or wanted.name in entry.requests
+            for request, wanted in zip(claim.requests, chosen, strict=True)
+        )
+        else entry
+        for entry in entries
     )
-    if not covers_all:
-        return entry
-    return AllocationConfiguration(source=entry.source, opaque=entry.opaque)
 
 
 def selector_for(node_view: NodeView, picks: Iterable[Pick], *, binds: bool = True) -> NodeSelector | None:
-    """The nodes that can use an allocation of these devices; None means all.
+    """Return the nodes that can use an allocation of these devices; None means all.
 
     A device that is local to a node, is bound to it by other shares, or (with `binds`) binds to it, pins the allocation to this
     node.  Otherwise one term has the requirements of all devices, each once.
@@ -206,7 +202,12 @@ def selector_for(node_view: NodeView, picks: Iterable[Pick], *, binds: bool = Tr
 
 
 def _add(known: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]) -> None:
-    known.extend(each for each in more if all(_key(each) != _key(other) for other in known))
+    """Add the requirements that are not there yet, whatever the order of their values."""
+    keys = {_key(requirement) for requirement in known}
+    for requirement in more:
+        if _key(requirement) not in keys:
+            keys.add(_key(requirement))
+            known.append(requirement)
 
 
 def _key(requirement: NodeSelectorRequirement) -> tuple[str, str, frozenset[str]]:

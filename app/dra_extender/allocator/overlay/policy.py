@@ -6,11 +6,12 @@ each counter set is a field.  `Device.sources` records which rule supplied which
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
+from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.overlay.overlay import OverlaidSlice
-from dra_extender.cel.device import DeviceActivation, prepare_device
 from dra_extender.cel.errors import CelRuntimeError
 from dra_extender.cel.program import Program
 from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption, Device, groups_source
@@ -39,7 +40,7 @@ class PolicyRule:
     neighbours_on: str = ""
 
     def concerns(self, published: ResourceSlice) -> bool:
-        """Whether the rule may match devices of this slice."""
+        """Return whether the rule may match devices of this slice."""
         return self.driver in (None, published.driver) and self.pool in (None, published.pool)
 
 
@@ -74,26 +75,40 @@ class _PolicyTarget:
 
     def __init__(self, published: ResourceSlice, device: Device, problems: list[str]) -> None:
         self._device = device
-        self._activation = _activation(published, device)
+        self._activation = activation_of(published, device)
         self._where = f"{published.driver}/{published.pool}/{device.name}"
         self._problems = problems
         self._sources: list[tuple[str, str]] = []
 
     def under(self, rules: Sequence[PolicyRule]) -> Device:
-        """The device with the fields that the rules supply; the same object if they supply none."""
+        """Return the device with the fields that the rules supply; the same object if they supply none."""
         matching = [rule for rule in rules if self._matches(rule)]
         if not matching:
             return self._device
-        changes = {
-            **self._consumption(matching),
-            **self._conditions(matching),
-            **self._node(matching),
-            **self._neighbours(matching),
-        }
+        device, changes = self._device, dict[str, Any]()
+        physical = self._physical_device(matching)
+        entries = device.consumes_counters if physical is None else (*device.consumes_counters, physical)
+        consumption = tuple(self._grouped(entry, matching) for entry in entries)
+        if consumption != device.consumes_counters:
+            changes["consumes_counters"] = consumption
+        conditions = next((rule for rule in matching if rule.binding_conditions), None)
+        if conditions is not None and device.binding_conditions is None and device.binding_failure_conditions is None:
+            self._sources.append(("bindingConditions", conditions.name))
+            changes["binding_conditions"] = conditions.binding_conditions
+            changes["binding_failure_conditions"] = conditions.binding_failure_conditions
+        binding = next((rule for rule in matching if rule.binds_to_node), None)
+        if binding is not None and not device.binds_to_node:
+            self._sources.append(("bindsToNode", binding.name))
+            changes["binds_to_node"] = True
+        # One rule supplies the expression and its scope together.
+        neighbours = next((rule for rule in matching if rule.compatible_only_with is not None), None)
+        if neighbours is not None and device.compatible_only_with is None:
+            self._sources.append(("compatibleOnlyWith", neighbours.name))
+            changes["compatible_only_with"] = neighbours.compatible_only_with
+            changes["neighbours_on"] = neighbours.neighbours_on
         if not changes:
-            return self._device
-        sources = (*self._device.sources, *self._sources)
-        return msgspec.structs.replace(self._device, sources=sources, **changes)
+            return device
+        return msgspec.structs.replace(device, sources=(*device.sources, *self._sources), **changes)
 
     def _matches(self, rule: PolicyRule) -> bool:
         if rule.devices is None:
@@ -104,14 +119,6 @@ class _PolicyTarget:
             self._problems.append(f"rule {rule.name}: devices: fails on {self._where}: {problem}")
             return False
 
-    def _consumption(self, rules: Sequence[PolicyRule]) -> dict[str, tuple[CounterConsumption, ...]]:
-        entries = list(self._device.consumes_counters)
-        physical = self._physical_device(rules)
-        if physical is not None:
-            entries.append(physical)
-        grouped = tuple(self._grouped(entry, rules) for entry in entries)
-        return {} if grouped == self._device.consumes_counters else {"consumes_counters": grouped}
-
     def _physical_device(self, rules: Sequence[PolicyRule]) -> CounterConsumption | None:
         for rule in rules:
             if rule.physical_device is None:
@@ -121,12 +128,11 @@ class _PolicyTarget:
             except CelRuntimeError as problem:
                 self._problems.append(f"rule {rule.name}: physicalDevice: fails on {self._where}: {problem}")
                 continue
-            if not name:
-                expected = "expected a text that is not empty"
-                self._problems.append(f"rule {rule.name}: physicalDevice: {expected} for {self._where}")
-                continue
-            self._sources.append(("physicalDevice", rule.name))
-            return CounterConsumption(counter_set=PHYSICAL_DEVICE + name)
+            if name:
+                self._sources.append(("physicalDevice", rule.name))
+                return CounterConsumption(counter_set=PHYSICAL_DEVICE + name)
+            expected = "expected a text that is not empty"
+            self._problems.append(f"rule {rule.name}: physicalDevice: {expected} for {self._where}")
         return None
 
     def _grouped(self, entry: CounterConsumption, rules: Sequence[PolicyRule]) -> CounterConsumption:
@@ -140,40 +146,3 @@ class _PolicyTarget:
                     entry, compatibility_groups=rule.compatibility_groups, groups_supplied=True
                 )
         return entry
-
-    def _conditions(self, rules: Sequence[PolicyRule]) -> dict[str, tuple[str, ...]]:
-        device = self._device
-        if device.binding_conditions is not None or device.binding_failure_conditions is not None:
-            return {}
-        for rule in rules:
-            if rule.binding_conditions:
-                self._sources.append(("bindingConditions", rule.name))
-                return {
-                    "binding_conditions": rule.binding_conditions,
-                    "binding_failure_conditions": rule.binding_failure_conditions,
-                }
-        return {}
-
-    def _node(self, rules: Sequence[PolicyRule]) -> dict[str, bool]:
-        rule = next((rule for rule in rules if rule.binds_to_node), None)
-        if rule is None or self._device.binds_to_node:
-            return {}
-        self._sources.append(("bindsToNode", rule.name))
-        return {"binds_to_node": True}
-
-    def _neighbours(self, rules: Sequence[PolicyRule]) -> dict[str, str]:
-        """The expression and its scope, which one rule supplies together."""
-        rule = next((rule for rule in rules if rule.compatible_only_with is not None), None)
-        if rule is None or rule.compatible_only_with is None or self._device.compatible_only_with is not None:
-            return {}
-        self._sources.append(("compatibleOnlyWith", rule.name))
-        return {"compatible_only_with": rule.compatible_only_with, "neighbours_on": rule.neighbours_on}
-
-
-def _activation(published: ResourceSlice, device: Device) -> DeviceActivation:
-    return prepare_device(
-        published.driver,
-        dict(device.attributes),
-        {name: capacity.text for name, capacity in device.capacity},
-        device.allow_multiple_allocations,
-    )

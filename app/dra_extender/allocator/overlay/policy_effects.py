@@ -1,12 +1,13 @@
 """The effects of a policy on the published devices: rules without effect, and neighbours whose rules disagree."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from dra_extender.allocator.demand.selectors import activation_of
 from dra_extender.allocator.overlay.policy import PolicyRule
 from dra_extender.allocator.rules.neighbours import NeighbourScope, is_neighbour, scope_of
-from dra_extender.cel.device import prepare_device
 from dra_extender.cel.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.device import Device
@@ -71,30 +72,24 @@ def _without_neighbours(rule: PolicyRule, devices: Sequence[PublishedDevice]) ->
         if set(_supplied(rule)) == {_ONLY_WITH}:
             yield rule.name, "compatibleOnlyWith of every device that it means comes from its slice or another rule"
         return
-    neighbours = _index(devices)
-    if not any(_has_neighbour(each, neighbours) for each in having):
+    # How many devices there are on each node, in each pool, and on each counter set.
+    numbers: Counter[object] = Counter()
+    for device in devices:
+        pool, node, sets = device.scope
+        numbers.update((pool, ("node", node), *((pool, counter_set) for counter_set in sets)))
+    if not any(_has_neighbour(device, numbers) for device in having):
         where = {"pool": "their pools", "node": "their nodes"}.get(rule.neighbours_on, "their counter sets or pools")
         yield rule.name, f"compatibleOnlyWith: its {len(having)} devices have no neighbours on {where}"
 
 
-def _index(devices: Iterable[PublishedDevice]) -> dict[object, int]:
-    """How many devices there are on each node, in each pool, and on each counter set."""
-    found: dict[object, int] = {}
-    for each in devices:
-        pool, node, sets = each.scope
-        for key in (pool, ("node", node), *((pool, counter_set) for counter_set in sets)):
-            found[key] = found.get(key, 0) + 1
-    return found
-
-
-def _has_neighbour(one: PublishedDevice, neighbours: dict[object, int]) -> bool:
+def _has_neighbour(one: PublishedDevice, numbers: Mapping[object, int]) -> bool:
     pool, node, sets = one.scope
     on = one.device.neighbours_on
     if on == "node":
-        return node is not None and neighbours[("node", node)] > 1
+        return node is not None and numbers["node", node] > 1
     if on == "pool" or not sets:
-        return neighbours[pool] > 1
-    return any(neighbours[pool, counter_set] > 1 for counter_set in sets)
+        return numbers[pool] > 1
+    return any(numbers[pool, counter_set] > 1 for counter_set in sets)
 
 
 def asymmetric_rules(devices: Sequence[PublishedDevice], most: int = MAX_PAIRS) -> Iterator[AsymmetricRule]:
@@ -141,13 +136,8 @@ class _NeighbourRules:
         return self._known[key]
 
     def _evaluate(self, expression: str, other: PublishedDevice) -> bool:
-        device = other.device
-        capacity = {name: each.text for name, each in device.capacity}
-        activation = prepare_device(
-            other.where.driver, dict(device.attributes), capacity, device.allow_multiple_allocations
-        )
         try:
-            return self._programs.compile(expression).matches(activation)
+            return self._programs.compile(expression).matches(activation_of(other.where, other.device))
         except (CelCompileError, CelRuntimeError):
             return False
 
