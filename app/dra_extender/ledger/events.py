@@ -120,7 +120,7 @@ class LedgerEvents:
         return Subscription(self._handlers.setdefault(kind, []), handler)
 
     def has_subscribers(self, kind: type[LedgerEvent]) -> bool:
-        """Whether anything subscribed to this kind; an event that is expensive to make need not be made otherwise."""
+        """Return whether anything subscribed to this kind; an event that is expensive to make need not be made otherwise."""
         return bool(self._handlers.get(kind))
 
     def publish(self, event: LedgerEvent) -> None:

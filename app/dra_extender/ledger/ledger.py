@@ -121,7 +121,7 @@ class Ledger:
         self.state.bump(nodes)
 
     def nodes_under_holds(self) -> Container[str] | None:
-        """The nodes on which holds keep devices, valid until the next change; None: possibly any node."""
+        """Return the nodes on which holds keep devices, valid until the next change; None: possibly any node."""
         self._place_deferred()
         if not self._held_nodes_known:
             self._held_nodes.clear()
@@ -135,7 +135,7 @@ class Ledger:
         return Overlaid(self.claims.usage, self.holds.overlay) if len(self.holds) else self.claims.usage
 
     def usage_without(self, claims: frozenset[str], freed: Iterable[DeviceHolding] = ()) -> Usage:
-        """As `usage`, without the holds of these claims and without these allocated holdings."""
+        """Return `usage` without the holds of these claims and without these allocated holdings."""
         freed = tuple(freed)
         base: Usage = Reduced(self.claims.usage, freed) if freed else self.claims.usage
         return Overlaid(base, self.holds.overlay_without(claims))
@@ -171,7 +171,7 @@ class Ledger:
         return guard
 
     def claim_seen(self, data: bytes) -> None:
-        """The watch delivered a claim.  One with an allocation needs no hold.
+        """Take in a claim that the watch delivered.  One with an allocation needs no hold.
 
         Raises:
             ModelError: the claim cannot be read.  If only its spec cannot, its devices count all the same.
@@ -197,7 +197,7 @@ class Ledger:
             raise ModelError(record.unreadable)
 
     def claim_gone(self, namespace: str, name: str, uid: str) -> None:
-        """The watch delivered the deletion of a claim."""
+        """Take in the deletion of a claim."""
         if self.guards.has(namespace, name):
             guard = self.guards.drop(name, uid)
             if guard is not None and guard.device is not None:
@@ -213,7 +213,7 @@ class Ledger:
         self.hint_claims()
 
     def pod_seen(self, pod: Pod) -> None:
-        """The watch delivered a pod: a nomination narrows its holds to one node; a bound or finished pod needs none."""
+        """Take in a pod event: a nomination narrows its holds to one node; a bound or finished pod needs none."""
         namesake = self.pods.by_key(pod.namespace, pod.name)
         if namesake is not None and namesake.uid != pod.uid:
             self.pod_gone(pod.namespace, pod.name, namesake.uid)
@@ -246,7 +246,7 @@ class Ledger:
             self.hint_claims()
 
     def _completes_a_gang(self, pod: Pod, old: Pod | None) -> bool:
-        """Whether other members may be enough to be placed now.
+        """Return whether other members may be enough to be placed now.
 
         That is so if a member is new, learned the names of its claims, lost a scheduling gate, was bound, or if kube-scheduler
         reports something else on it.
@@ -259,7 +259,7 @@ class Ledger:
         return (old.claim_statuses, old.node_name, old.gates) != (pod.claim_statuses, pod.node_name, pod.gates)
 
     def pod_gone(self, namespace: str, name: str, uid: str) -> None:
-        """The watch delivered the deletion of a pod."""
+        """Take in the deletion of a pod."""
         self._member_changed(self.pods.by_key(namespace, name))
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:
@@ -278,7 +278,7 @@ class Ledger:
             self._usage_changed(change)
 
     def pool_changed(self, pool_id: PoolId) -> None:
-        """The slices of this pool have changed or are about to."""
+        """Raise the versions of the nodes that reach a pool whose slices have changed or are about to."""
         self.inventory_changed(self.slices.nodes_of(pool_id))
 
     def overlays_changed(self, pools: Collection[PoolId]) -> None:
@@ -317,7 +317,7 @@ class Ledger:
         self.hinted.fire()
 
     def forget_held_nodes(self) -> None:
-        """The pools reach other nodes now: find the nodes under holds anew."""
+        """Find the nodes under holds anew when they are asked for next: the pools reach other nodes now."""
         self._held_nodes_known = False
 
     def _usage_changed(self, change: UsageChange, *, frees: bool = True) -> None:

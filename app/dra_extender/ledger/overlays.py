@@ -48,19 +48,19 @@ class Overlays:
         return (laid.effective for _, laid in sorted(self._under_policy.items()))
 
     def publish(self, item: ResourceSlice) -> None:
-        """A slice was published or changed."""
+        """Take in a slice that was published or changed."""
         self._published[item.name] = item
         self._under_policy[item.name] = laid = self._laid(item)
         self._effective.put(self._taints.apply(laid.effective).effective)
 
     def withdraw(self, name: str) -> None:
-        """A slice is gone."""
+        """Remove a slice."""
         self._published.pop(name, None)
         self._under_policy.pop(name, None)
         self._effective.drop(name)
 
     def use_rule(self, rule: DeviceTaintRule) -> Collection[PoolId]:
-        """A taint rule was made or changed."""
+        """Take in a taint rule that was made or changed."""
         old = self._rules.get(rule.name)
         self._rules[rule.name] = rule
         if old is not None and old.spec == rule.spec:
@@ -68,7 +68,7 @@ class Overlays:
         return self._taint_anew([rule] if old is None else [old, rule])
 
     def drop_rule(self, name: str) -> Collection[PoolId]:
-        """A taint rule is gone."""
+        """Remove a taint rule."""
         old = self._rules.pop(name, None)
         return () if old is None else self._taint_anew([old])
 

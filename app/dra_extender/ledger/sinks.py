@@ -29,15 +29,15 @@ class EventSink(Protocol):
         ...
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """The object is gone, possibly while no watch was open.  The namespace may be empty."""
+        """Take in the deletion of an object, possibly while no watch was open.  The namespace may be empty."""
         ...
 
     def synced(self) -> None:
-        """A list has been delivered completely.  Called after every list, not only the first."""
+        """Take note that a list has been delivered completely.  Called after every list, not only the first."""
         ...
 
     def absent(self) -> None:
-        """The server does not serve this kind: nothing will be delivered."""
+        """Take note that the server does not serve this kind: nothing will be delivered."""
         ...
 
 

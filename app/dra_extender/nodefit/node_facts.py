@@ -80,13 +80,13 @@ class NodeRefusal(Value, frozen=True):
 
 
 def reported(refusals: Sequence[NodeRefusal]) -> tuple[str, ...]:
-    """What kube-scheduler reports of them: it asks no filter after the first one that rejects the node."""
+    """Return what kube-scheduler reports of them: it asks no filter after the first one that rejects the node."""
     _, first = next(groupby(refusals, key=lambda each: each.filter), ("", ()))
     return tuple(each.text for each in first)
 
 
 def aggregated(total: int, reasons: Iterable[str]) -> str:
-    """The sentence of the FailedScheduling event: every reason with the number of nodes, sorted as text.
+    """Return the sentence of the FailedScheduling event: every reason with the number of nodes, sorted as text.
 
     As FitError.Error of kube-scheduler, without the note that preemption adds.
     """
@@ -122,7 +122,7 @@ class FitNode(Value, frozen=True, rename=None):
     def refusals(
         self, needs: PodNeeds, taken: Mapping[str, int], served: Container[str], ports: Iterable[HostPort] = ()
     ) -> Iterator[NodeRefusal]:
-        """Why the pod may not come here, in the order of the filters.
+        """Yield why the pod may not come here, in the order of the filters.
 
         `taken` is what the pods here take, by resource; their number is that of PODS.  `ports` are their ports of the host.  The
         extended resources `served` are left to device classes where the node has none.
@@ -169,7 +169,7 @@ def _order(resource: str) -> tuple[int, str]:
 
 
 def _selected(needs: PodNeeds, node: FitNode) -> bool:
-    """A term that is malformed selects nothing, and leaves the others in force (component-helpers `LazyErrorNodeSelector`)."""
+    """Return whether selector and affinity let the pod on the node; a malformed term selects nothing (`LazyErrorNodeSelector`)."""
     if any(node.labels.get(key) != value for key, value in needs.node_selector.items()):
         return False
     if needs.affinity is None:
@@ -189,7 +189,7 @@ _DECODER: Final = msgspec.json.Decoder(WholeNode)
 
 
 def read_fit_node(data: bytes, unlisted: Mapping[str, int] = MappingProxyType({})) -> FitNode:
-    """The node in `data` (API JSON); of a resource that the node does not list it has as much as `unlisted` says.
+    """Return the node in `data` (API JSON); of a resource that the node does not list it has as much as `unlisted` says.
 
     Raises:
         ModelError: not a Node; the message names the field.
@@ -198,7 +198,7 @@ def read_fit_node(data: bytes, unlisted: Mapping[str, int] = MappingProxyType({}
 
 
 def fit_node_from(raw: Any, unlisted: Mapping[str, int]) -> FitNode:
-    """As `read_fit_node`, from decoded JSON; of a resource that the node does not list it has as much as `unlisted` says."""
+    """Return the node of `read_fit_node` from decoded JSON."""
     return _fit_node(from_json("Node", WholeNode, raw), unlisted)
 
 

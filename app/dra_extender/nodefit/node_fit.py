@@ -32,11 +32,11 @@ class NodeFit:
             self.add(each)
 
     def needs(self, pod: str) -> PodNeeds | None:
-        """What the pod (`namespace/name`) needs; None if it is not known."""
+        """Return what the pod (`namespace/name`) needs; None if it is not known."""
         return self._by_pod.get(pod)
 
     def refusals(self, needs: PodNeeds, node: str, released: Collection[str] = ()) -> tuple[NodeRefusal, ...]:
-        """Why the pod may not go to this node, in the order of kube-scheduler's filters; empty if it may.
+        """Return why the pod may not go to this node, in the order of kube-scheduler's filters; empty if it may.
 
         The pods `released` (`namespace/name`) count as gone.
         """
@@ -56,11 +56,11 @@ class NodeFit:
         return any(each.filter in CLOSED for each in self.refusals(needs, node))
 
     def running_on(self, node: str) -> Sequence[PodNeeds]:
-        """What each pod that has this node, and has not ended, needs."""
+        """Return what each pod that has this node, and has not ended, needs."""
         return [self._by_pod[key] for key in self._running.get(node, ())]
 
     def add(self, needs: PodNeeds) -> None:
-        """A pod is there, in the place of an earlier one of its name; one that has a node takes what it needs there."""
+        """Add a pod, in the place of an earlier one of its name; if it has a node, it takes what it needs there."""
         before = self._by_pod.get(needs.key)
         if before is not None and before.node:
             self._running[before.node].pop(before.key, None)
@@ -72,7 +72,7 @@ class NodeFit:
             running.update({} if needs.ended else {needs.key: None})
 
     def _ports(self, needs: PodNeeds, node: str, released: Collection[str]) -> Iterator[HostPort]:
-        """The ports of the host that other pods of the node have; none where the pod asks for none."""
+        """Yield the ports of the host that other pods of the node have; none where the pod asks for none."""
         for each in self.running_on(node) if needs.ports else ():
             if each.key not in released:
                 yield from each.ports
@@ -100,5 +100,5 @@ def _readable(read: Callable[[bytes], T], objects: Iterable[bytes]) -> Iterator[
 
 
 def _takes(needs: PodNeeds) -> Mapping[str, int]:
-    """A pod that has ended takes nothing, not even a place."""
+    """Return what the pod takes of its node: if it has ended nothing, not even a place."""
     return {} if needs.ended else {**needs.amounts, PODS: NANO}

@@ -34,7 +34,7 @@ _DECODER: Final = msgspec.json.Decoder(WholePod)
 
 
 def read_pod_needs(data: bytes) -> PodNeeds:
-    """The needs of the pod in `data` (API JSON).
+    """Return the needs of the pod in `data` (API JSON).
 
     Raises:
         ModelError: not a Pod; the message names the field.
@@ -43,7 +43,7 @@ def read_pod_needs(data: bytes) -> PodNeeds:
 
 
 def pod_needs_from(raw: Any) -> PodNeeds:
-    """As `read_pod_needs`, from decoded JSON."""
+    """Return the needs of `read_pod_needs` from decoded JSON."""
     return _pod_needs(from_json("Pod", WholePod, raw))
 
 

@@ -45,7 +45,7 @@ def pod_requests(
     whole: Resources | None,
     overhead: Amounts | None,
 ) -> Mapping[str, int]:
-    """The requests of the pod by resource, those of NodeResourcesFit alone; amounts that are no quantities count as nothing.
+    """Return the requests of the pod by resource, those of NodeResourcesFit alone; amounts that are no quantities count as nothing.
 
     `whole`: what the pod asks for in the place of its containers (KEP-2837).
     """
@@ -57,7 +57,7 @@ def pod_requests(
 
 
 def in_units(amounts: Mapping[str, int]) -> Mapping[str, int]:
-    """The resources that NodeResourcesFit knows, CPU rounded up to thousandths, others to one (`framework.Resource`)."""
+    """Return the resources that NodeResourcesFit knows, CPU rounded up to thousandths, others to one (`framework.Resource`)."""
     return {
         name: -(-amount // unit) * unit
         for name, amount in amounts.items()
@@ -67,12 +67,12 @@ def in_units(amounts: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def read_amounts(listed: Mapping[str, str | float] | None) -> dict[str, int]:
-    """Quantities by resource, in whole units; those that cannot be read are left out."""
+    """Return quantities by resource, in whole units; those that cannot be read are left out."""
     return dict(in_units(_parsed(listed)))
 
 
 def _of_containers(containers: Iterable[Container], init_containers: Iterable[Container]) -> dict[str, int]:
-    """All containers and sidecars together, or where that is more, an init container with the sidecars before it (KEP-753)."""
+    """Return all containers and sidecars together, or if more, an init container with the sidecars before it (KEP-753)."""
     total: Counter[str] = Counter()
     for each in containers:
         total.update(_amounts(each.resources))
@@ -92,7 +92,7 @@ def _of_containers(containers: Iterable[Container], init_containers: Iterable[Co
 
 
 def _of_whole(whole: Resources | None, of_containers: Mapping[str, int]) -> dict[str, int]:
-    """CPU, memory and huge pages of the pod as a whole.
+    """Return CPU, memory and huge pages of the pod as a whole.
 
     A limit without a request is a request only where no container asks for the resource; for huge pages, which are never
     overcommitted, in any case.
@@ -111,12 +111,12 @@ def _of_whole(whole: Resources | None, of_containers: Mapping[str, int]) -> dict
 
 
 def _amounts(resources: Resources | None) -> dict[str, int]:
-    """What is requested; a limit without a request is a request, as the API server has it."""
+    """Return what is requested; a limit without a request is a request, as the API server has it."""
     return {} if resources is None else {**_parsed(resources.limits), **_parsed(resources.requests)}
 
 
 def _is_known(name: str) -> bool:
-    """Whether `framework.Resource` has a place for it; others, such as `storage`, are counted nowhere."""
+    """Return whether `framework.Resource` has a place for it; others, such as `storage`, are counted nowhere."""
     if name in (CPU, MEMORY, EPHEMERAL_STORAGE, PODS):
         return True
     return name.startswith((_HUGE_PAGES, _VOLUMES)) or _NATIVE_MARK in name or is_extended(name)

@@ -31,11 +31,11 @@ class Constraint:
     lists: bool
 
     def applies_to(self, main: str, full: str) -> bool:
-        """Whether a request takes part, by its name or as `main/alternative`; no list means every request."""
+        """Return whether a request takes part, by its name or as `main/alternative`; no list means every request."""
         return not self.requests or main in self.requests or full in self.requests
 
     def joined(self, state: Any, attribute: Attribute | None) -> Any:
-        """The state once a device with this attribute has joined, or REFUSED, as always for a device without the attribute."""
+        """Return the state once a device with this attribute has joined; REFUSED if it may not, as without the attribute."""
         if attribute is None:
             return REFUSED
         if self.distinct:
@@ -43,11 +43,11 @@ class Constraint:
         return _matching_sets(state, attribute) if self.lists else _matching_scalars(state, attribute)
 
     def deciding(self, state: Any) -> Hashable:
-        """The part of a state that decides whether further devices may join: for distinctAttribute the values in any order."""
+        """Return the part of a state that decides about further devices: for distinctAttribute the values in any order."""
         return frozenset(state) if self.distinct and state is not None else state
 
     def text(self) -> str:
-        """The constraint for people, e.g. `matchAttribute example.com/numa`."""
+        """Return the constraint for people, e.g. `matchAttribute example.com/numa`."""
         return f"{'distinctAttribute' if self.distinct else 'matchAttribute'} {self.attribute}"
 
 
@@ -63,7 +63,7 @@ class ConstraintConflict(NamedTuple):
 
 
 def conflict_of(constraint: Constraint, attribute: Attribute | None, state: Any) -> ConstraintConflict:
-    """Why a device may not join a constraint in this state."""
+    """Return why a device may not join a constraint in this state."""
     joined = () if state is None else state if constraint.distinct else (state,)
     return ConstraintConflict(
         constraint, attribute, tuple(value_set(each) if isinstance(each, Attribute) else each for each in joined)
@@ -71,7 +71,7 @@ def conflict_of(constraint: Constraint, attribute: Attribute | None, state: Any)
 
 
 def lookup(name: str, driver: str, device: Device) -> Attribute | None:
-    """The attribute under its full name, or under its bare name when the domain is the device's driver."""
+    """Return the attribute under its full name, or under its bare name when the domain is the device's driver."""
     domain, slash, bare = name.partition("/")
     second = bare if slash and domain == driver else None
     found: Attribute | None = None
@@ -84,7 +84,7 @@ def lookup(name: str, driver: str, device: Device) -> Attribute | None:
 
 
 def value_set(attribute: Attribute) -> ValueSet:
-    """All values of an attribute: the first non-empty list, else the first scalar; empty if it has none."""
+    """Return all values of an attribute: the first non-empty list, else the first scalar; empty if it has none."""
     for field in _SETS:
         values = getattr(attribute, field)
         if values:
@@ -97,7 +97,7 @@ def value_set(attribute: Attribute) -> ValueSet:
 
 
 def differs(attribute: Attribute, others: Collection[Attribute], *, lists: bool) -> bool:
-    """Whether an attribute has no value in common with any of the others; False for one without a value."""
+    """Return whether an attribute has no value in common with any of the others; False for one without a value."""
     if lists:
         values = value_set(attribute)
         return bool(values) and all(values.isdisjoint(value_set(each)) for each in others)

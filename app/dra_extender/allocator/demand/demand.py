@@ -99,7 +99,7 @@ class Demand:
         return any(claim.constraints for claim in self.claims)
 
     def option(self, claim_label: str, name: str) -> SearchableRequest | None:
-        """The request (or `request/alternative`) of a claim; None if it is not there."""
+        """Return the request (or `request/alternative`) of a claim; None if it is not there."""
         for claim in self.claims:
             for request in claim.requests:
                 for option in request.options:
@@ -131,7 +131,7 @@ def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass],
 
 
 def size_of(claims: Sequence[ClaimDemand], content: bytes) -> int:
-    """The bytes of a demand by estimate."""
+    """Return the bytes of a demand by estimate."""
     options = [option for claim in claims for request in claim.requests for option in request.options]
     lists = {id(option.selectors): option.selectors for option in options}
     derived = [
@@ -146,7 +146,7 @@ Reads = frozenset[str]
 
 
 def reads_of(demand: Demand) -> Reads | None:
-    """The attributes that selectors, derived attributes and constraints of a demand may read; None if they may read any."""
+    """Return the attributes that selectors, derived attributes and constraints of a demand may read; None if they may read any."""
     options = [option for claim in demand.claims for request in claim.requests for option in request.options]
     names = {constraint.attribute for claim in demand.claims for constraint in claim.constraints}
     for program in (program for option in options for program in _programs(option)):
@@ -157,7 +157,7 @@ def reads_of(demand: Demand) -> Reads | None:
 
 
 def is_read(reads: Reads, driver: str, attribute: str) -> bool:
-    """Whether an attribute, as a device of this driver publishes it, is among these."""
+    """Return whether an attribute, as a device of this driver publishes it, is among these."""
     domain, slash, name = attribute.rpartition("/")
     if not slash:
         domain = driver

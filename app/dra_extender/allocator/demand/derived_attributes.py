@@ -43,7 +43,7 @@ class PreparedAttribute:
             raise SearchEndedError(self._rejection(Code.ATTRIBUTE_FAILED, message, device.name)) from problem
 
     def problem(self) -> Rejection:
-        """The rejection for an expression that does not compile."""
+        """Return the rejection for an expression that does not compile."""
         return self._rejection(Code.ATTRIBUTE_INVALID, f"{self.name}: {quoted(self.expression)}: {self.program}")
 
     def _rejection(self, code: Code, detail: str, device: str = "") -> Rejection:

@@ -68,7 +68,7 @@ class VerdictRow:
         self._errors: dict[int, SelectorError] | None = None
 
     def matches(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
-        """Whether all selectors hold for device `position` of the slice this row belongs to.
+        """Return whether all selectors hold for device `position` of the slice this row belongs to.
 
         Raises:
             SelectorError: a selector did not compile or failed on this device.
@@ -185,7 +185,7 @@ class SelectorList:
         return found
 
     def row(self, published: ResourceSlice) -> VerdictRow:
-        """The verdicts for one slice object; they live as long as that object."""
+        """Return the verdicts for one slice object; they live as long as that object."""
         key = id(published)
         row = self._rows.get(key)
         if row is None:
@@ -284,14 +284,14 @@ class SelectorVerdicts:
 
 
 def within(deadline: Deadline | None) -> EvaluationLimits:
-    """The limits of an evaluation, as arguments of `Program.matches`: a call's budget is its deadline, too."""
+    """Return the limits of an evaluation, as arguments of `Program.matches`: a call's budget is its deadline, too."""
     return {"budget": deadline} if isinstance(deadline, Budget) else {"deadline": deadline}
 
 
 def compiled(
     programs: ProgramCache, expression: str, budget: Budget | None = None, owner: str = "", *, derived: bool = False
 ) -> Program | CelCompileError:
-    """The program of an expression, or the reason why it does not compile.
+    """Return the program of an expression, or the reason why it does not compile.
 
     Raises:
         CelBudgetError: The budget was spent before.
@@ -303,7 +303,7 @@ def compiled(
 
 
 def activation_of(published: ResourceSlice, device: Device) -> DeviceActivation:
-    """A device as expressions see it."""
+    """Return a device as expressions see it."""
     return prepare_device(
         published.driver,
         dict(device.attributes),

@@ -42,7 +42,7 @@ class UnmetSelectors:
             return None
 
     def first(self, published: ResourceSlice, position: int) -> int | None:
-        """The index of the first selector that is not true on the device; None if there is none."""
+        """Return the index of the first selector that is not true on the device; None if there is none."""
         activation = activation_of(published, published.devices[position])
         for index, program in enumerate(self._selectors.programs):
             try:
@@ -53,7 +53,7 @@ class UnmetSelectors:
         return None
 
     def content(self, published: ResourceSlice, position: int) -> Hashable:
-        """Equal for devices in which the selectors read the same."""
+        """Return a value that is equal for devices in which the selectors read the same."""
         device, reads = published.devices[position], self._reads
         attributes = device.attributes
         if reads is not None:
@@ -61,7 +61,7 @@ class UnmetSelectors:
         return (published.driver, attributes, device.capacity, device.allow_multiple_allocations)
 
     def message(self, published: ResourceSlice, position: int) -> str:
-        """E.g. `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`; empty if no selector is false there.
+        """Return for example `device.attributes["x"].model is "A100", wanted "H100"`; empty if no selector is false there.
 
         The first selector that is false decides, a class's before a request's.
         """
@@ -81,7 +81,7 @@ class UnmetSelectors:
         return ""
 
     def distance(self, published: ResourceSlice, position: int) -> float:
-        """How far the device is from satisfying all selectors (see `cel.explain.nearness`); infinite once the budget is spent."""
+        """Return how far the device is from satisfying all selectors (`cel.explain.nearness`); infinite without budget."""
         activation = activation_of(published, published.devices[position])
         programs = (each for each in self._selectors.programs if isinstance(each, Program))
         try:
@@ -90,7 +90,7 @@ class UnmetSelectors:
             return inf
 
     def _explain(self, program: Program, activation: DeviceActivation) -> str:
-        """What is false and why; empty if the budget does not suffice to tell."""
+        """Return what is false and why; empty if the budget does not suffice to tell."""
         budget = self._budget
         if budget is not None and budget.left < program.units:
             return ""
@@ -109,7 +109,7 @@ class UnmetSelectors:
 
 
 def _reads(selectors: SelectorList) -> Reads | None:
-    """The attributes that the selectors may read; None if they may read any."""
+    """Return the attributes that the selectors may read; None if they may read any."""
     names: set[str] = set()
     for each in selectors.programs:
         if isinstance(each, Program):

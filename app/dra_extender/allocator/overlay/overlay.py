@@ -28,7 +28,7 @@ class Overlay(Protocol):
     """Changes the devices of a slice."""
 
     def apply(self, published: ResourceSlice) -> OverlaidSlice:
-        """The slice with this overlay; the same object if nothing changes.  Pure."""
+        """Return the slice with this overlay; the same object if nothing changes.  Pure."""
         ...
 
 

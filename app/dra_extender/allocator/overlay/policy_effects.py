@@ -45,7 +45,7 @@ class AsymmetricRule(NamedTuple):
 
 
 def published_devices(slices: Iterable[ResourceSlice], most: int = MAX_DEVICES) -> list[PublishedDevice] | None:
-    """All devices of these slices, which have the overlays applied; None if there are more than `most`."""
+    """Return all devices of these slices, which have the overlays applied; None if there are more than `most`."""
     found = list(islice(((each, device) for each in slices for device in each.devices), most + 1))
     if len(found) > most:
         return None
@@ -53,7 +53,7 @@ def published_devices(slices: Iterable[ResourceSlice], most: int = MAX_DEVICES) 
 
 
 def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
-    """(rule, why it has no effect); without devices only what follows from the rules alone."""
+    """Yield (rule, why it has no effect); without devices only what follows from the rules alone."""
     supplying = {rule for each in devices for _, rule in each.device.sources}
     for index, rule in enumerate(rules):
         before = next((each.name for each in rules[:index] if _covers(each, rule)), None)
@@ -66,7 +66,7 @@ def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDe
 
 
 def _without_neighbours(rule: PolicyRule, devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
-    """(rule, why) if no device with `compatibleOnlyWith` of the rule has a published neighbour."""
+    """Yield (rule, why) if no device with `compatibleOnlyWith` of the rule has a published neighbour."""
     having = [each for each in devices if each.rule == rule.name]
     if not having:
         if set(_supplied(rule)) == {_ONLY_WITH}:
@@ -121,14 +121,14 @@ class _NeighbourRules:
         self._known: dict[tuple[str, str], bool] = {}
 
     def accepts(self, owner: PublishedDevice, other: PublishedDevice) -> bool:
-        """Whether the owner has no rule that concerns the other device, or one that is true for it."""
+        """Return whether the owner has no rule that concerns the other device, or one that is true for it."""
         device = owner.device
         if device.compatible_only_with is None or not is_neighbour(device.neighbours_on, owner.scope, other.scope):
             return True
         return self.is_true(owner, other)
 
     def is_true(self, owner: PublishedDevice, other: PublishedDevice) -> bool:
-        """Whether the owner's rule is true for the other device."""
+        """Return whether the owner's rule is true for the other device."""
         expression = owner.device.compatible_only_with or ""
         key = (expression, other.name)
         if key not in self._known:
@@ -143,7 +143,7 @@ class _NeighbourRules:
 
 
 def _covers(earlier: PolicyRule, later: PolicyRule) -> bool:
-    """Whether the earlier rule supplies all fields of the later one to each device that the later one matches."""
+    """Return whether the earlier rule supplies all fields of the later one to each device that the later one matches."""
     if earlier.devices is not None or earlier.physical_device is not None or later.physical_device is not None:
         return False
     if earlier.driver not in (None, later.driver) or earlier.pool not in (None, later.pool):

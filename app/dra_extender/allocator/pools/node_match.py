@@ -13,7 +13,7 @@ MALFORMED: Final = 2
 
 
 def reaches(where: Device | ResourceSlice, node: Node) -> bool:
-    """Whether a slice or device names this node: by node name, else by all nodes, else by its node selector.
+    """Return whether a slice or device names this node: by node name, else by all nodes, else by its node selector.
 
     Raises:
         ModelError: the node selector is malformed.
@@ -26,7 +26,7 @@ def reaches(where: Device | ResourceSlice, node: Node) -> bool:
 
 
 def is_relevant(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:
-    """Whether a slice or one of its devices names the node; never with `partitionable` off for slices that need the feature.
+    """Return whether a slice or one of its devices names the node; never with `partitionable` off for slices that need the feature.
 
     Raises:
         ModelError: a node selector that had to be read is malformed.

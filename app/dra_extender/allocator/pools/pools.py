@@ -85,13 +85,13 @@ class DeviceOrder(NamedTuple):
     ranks: tuple[int, ...]
 
     def ranked(self, mask: int) -> int:
-        """The ranks of a set of locations; both have one bit each."""
+        """Return the ranks of a set of locations; both have one bit each."""
         bits = f"{mask:0{len(self.locations)}b}"[::-1]
         return int("".join(bits[location] for location in reversed(self.locations)), 2)
 
 
 def ready_first(pools: Sequence[Sequence[Device]]) -> DeviceOrder | None:
-    """The order with the devices of each pool that have no binding conditions first (KEP-5007); None if it changes nothing.
+    """Return the order with the devices of each pool that have no binding conditions first (KEP-5007); None if it changes nothing.
 
     The pools stay in the order of their locations.
     """

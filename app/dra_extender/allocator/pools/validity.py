@@ -42,7 +42,7 @@ def complete(
     whole_pool: Callable[[], Iterable[ResourceSlice]],
     counts: Callable[[ResourceSlice], bool],
 ) -> KnownSlices | None:
-    """The pool from its relevant slices of one generation and, if needed, from all its slices on any node.
+    """Return the pool from its relevant slices of one generation and, if needed, from all its slices on any node.
 
     The first relevant slice declares the number of slices, which must match exactly: the relevant slices alone, or else all slices
     of that generation for which `counts` holds.  None if the relevant slices alone are incomplete and a newer generation exists
@@ -83,7 +83,7 @@ def check_device_names(slices: Sequence[ResourceSlice]) -> None:
 
 
 def counter_totals(slices: Iterable[ResourceSlice]) -> CounterTotals:
-    """The counter sets that these slices declare.
+    """Return the counter sets that these slices declare.
 
     Raises:
         InvalidPoolError: two sets have the same name.

@@ -32,7 +32,7 @@ class FrozenView(NamedTuple):
 
 
 def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView | None:
-    """The merged snapshots of one device's holdings; None without any: then `live`, the device as published now, counts.
+    """Return the merged snapshots of one device's holdings; None without any: then `live`, the device as published now, counts.
 
     A further share of the device copies it.  Snapshots that differ are merged as in `held_consumption`; of several expressions
     the first in alphabetical order counts.
@@ -55,7 +55,7 @@ def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView |
 
 
 def with_current_snapshot(holding: DeviceHolding, pool: Pool, usage: PoolUsage) -> DeviceHolding:
-    """A share with the snapshot of the shares in this usage; without any, with that of the device as published now.
+    """Return a share with the snapshot of the shares in this usage; without any, with that of the device as published now.
 
     A hold counts as a share in a search, but its own pod may never be bound, and the slice may have changed since.
     """
@@ -67,7 +67,7 @@ def with_current_snapshot(holding: DeviceHolding, pool: Pool, usage: PoolUsage) 
 
 
 def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> Iterator[tuple[str, CounterConsumption]]:
-    """(device, one entry of what it draws) for every held device: those published in the order given, then vanished ones by name.
+    """Yield (device, entry of what it draws) for every held device: published ones in the given order, then vanished ones by name.
 
     Several holdings of one device draw once.  Should their snapshots differ (the slice changed between two shares), every group
     list counts and of each counter the highest amount.  A name that the slices of several nodes give to different devices counts
@@ -101,7 +101,7 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
 
 
 def _with_physical_device(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[CounterConsumption]:
-    """The snapshot, and an entry for each physical device that the policy names by now and the snapshot does not.
+    """Yield the snapshot, and an entry for each physical device that the policy names by now and the snapshot does not.
 
     That entry has the groups that were frozen for a physical device, or none: the device stays held under its new name.
     """
@@ -118,7 +118,7 @@ def _with_physical_device(frozen: tuple[CounterConsumption, ...], device: Device
 
 
 def _frozen(holders: Sequence[DeviceHolding], live: Device | None) -> tuple[CounterConsumption, ...] | None:
-    """The merged snapshots of a device, `live` as published now; None without any."""
+    """Return the merged snapshots of a device, `live` as published now; None without any."""
     drawn = [holder.drawn(live) for holder in holders if holder.is_frozen]
     if not drawn:
         return None

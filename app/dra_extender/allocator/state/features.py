@@ -26,7 +26,7 @@ class Features:
 
     @classmethod
     def from_names(cls, names: Mapping[str, bool]) -> "Features":
-        """The switches from upstream's CamelCase names ("PartitionableDevices"); a missing name is off.
+        """Return the switches from upstream's CamelCase names ("PartitionableDevices"); a missing name is off.
 
         Raises:
             ValueError: a name is not one of the eleven.

@@ -19,7 +19,7 @@ class Trail:
         self._changes: list[tuple[Any, Any, Any]] = []
 
     def mark(self) -> int:
-        """The present state, for `undo_to`."""
+        """Return the present state, for `undo_to`."""
         return len(self._changes)
 
     def put(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:

@@ -17,14 +17,14 @@ class Usage(Protocol):
     """The usage of all pools as one search sees it: stored allocations, pending allocations, and holds of other pods."""
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
-        """The usage of this pool; empty for an unused or unknown pool.  Constant during one search."""
+        """Return the usage of this pool; empty for an unused or unknown pool.  Constant during one search."""
         ...
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
-        """Whether any holding in this pool has `compatibleOnlyWith` frozen with it."""
+        """Return whether any holding in this pool has `compatibleOnlyWith` frozen with it."""
         ...
 
 
 def any_compatibility_rule(usage: PoolUsage) -> bool:
-    """Whether any of these holdings has `compatibleOnlyWith` frozen with it."""
+    """Return whether any of these holdings has `compatibleOnlyWith` frozen with it."""
     return any(holding.compatible_only_with is not None for holdings in usage.values() for holding in holdings)

@@ -34,12 +34,12 @@ class ClaimsByOwner(Generic[K]):
         self._claims: dict[K, tuple[str, ...]] = {}
         self._keys: dict[str, K] = {}
 
-    def of(self, owner: K) -> tuple[str, ...]:
-        """UIDs of the claims of this owner, in the order in which they were added."""
+    def claims_of(self, owner: K) -> tuple[str, ...]:
+        """Return the UIDs of the claims of this owner, in the order in which they were added."""
         return self._claims.get(owner, ())
 
     def put(self, claim: ClaimHead) -> None:
-        """A claim appears or changes."""
+        """Add a claim, or take over its present owner."""
         uid, key = claim.metadata.uid, self._owner_of(claim)
         if self._keys.get(uid) == key:
             return
@@ -49,7 +49,7 @@ class ClaimsByOwner(Generic[K]):
             self._keys[uid] = key
 
     def drop(self, uid: str) -> None:
-        """A claim is gone."""
+        """Remove a claim that is gone."""
         key = self._keys.pop(uid, None)
         if key is None:
             return
@@ -95,40 +95,40 @@ class ClaimIndex:
         return len(self._by_uid)
 
     def records(self) -> Iterable[ClaimRecord]:
-        """All claims."""
+        """Return all claims."""
         return self._by_uid.values()
 
     def counted(self) -> Iterable[ClaimRecord]:
-        """All claims, and those deleted ones whose devices pods still use."""
+        """Yield all claims, and those deleted ones whose devices pods still use."""
         yield from self._by_uid.values()
         for orphan in self.orphans.all():
             yield orphan.record
 
     def by_uid(self, uid: str) -> ClaimRecord | None:
-        """The claim with this UID."""
+        """Return the claim with this UID."""
         return self._by_uid.get(uid)
 
     def by_key(self, namespace: str, name: str) -> ClaimRecord | None:
-        """The claim with this name."""
+        """Return the claim with this name."""
         uid = self._by_key.get((namespace, name))
         return None if uid is None else self._by_uid.get(uid)
 
     def for_extended_resources(self, namespace: str, pod_uid: str) -> tuple[ClaimRecord, ...]:
-        """The claims for the extended resources of this pod; more than one only after a failure.
+        """Return the claims for the extended resources of this pod; more than one only after a failure.
 
         A claim names its owner by UID alone, and its author may name any.  Only an owner in the same namespace counts.
         """
-        return tuple(self._by_uid[claim] for claim in self._extended.of((namespace, pod_uid)))
+        return tuple(self._by_uid[claim] for claim in self._extended.claims_of((namespace, pod_uid)))
 
     def made_for(self, namespace: str, owner_uid: str, entry: str) -> tuple[ClaimRecord, ...]:
-        """The claims in the owner's namespace that were made from a template for this entry of a pod or PodGroup.
+        """Return the claims in the owner's namespace that were made from a template for this entry of a pod or PodGroup.
 
         They are more than one only after a failure.
         """
-        return tuple(self._by_uid[claim] for claim in self._generated.of((namespace, owner_uid, entry)))
+        return tuple(self._by_uid[claim] for claim in self._generated.claims_of((namespace, owner_uid, entry)))
 
     def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
-        """Claims reserved for this pod or PodGroup."""
+        """Return the claims reserved for this pod or PodGroup."""
         return tuple(self._by_uid[claim] for claim in sorted(self._by_consumer.get(uid, ())))
 
     def store(self, data: bytes, *, from_watch: bool) -> tuple[ClaimRecord, UsageChange]:
@@ -195,7 +195,7 @@ class ClaimIndex:
         return "is too large to be read again when it is needed"
 
     def delete(self, namespace: str, name: str, uid: str) -> UsageChange:
-        """The claim is gone; a late answer to one of our own writes does not bring it back.
+        """Remove a claim that is gone; a late answer to one of our own writes does not bring it back.
 
         What pods still use of its stored allocation stays counted.
         """
@@ -224,7 +224,7 @@ class ClaimIndex:
         return UsageChange(removed=before, added=kept, orphan=orphan)
 
     def pod_ended(self, pod_uid: str) -> UsageChange:
-        """The pod has ended, or is gone: it uses nothing of deleted claims any more."""
+        """Release what only this pod, which has ended or is gone, used of deleted claims."""
         ended = self.orphans.leave(pod_uid)
         if not ended:
             return UsageChange()
@@ -264,7 +264,7 @@ class ClaimIndex:
         return self._deliveries.change_of(uid)
 
     def _known_in_this_version(self, data: bytes) -> ClaimRecord | None:
-        """The record of this object if that is of the same version, as after each write of ours when the watch brings it."""
+        """Return the record of this object if it has the same version, as when the watch brings a write of ours."""
         try:
             uid, version = read_version(data)
         except ModelError:

@@ -28,7 +28,7 @@ class Kubelet(NamedTuple):
 
     @classmethod
     def on(cls, node: Node) -> Self:
-        """The kubelet that reports for this node now."""
+        """Return the kubelet that reports for this node now."""
         return cls(node.uid, node.boot_id, node.kubelet_version)
 
 
@@ -85,7 +85,7 @@ class GroupStarts:
         self._started: dict[str, GroupEntryTrial] = {}
 
     def support_on(self, namespace: str, node: Node, pod_uid: str = "") -> GroupEntrySupport:
-        """What is known for pods of this namespace; a trial of the pod itself does not count."""
+        """Return what is known for pods of this namespace; a trial of the pod itself does not count."""
         found = self._known_support(namespace, node)
         if found is not GroupEntrySupport.UNKNOWN:
             return found
@@ -93,7 +93,7 @@ class GroupStarts:
         return GroupEntrySupport.ON_TRIAL if len(tried) > (pod_uid in tried) else GroupEntrySupport.UNKNOWN
 
     def begin(self, pod: Pod, node: Node, claims: Collection[str]) -> None:
-        """The pod goes to this node with nothing but its group's entry in these claims (UIDs)."""
+        """Begin the trial of a pod that goes to this node with nothing but its group's entry in these claims (UIDs)."""
         before = self._trials.get(pod.uid)
         if before is not None and (before.node, before.claims) == (node.name, claims):
             return
@@ -117,12 +117,12 @@ class GroupStarts:
             _leave(self._by_claim, claim, pod_uid)
 
     def bind_failed(self, pod_uid: str) -> None:
-        """The pod's bind has failed, as far as is known; the watch shows if it is bound nevertheless."""
+        """End the trial of a pod whose bind has failed as far as is known; the watch shows if it is bound nevertheless."""
         if pod_uid not in self._unstarted:
             self.end(pod_uid)
 
     def seen(self, pod: Pod) -> None:
-        """A pod event: the pod may have started, or may never start."""
+        """Take in a pod event: the pod may have started, or may never start."""
         if pod.pod_group is None or not pod.claims:
             return
         uid = pod.uid
@@ -142,28 +142,28 @@ class GroupStarts:
                 self._started[uid] = trial
 
     def gone(self, pod_uid: str) -> None:
-        """The pod is finished or deleted."""
+        """End the trial of a pod that is finished or deleted."""
         self._unstarted.pop(pod_uid, None)
         self.end(pod_uid)
 
     def unstarted(self) -> Iterable[Pod]:
-        """The bound members of PodGroups that have not started and are on no trial yet."""
+        """Return the bound members of PodGroups that have not started and are on no trial yet."""
         return [pod for uid, pod in self._unstarted.items() if uid not in self._trials]
 
     def waiting(self) -> Iterable[GroupEntryTrial]:
-        """The trials of pods that are bound and have not started."""
+        """Return the trials of pods that are bound and have not started."""
         return [trial for uid, trial in self._trials.items() if uid in self._unstarted]
 
     def started(self) -> Iterable[GroupEntryTrial]:
-        """The trials of pods that have started, by the pods that the watch delivered."""
+        """Return the trials of pods that have started, by the pods that the watch delivered."""
         return list(self._started.values())
 
     def is_open(self, trial: GroupEntryTrial) -> bool:
-        """Whether the trial has not ended."""
+        """Return whether the trial has not ended."""
         return self._trials.get(trial.pod.uid) is trial
 
     def mark_able(self, trial: GroupEntryTrial) -> bool:
-        """The pod has started with its group's entry alone; returns whether that proves it of the kubelet that runs now."""
+        """Record that the pod has started with its group's entry alone; returns whether the kubelet that runs now has proved it."""
         self.end(trial.pod.uid)
         node = self._nodes.get(trial.node)
         if node is None or Kubelet.on(node) != trial.kubelet:
@@ -173,17 +173,17 @@ class GroupStarts:
         return True
 
     def mark_unable(self, trial: GroupEntryTrial) -> None:
-        """The pod has not started in time."""
+        """Record that the pod has not started in time."""
         self._kept_free.clear()
         self._unable[trial.pod.namespace, trial.node] = trial.kubelet
 
     def allow_retry(self, namespace: str, node: str) -> None:
-        """The node may be tried again."""
+        """Allow a further trial on the node."""
         self._kept_free.clear()
         self._unable.pop((namespace, node), None)
 
     def node_seen(self) -> None:
-        """A node event: its label, its boot or its kubelet's version may have changed."""
+        """Take in a node event: its label, its boot or its kubelet's version may have changed."""
         self._kept_free.clear()
 
     def node_gone(self, node: str) -> None:
@@ -192,7 +192,7 @@ class GroupStarts:
         self._proven.pop(node, None)
 
     def entries_kept_free(self, claim_uid: str, besides: str = "") -> int:
-        """How many entries pods on trial may need in this claim, the pod with the UID `besides` excepted."""
+        """Return how many entries pods on trial may need in this claim, the pod with the UID `besides` excepted."""
         if claim_uid not in self._by_claim:
             return 0
         record = self._claims.by_uid(claim_uid)
@@ -204,7 +204,7 @@ class GroupStarts:
         return len(known[1]) - (besides in known[1])
 
     def free_entries(self, claim: ClaimHead, consumer_uid: str, most: int = MAX_RESERVATIONS) -> int:
-        """How many more entries this consumer may use, so that some stay free for pods on trial; may be negative."""
+        """Return how many more entries this consumer may use, so that some stay free for pods on trial; may be negative."""
         least = min(most, MAX_RESERVATIONS - self.entries_kept_free(claim.metadata.uid, consumer_uid))
         return least - len(claim.status.reserved_for)
 
@@ -213,13 +213,13 @@ class GroupStarts:
         return frozenset(uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_not_start(uid))
 
     def _may_not_start(self, pod_uid: str) -> bool:
-        """Whether the pod may not start with its group's entry alone."""
+        """Return whether the pod may not start with its group's entry alone."""
         trial = self._trials[pod_uid]
         node = self._nodes.get(trial.node)
         return node is None or self._known_support(trial.pod.namespace, node) is not GroupEntrySupport.ABLE
 
     def _known_support(self, namespace: str, node: Node) -> GroupEntrySupport:
-        """What is known without open trials."""
+        """Return what is known without open trials."""
         known = known_on(node)
         if known is not None:
             return GroupEntrySupport.ABLE if known else GroupEntrySupport.UNABLE

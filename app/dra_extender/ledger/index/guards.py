@@ -51,19 +51,19 @@ class GuardIndex:
         return len(self._guards)
 
     def all(self) -> Iterable[Guard]:
-        """Every guard claim."""
+        """Return every guard claim."""
         return tuple(self._guards.values())
 
-    def of(self, device: DeviceId) -> Guard | None:
-        """The guard claim of this device."""
+    def of_device(self, device: DeviceId) -> Guard | None:
+        """Return the guard claim of this device."""
         return self._guards.get(name_of_guard(device))
 
     def by_name(self, name: str) -> Guard | None:
-        """The guard claim of this name."""
+        """Return the guard claim of this name."""
         return self._guards.get(name)
 
     def has(self, namespace: str, name: str) -> bool:
-        """Whether a claim of this name is a guard claim."""
+        """Return whether a claim of this name is a guard claim."""
         return is_guard((namespace, name), self.namespace)
 
     def put(self, claim: ResourceClaim, raw: bytes) -> Guard:
@@ -92,7 +92,7 @@ class GuardIndex:
 
 
 def annotation_text(device: DeviceId) -> str:
-    """The device as the annotation of its guard claim names it."""
+    """Return the device as the annotation of its guard claim names it."""
     return "/".join(device)
 
 
@@ -108,13 +108,13 @@ def _is_named_for(device: DeviceId | None, meta: ObjectMeta) -> bool:
 
 
 def is_guard(key: tuple[str, str], guard_namespace: str) -> bool:
-    """Whether the claim with this key (namespace, name) is a guard claim; they all are in one namespace (empty: there are none)."""
+    """Return whether the claim with this key (namespace, name) is a guard claim; all are in one namespace (empty: none)."""
     namespace, name = key
     return bool(guard_namespace) and namespace == guard_namespace and name.startswith(GUARD_PREFIX)
 
 
 def name_of_guard(device: DeviceId) -> str:
-    """The name of the guard claim of this device."""
+    """Return the name of the guard claim of this device."""
     return GUARD_PREFIX + hashlib.blake2b(annotation_text(device).encode(), digest_size=16).hexdigest()
 
 
@@ -139,7 +139,7 @@ def guard_reservations(claim: ClaimHead) -> frozenset[str]:
 
 
 def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[DeviceId]:
-    """The devices that these holdings have to themselves: neither a share nor administrative access."""
+    """Return the devices that these holdings have to themselves: neither a share nor administrative access."""
     return frozenset(
         (each.driver, each.pool, each.device) for each in holdings if each.share_id is None and not each.admin
     )

@@ -96,7 +96,7 @@ class MemberFit:
         return b"" if member is None else member.digest
 
     def admits(self, uid: str, node: str) -> bool:
-        """Whether this node may take the pod; also if nothing is known of one of them."""
+        """Return whether this node may take the pod; also if nothing is known of one of them."""
         member, known = self._member(uid), self._nodes.get(node)
         return member is None or known is None or next(known.refusals(member.needs, {}, ()), None) is None
 

@@ -32,11 +32,11 @@ class Orphans:
         return len(self._by_claim)
 
     def all(self) -> Iterable[Orphan]:
-        """All orphaned allocations."""
+        """Return all orphaned allocations."""
         return self._by_claim.values()
 
     def of_pod(self, pod_uid: str) -> tuple[Orphan, ...]:
-        """The orphaned allocations that this pod uses."""
+        """Return the orphaned allocations that this pod uses."""
         return tuple(self._by_claim[uid] for uid in self.by_pod.get(pod_uid, {}).values())
 
     def adopt(self, record: ClaimRecord, users: Iterable[str]) -> Orphan | None:
@@ -52,7 +52,7 @@ class Orphans:
         return orphan
 
     def disown(self, claim_uid: str) -> Orphan | None:
-        """The claim exists after all; returns what was kept of it."""
+        """Remove the allocation of a claim that exists after all; returns what was kept of it."""
         orphan = self._by_claim.pop(claim_uid, None)
         for pod in () if orphan is None else orphan.pods:
             claims = {key: uid for key, uid in self.by_pod.pop(pod).items() if uid != claim_uid}
@@ -61,7 +61,7 @@ class Orphans:
         return orphan
 
     def leave(self, pod_uid: str) -> tuple[Orphan, ...]:
-        """The pod uses nothing any more; forgets and returns the allocations that no pod uses now."""
+        """Remove a pod that uses nothing any more; forgets and returns the allocations that no pod uses now."""
         used = self.by_pod.pop(pod_uid, None)
         if not used:
             return ()
@@ -75,7 +75,7 @@ class Orphans:
 
 
 def users_of(claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Node]) -> Iterable[str]:
-    """UIDs of the pods that run on the devices of this claim, as far as the API shows.
+    """Yield the UIDs of the pods that run on the devices of this claim, as far as the API shows.
 
     Those are pods for which it is reserved, or which name it and belong to the PodGroup for which it is reserved, and that are
     bound, or are just being bound by this process, to a node on which the allocation is usable.
@@ -87,7 +87,7 @@ def users_of(claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Node]) -> Ite
 
 
 def _pods_of(consumer: ConsumerReference, claim: ClaimHead, pods: PodIndex) -> Sequence[Pod]:
-    """The pods that may use the claim through this reservation."""
+    """Return the pods that may use the claim through this reservation."""
     if is_group(consumer):
         members = pods.members(claim.metadata.namespace, consumer.name)
         return [each for each in members if _names(each, claim.metadata.name)]
@@ -106,7 +106,7 @@ def _runs_on(pod: Pod, claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Nod
 
 
 def _names(pod: Pod, claim: str) -> bool:
-    """Whether the pod may mean this claim; an entry after a draft of KEP-5729 names the claim only through its group."""
+    """Return whether the pod may mean this claim; an entry after a draft of KEP-5729 names the claim only through its group."""
     return (
         any(claim == each.resource_claim_name or each.pod_group_resource_claim for each in pod.claims)
         or any(claim == each.resource_claim_name for each in pod.claim_statuses)
@@ -115,5 +115,5 @@ def _names(pod: Pod, claim: str) -> bool:
 
 
 def _has_another(pod: Pod, claim: ClaimHead) -> bool:
-    """Whether the claim was made for extended resources for which the pod uses another claim."""
+    """Return whether the claim was made for extended resources for which the pod uses another claim."""
     return bool(claim.extended_for) and pod.extended_claim not in ("", claim.metadata.name)

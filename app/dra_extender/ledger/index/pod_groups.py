@@ -14,7 +14,7 @@ START_LABEL: Final = "dra-extender.io/pod-group-claims"
 
 
 def known_on(node: Node) -> bool | None:
-    """What the node's label, or its kubelet, says of pods that are reserved through their PodGroup alone; None if nothing."""
+    """Return what the node's label or its kubelet says of pods that are reserved through their PodGroup alone, if anything."""
     label = node.labels.get(START_LABEL)
     if label in ("true", "false"):
         return label == "true"
@@ -35,7 +35,7 @@ class GroupReservation(StrEnum):
     NEVER = "never"
 
     def applies_on(self, node: Node | None) -> bool:
-        """Whether to reserve for the group; without a node, when it is not known yet where the pod will run."""
+        """Return whether to reserve for the group; without a node, when it is not known yet where the pod will run."""
         if self is GroupReservation.AUTO:
             return node is not None and known_on(node) is True
         return self is GroupReservation.ALWAYS
@@ -67,11 +67,11 @@ class PodGroupIndex:
         return len(self._by_key)
 
     def all(self) -> Iterable[PodGroup]:
-        """All PodGroups."""
+        """Return all PodGroups."""
         return self._by_key.values()
 
     def get(self, namespace: str, name: str) -> PodGroup | None:
-        """The PodGroup with this name."""
+        """Return the PodGroup with this name."""
         return self._by_key.get((namespace, name))
 
     def put(self, group: PodGroup) -> PodGroup | None:

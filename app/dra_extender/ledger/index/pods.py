@@ -50,29 +50,29 @@ class PodIndex:
         return len(self._by_uid)
 
     def all(self) -> Iterable[Pod]:
-        """All pods."""
+        """Return all pods."""
         return self._by_uid.values()
 
     def by_uid(self, uid: str) -> Pod | None:
-        """The pod with this UID."""
+        """Return the pod with this UID."""
         return self._by_uid.get(uid)
 
     def by_key(self, namespace: str, name: str) -> Pod | None:
-        """The pod with this name."""
+        """Return the pod with this name."""
         uid = self._by_key.get((namespace, name))
         return None if uid is None else self._by_uid.get(uid)
 
     def members(self, namespace: str, group: str) -> tuple[Pod, ...]:
-        """The pods that name this PodGroup, by name."""
+        """Return the pods that name this PodGroup, by name."""
         uids = self._by_group.get((namespace, group), ())
         return tuple(sorted((self._by_uid[uid] for uid in uids), key=lambda pod: pod.name))
 
     def unbound_parts(self, namespace: str, group: str) -> int:
-        """How many pods of this PodGroup wait for a node and need devices, with all their claims and extended resources."""
+        """Return how many pods of this PodGroup wait for a node and need devices, with all their claims and extended resources."""
         return self._group_parts[namespace, group]
 
     def has_running_member(self, namespace: str, group: str, besides: str = "") -> bool:
-        """Whether a pod of this PodGroup, the one with the UID `besides` excepted, is bound and not finished."""
+        """Return whether a pod of this PodGroup, the one with the UID `besides` excepted, is bound and not finished."""
         running = self._running.get((namespace, group))
         return running is not None and (len(running) > 1 or besides not in running)
 
@@ -87,7 +87,7 @@ class PodIndex:
         return news
 
     def has_acted(self, scheduler: str) -> bool:
-        """Whether a scheduler of this name has bound a pod, reported on one, or asked about one."""
+        """Return whether a scheduler of this name has bound a pod, reported on one, or asked about one."""
         return scheduler in self._acting
 
     def report_on(self, pod: Pod) -> str:
@@ -95,20 +95,20 @@ class PodIndex:
         return "" if pod.uid in self._asked else pod.unschedulable
 
     def begin_binding(self, pod: Pod) -> None:
-        """A Binding of the pod is about to be posted; it counts until the watch delivers the pod bound or deleted."""
+        """Count a Binding of the pod that is about to be posted, until the watch delivers the pod bound or deleted."""
         if not self.was_deleted(pod.uid):
             self._being_bound[pod.uid] = pod
 
     def binding_failed(self, uid: str) -> None:
-        """The API server did not accept the Binding of the pod, as far as is known."""
+        """Forget a Binding that the API server did not accept, as far as is known."""
         self._being_bound.pop(uid, None)
 
     def is_being_bound(self, uid: str) -> bool:
-        """Whether a Binding of the pod was posted and the watch has not delivered its result."""
+        """Return whether a Binding of the pod was posted and the watch has not delivered its result."""
         return uid in self._being_bound
 
     def being_bound(self) -> Iterable[Pod]:
-        """The pods whose Binding was posted and whose result the watch has not delivered."""
+        """Return the pods whose Binding was posted and whose result the watch has not delivered."""
         return self._being_bound.values()
 
     def put(self, pod: Pod) -> Pod | None:
@@ -151,22 +151,22 @@ class PodIndex:
         return pod
 
     def was_deleted(self, uid: str) -> bool:
-        """Whether the watch delivered the deletion of this pod; False for a pod that it has not delivered yet."""
+        """Return whether the watch delivered the deletion of this pod; False for a pod that it has not delivered yet."""
         return uid in self._deleted
 
     def waiting_in_other_namespaces(self, pod: Pod) -> bool:
-        """Whether pods of other namespaces wait for the scheduler of this pod to find nodes for them."""
+        """Return whether pods of other namespaces wait for the scheduler of this pod to find nodes for them."""
         waiting = self._waiting.get(pod.scheduler_name)
         return waiting is not None and len(waiting) > (pod.namespace in waiting)
 
     def others_waiting_in_namespace(self, pod: Pod) -> bool:
-        """Whether other pods of its namespace wait for the scheduler of this pod to find nodes for them."""
+        """Return whether other pods of its namespace wait for the scheduler of this pod to find nodes for them."""
         waiting = self._waiting.get(pod.scheduler_name, {}).get(pod.namespace, 0)
         known = self._by_uid.get(pod.uid)
         return waiting > (known is not None and _waits(known))
 
     def needs_node(self, pod: Pod) -> bool:
-        """Whether the pod, as known, waits for a node."""
+        """Return whether the pod, as known, waits for a node."""
         return _waits(pod)
 
     def waiting_for_devices(self, besides: Collection[str]) -> Iterator[Pod]:

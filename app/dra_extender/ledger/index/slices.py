@@ -39,19 +39,19 @@ class SliceIndex:
         return self._by_name
 
     def local(self, node: str) -> Sequence[ResourceSlice]:
-        """Slices pinned to this node by `nodeName`."""
-        return self._by_node.of(node)
+        """Return the slices pinned to this node by `nodeName`."""
+        return self._by_node.group(node)
 
     def near(self, node: Node) -> Sequence[ResourceSlice]:
-        """Slices without `nodeName` that may be for this node: all that are, and some that are not."""
+        """Return the slices without `nodeName` that may be for this node: all that are, and some that are not."""
         return self._nearby.near(node)
 
     def of_pool(self, pool_id: PoolId) -> Sequence[ResourceSlice]:
-        """All slices of the pool, whatever node they are for."""
-        return self._by_pool.of(pool_id)
+        """Return all slices of the pool, whatever node they are for."""
+        return self._by_pool.group(pool_id)
 
     def nodes_of(self, pool_id: PoolId) -> frozenset[str] | None:
-        """Nodes whose searches can read this pool; None when that may be any node."""
+        """Return the nodes whose searches can read this pool; None when that may be any node."""
         try:
             return self._reached[pool_id]
         except KeyError:
@@ -59,7 +59,7 @@ class SliceIndex:
             return reached
 
     def node_allocatable(self, pool_id: PoolId, device: str) -> Device | None:
-        """The device as it is published, if it counts against resources of its node."""
+        """Return the device as it is published, if it counts against resources of its node."""
         for name in sorted(self._node_allocatable.get(pool_id, ())):
             for each in self._by_name[name].devices:
                 if each.name == device and each.node_allocatable:
@@ -116,8 +116,8 @@ class _GroupedSlices(Generic[K]):
         self._members: dict[K, dict[str, ResourceSlice]] = {}
         self._sorted: dict[K, tuple[ResourceSlice, ...]] = {}
 
-    def of(self, key: K) -> tuple[ResourceSlice, ...]:
-        """The slices of a group."""
+    def group(self, key: K) -> tuple[ResourceSlice, ...]:
+        """Return the slices of a group."""
         found = self._sorted.get(key)
         if found is None:
             members = self._members.get(key)
@@ -127,7 +127,7 @@ class _GroupedSlices(Generic[K]):
         return found
 
     def unordered(self, key: K) -> Iterable[ResourceSlice]:
-        """The slices of a group in any order."""
+        """Return the slices of a group in any order."""
         return self._members.get(key, {}).values()
 
     def put(self, key: K, item: ResourceSlice) -> None:
@@ -168,12 +168,12 @@ class _NearbySlices:
             self._groups.drop(anchor, item.name)
 
     def near(self, node: Node) -> Sequence[ResourceSlice]:
-        """The slices that may be for this node, in order of names: all that are, and some that are not."""
+        """Return the slices that may be for this node, in order of names: all that are, and some that are not."""
         groups = self._groups
-        anywhere = groups.of(_ANYWHERE)
-        found = {each.name: each for each in groups.of((None, node.name))}
+        anywhere = groups.group(_ANYWHERE)
+        found = {each.name: each for each in groups.group((None, node.name))}
         for anchor in node.labels.items():
-            for each in groups.of(anchor):
+            for each in groups.group(anchor):
                 found[each.name] = each
         if not found:
             return anywhere
@@ -182,7 +182,7 @@ class _NearbySlices:
 
 
 def _anchors(item: ResourceSlice) -> frozenset[Anchor]:
-    """The anchors of a slice; a node that the slice is for has one of them.  A malformed selector concerns any node."""
+    """Return the anchors of a slice; a node that the slice is for has one of them.  A malformed selector concerns any node."""
     selector = item.node_selector
     if item.all_nodes or selector is None:
         return frozenset((_ANYWHERE,))

@@ -133,7 +133,7 @@ class PartlyReadClaim(NamedTuple):
 
 
 def read_partly(data: bytes, problem: str) -> PartlyReadClaim:
-    """The claim in `data`, which cannot be read as a whole because of `problem`.
+    """Return the claim in `data`, which cannot be read as a whole because of `problem`.
 
     Raises:
         ModelError: neither the metadata nor the names of the allocated devices can be read.
@@ -147,7 +147,7 @@ def read_partly(data: bytes, problem: str) -> PartlyReadClaim:
 
 
 def digest_of_spec(claim: ClaimHead, data: bytes = b"") -> bytes:
-    """Equal for claims that ask for the same; a claim whose spec cannot be read equals no other.
+    """Return a value that is equal for claims that ask for the same; a claim whose spec cannot be read equals no other.
 
     The spec is immutable, so the digest is computed once.
     """

@@ -53,7 +53,7 @@ class Specs:
         return self._specs.held
 
     def known(self, uid: str, version: bytes) -> ClaimSpec | None:
-        """The spec that was put for this claim and this version of it."""
+        """Return the spec that was put for this claim and this version of it."""
         found = self._specs.get(uid)
         return found[1] if found is not None and found[0] == version else None
 
@@ -62,7 +62,7 @@ class Specs:
         return self._specs.put(uid, (version, spec), _decoded_bytes(spec), namespace)
 
     def drop(self, uid: str) -> None:
-        """The claim is gone."""
+        """Drop the spec of a claim that is gone."""
         self._specs.drop(uid)
 
 
@@ -86,11 +86,11 @@ class KeptBytes:
         return 0 if share is None else share.size
 
     def has_room(self, namespace: str, size: int) -> bool:
-        """Whether a claim of this size may be kept beside what there is."""
+        """Return whether a claim of this size may be kept beside what there is."""
         return not self._limit or self.size(namespace) + size <= self._limit
 
     def note(self) -> str | None:
-        """A sentence about claims that are kept in part; None if there are none."""
+        """Return a sentence about claims that are kept in part; None if there are none."""
         if not self.without_spec:
             return None
         worst = max(self._namespaces, key=lambda each: self._namespaces[each].without_spec)
@@ -122,7 +122,7 @@ _NO_SHARE: Final = _Share(0, 0)
 
 
 def kept_form(claim: ClaimHead, size: int) -> ClaimHead:
-    """What is kept decoded of a claim of `size` bytes: with the spec only if the claim is small and could be read."""
+    """Return what is kept decoded of a claim of `size` bytes: with the spec only if the claim is small and could be read."""
     controller = claim.metadata.controller
     metadata = claim.metadata.bare(
         FINALIZER,
@@ -136,12 +136,12 @@ def kept_form(claim: ClaimHead, size: int) -> ClaimHead:
 
 
 def without_spec(claim: ClaimHead) -> ClaimHead:
-    """What remains of a claim without its spec; decisions about other claims need no more."""
+    """Return what remains of a claim without its spec; decisions about other claims need no more."""
     return ClaimHead(metadata=claim.metadata, status=claim.status)
 
 
 def kept_bytes(claim: ClaimHead, raw: bytes) -> int:
-    """The bytes that a claim in this form takes, by estimate."""
+    """Return the bytes that a claim in this form takes, by estimate."""
     return _RECORD_BYTES + len(raw) + _decoded_bytes(claim)
 
 
@@ -192,5 +192,5 @@ def _annotations(claim: ClaimHead) -> dict[str, str]:
 
 
 def _is_possible(owner: OwnerReference) -> bool:
-    """Whether an object of this name can exist: the API server does not look at how long the parts of a reference are."""
+    """Return whether an object of this name can exist: the API server does not look at how long the parts of a reference are."""
     return max(map(len, (owner.api_version, owner.kind, owner.name, owner.uid))) <= _LONGEST_NAME

@@ -27,7 +27,7 @@ class NodeVersions:
         self._orders: LruCache[frozenset[str], Sequence[str]] = LruCache(_ORDERS)
 
     def of(self, node: str) -> int:
-        """The version of this node."""
+        """Return the version of this node."""
         return self._local.get(node, 0) + self._all
 
     def bump(self, nodes: frozenset[str] | set[str] | None) -> None:
@@ -47,7 +47,7 @@ class NodeVersions:
             self._begin += gone
 
     def _in_order(self, nodes: frozenset[str] | set[str]) -> Collection[str]:
-        """The nodes by name: what is searched first goes by the journal, and a set has another order in each process."""
+        """Return the nodes by name: what is searched first goes by the journal, and a set has another order in each process."""
         if len(nodes) < _MANY or isinstance(nodes, set):
             return sorted(nodes)
         # The nodes that one pool reaches, mostly.
@@ -57,21 +57,21 @@ class NodeVersions:
         return known
 
     def since(self, place: int) -> tuple[Sequence[str] | None, int]:
-        """The nodes that changed since this place in the journal (None: possibly all), and the present place."""
+        """Return the nodes that changed since this place in the journal (None: possibly all), and the present place."""
         reached = self._begin + len(self._journal)
         if place == reached:
             return (), reached
         return (None if place < self._begin else self._journal[place - self._begin :]), reached
 
     def changed_since(self, earlier: "NodeVersions") -> frozenset[str] | None:
-        """The nodes that changed since `earlier` was copied from here; None: possibly any node."""
+        """Return the nodes that changed since `earlier` was copied from here; None: possibly any node."""
         before, every = earlier.parts()
         if self._all != every:
             return None
         return frozenset(node for node, version in self._local.items() if before.get(node, 0) != version)
 
     def copy(self) -> "NodeVersions":
-        """The versions as they are now."""
+        """Return the versions as they are now."""
         return NodeVersions(dict(self._local), self._all)
 
     def parts(self) -> tuple[Mapping[str, int], int]:

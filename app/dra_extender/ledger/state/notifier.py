@@ -28,7 +28,7 @@ class Notifier:
         self._waiters[waiter] = None
 
     def leave(self, waiter: asyncio.Future[None]) -> None:
-        """The future is not waited for any more."""
+        """Let the next `fire` leave this future alone."""
         self._waiters.pop(waiter, None)
 
 
@@ -77,7 +77,7 @@ class Deliveries:
                     del self._waiting[uid]
 
     def delivered(self, uid: str, version: int) -> None:
-        """The watch has brought this version."""
+        """Wake who waits for this version, which the watch has brought, or for an earlier one."""
         waiting = self._waiting.get(uid)
         if not waiting:
             return
@@ -95,13 +95,13 @@ class Deliveries:
         return self._changes.setdefault(uid, Notifier())
 
     def changed(self, uid: str) -> None:
-        """The claim is another than before."""
+        """Wake who waits for any change of the claim."""
         signal = self._changes.pop(uid, None)
         if signal is not None:
             signal.fire()
 
     def gone(self, uid: str) -> None:
-        """The claim is deleted: nothing of it is delivered any more."""
+        """Wake all who wait for the claim: it is deleted, and nothing of it is delivered any more."""
         self.changed(uid)
         for _, waiter in self._waiting.pop(uid, ()):
             _answer(waiter, delivered=False)

@@ -22,7 +22,7 @@ class UsageTable:
         self._pools: dict[PoolId, dict[str, tuple[DeviceHolding, ...]]] = {}
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
-        """What is held in this pool."""
+        """Return what is held in this pool."""
         return self._pools.get(pool_id, _EMPTY)
 
     def has_compatibility_rules(self, pool_id: PoolId) -> bool:
@@ -88,7 +88,7 @@ class Overlaid:
         self._merged: dict[PoolId, PoolUsage] = {}
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
-        """What is held in this pool by either."""
+        """Return what is held in this pool by either."""
         extra = self._extra.pool(pool_id)
         if not extra:
             return self._base.pool(pool_id)
@@ -118,7 +118,7 @@ class Reduced:
             self._gone.setdefault(holding.pool_id, []).append(holding)
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
-        """What stays held in this pool."""
+        """Return what stays held in this pool."""
         gone = self._gone.get(pool_id)
         base = self._base.pool(pool_id)
         if not gone:
