@@ -171,7 +171,7 @@ def place_holds(ledger: Ledger, report: HoldReport) -> None:
         placements = {
             held.node: ClaimPlacement(allocation=AllocationResult(), holdings=held.devices) for held in hold.nodes
         }
-        versions = {node: ledger.state.of(node) for node in placements}
+        versions = {node: ledger.state.version(node) for node in placements}
         ledger.hold_book.place(
             Hold(hold.claim_uid, placements, versions, math.inf, pods, namespace=hold.namespace, unit=min(pods))
         )

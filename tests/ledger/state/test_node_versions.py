@@ -14,7 +14,7 @@ def test_nodes_that_changed_together_are_in_the_journal_in_order_of_names() -> N
     assert versions.since(0) == (["z", *sorted(NAMES), *sorted(NAMES)], 201)
     versions.bump(frozenset(("c", "a", "b")))
     assert versions.since(201) == (["a", "b", "c"], 204)
-    assert versions.of("node-7") == 2
+    assert versions.version("node-7") == 2
 
 
 def test_place_before_a_change_of_any_node_says_nothing_about_single_ones() -> None:
@@ -22,4 +22,4 @@ def test_place_before_a_change_of_any_node_says_nothing_about_single_ones() -> N
     versions.bump({"a"})
     versions.bump(None)
     assert versions.since(0)[0] is None
-    assert (versions.of("a"), versions.of("b")) == (2, 1)
+    assert (versions.version("a"), versions.version("b")) == (2, 1)

@@ -285,6 +285,6 @@ async def test_late_news_of_a_guard_claim_that_was_made_anew_say_nothing_of_the_
     ledger.guard_stored(msgspec.json.encode(new))
     ledger.claim_seen(msgspec.json.encode(old))
     ledger.claim_gone(OURS, stored["metadata"]["name"], "old")
-    guard = ledger.guards.of(GPU)
+    guard = ledger.guards.of_device(GPU)
     assert guard is not None
     assert guard.uid == "new"

@@ -12,7 +12,7 @@ _ORDERS: Final = 16
 class NodeVersions:
     """A version per node, incremented when something changes that a search on the node reads, and a journal of the latest changes.
 
-    A change may concern some nodes or all of them.  `of` never decreases for a node, so two equal readings mean that nothing in
+    A change may concern some nodes or all of them.  `version` never decreases for a node, so two equal readings mean that nothing in
     between concerned that node.
     """
 
@@ -26,7 +26,7 @@ class NodeVersions:
         self._begin = 0
         self._orders: LruCache[frozenset[str], Sequence[str]] = LruCache(_ORDERS)
 
-    def of(self, node: str) -> int:
+    def version(self, node: str) -> int:
         """Return the version of this node."""
         return self._local.get(node, 0) + self._all
 
@@ -75,5 +75,5 @@ class NodeVersions:
         return NodeVersions(dict(self._local), self._all)
 
     def parts(self) -> tuple[Mapping[str, int], int]:
-        """For loops over many nodes: `of(node)` is `mapping.get(node, 0) + number`, until the next change."""
+        """For loops over many nodes: `version(node)` is `mapping.get(node, 0) + number`, until the next change."""
         return self._local, self._all

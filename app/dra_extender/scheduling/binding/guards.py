@@ -102,7 +102,7 @@ class GuardClaims:
         """Create the guard claims of these devices, as far as other schedulers' claims have them, before they are needed."""
         guards = self._ledger.guards
         for device in sorted(devices):
-            if guards.of(device) is None and len(guards) < MOST_GUARDS and self.needed((device,)):
+            if guards.of_device(device) is None and len(guards) < MOST_GUARDS and self.needed((device,)):
                 with suppress(ClusterError, ModelError):
                     await self._create(device)
 
@@ -127,7 +127,7 @@ class GuardClaims:
 
     def is_leaving(self, device: DeviceId) -> bool:
         """Return whether the device has a guard claim that is not needed any more, and whose deletion is not delivered yet."""
-        return self._ledger.guards.of(device) is not None and not self.needed((device,))
+        return self._ledger.guards.of_device(device) is not None and not self.needed((device,))
 
     def _taken(self, devices: Iterable[DeviceId], *, by_us: bool) -> frozenset[DeviceId]:
         """Return the devices that a claim has to itself; each claim is looked at once, however many devices are asked for."""
@@ -144,7 +144,10 @@ class GuardClaims:
     def _allocation_ended(self, devices: Iterable[DeviceId]) -> None:
         for device in sorted(devices):
             driver, pool, name = device
-            if self._ledger.claims.usage.pool((driver, pool)).get(name) or self._ledger.guards.of(device) is not None:
+            if (
+                self._ledger.claims.usage.pool((driver, pool)).get(name)
+                or self._ledger.guards.of_device(device) is not None
+            ):
                 self._note(name_of_guard(device), _Due(device, is_lost=True))
 
     def _note(self, name: str, due: _Due) -> None:
@@ -300,7 +303,7 @@ class GuardReservations:
         """
         if guard_reservations(record.claim):
             return
-        guards = (self._ledger.guards.of(device) for device in sorted(self._lost(record)))
+        guards = (self._ledger.guards.of_device(device) for device in sorted(self._lost(record)))
         guard = next((guard for guard in guards if guard is not None), None)
         if guard is None:
             return

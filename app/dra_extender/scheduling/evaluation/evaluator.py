@@ -173,7 +173,7 @@ class NodeEvaluator:
                 rejected[name] = answer.rejections[0]
                 continue
             score_terms = score_terms_of(demand, answer, usage, ledger.slices)
-            fits[name] = NodeResult(state.of(name), held.of(name), answer, None, "", score_terms)
+            fits[name] = NodeResult(state.version(name), held.version(name), answer, None, "", score_terms)
             if len(fits) >= max_feasible:
                 break
         limited = any(each.code is Code.SEARCH_LIMIT for each in rejected.values())
@@ -269,7 +269,7 @@ class NodeEvaluator:
         if run.under_holds is None or name in run.under_holds:
             return self._evaluate_under_holds(run, node)
         result = run.table.free.get(name)
-        if result is None or result.state != self._ledger.state.of(name):
+        if result is None or result.state != self._ledger.state.version(name):
             result = self._evaluate_free(run, node)
         if not result.limited:
             run.table.keep(name, result)
@@ -279,7 +279,7 @@ class NodeEvaluator:
         table, equivalence = run.table, self._equivalence
         inventory = equivalence.inventory(node)
         equivalence_class = None if inventory is None else equivalence.class_of(node, inventory, table.reads)
-        versions = (self._ledger.state.of(node.name), 0)
+        versions = (self._ledger.state.version(node.name), 0)
         of_class = None if equivalence_class is None else table.classes.get(equivalence_class)
         if of_class is None or inventory is None:
             usage = self._ledger.claims.usage
@@ -289,7 +289,7 @@ class NodeEvaluator:
 
     def _evaluate_under_holds(self, run: _Pass, node: Node) -> NodeResult:
         ledger, table = self._ledger, run.table
-        state, hold = versions = ledger.state.of(node.name), ledger.held.of(node.name)
+        state, hold = versions = ledger.state.version(node.name), ledger.held.version(node.name)
         known = table.held.get(node.name)
         if known is not None and known.state == state and known.hold == hold:
             return known

@@ -194,7 +194,7 @@ class NodeAllocator:
         self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, under: Hashable
     ) -> Placement | NoFit:
         """As `search`; the result is kept with the budget, because each slice of a call searches the same nodes again."""
-        versions = (under, self._ledger.state.of(node.name), self._ledger.held.of(node.name))
+        versions = (under, self._ledger.state.version(node.name), self._ledger.held.version(node.name))
         key = (demand.signature, node.name, versions)
         known: Placement | NoFit | None = budget.answers.get(key)
         if known is None:
@@ -269,7 +269,7 @@ class NodeAllocator:
             return None
 
     def _pools_of(self, node: Node) -> NodePools:
-        version = self._ledger.inventory.of(node.name)
+        version = self._ledger.inventory.version(node.name)
         known = self._pools.get(node.name)
         if known is not None and known[0] == version:
             return known[1]

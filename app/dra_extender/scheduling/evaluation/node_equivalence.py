@@ -65,7 +65,7 @@ class NodeEquivalence:
 
     def inventory(self, node: Node) -> Inventory | None:
         """What the node has; None if it cannot be compared."""
-        version = self._ledger.inventory.of(node.name)
+        version = self._ledger.inventory.version(node.name)
         known = self._inventories.get(node.name)
         if known is not None and known[0] == version:
             return known[1]

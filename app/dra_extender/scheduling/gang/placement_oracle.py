@@ -100,7 +100,7 @@ class LedgerPlacementOracle:
             extra = UsageTable()
             extra.add(kept)
             usage = Overlaid(usage, extra)
-        under = (tuple(kept), without, self._ledger.state.of(node), self._ledger.held.of(node))
+        under = (tuple(kept), without, self._ledger.state.version(node), self._ledger.held.version(node))
         try:
             answer = self._allocator.search(demand, at, usage, self.budget, under)
         except SearchPaused:

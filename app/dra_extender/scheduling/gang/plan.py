@@ -78,7 +78,7 @@ class GangHolds:
         for claim, pods in users.items():
             placement = self._holds.with_own_shares(assignments[pods[0]].placements[claim])
             nodes = {assignments[uid].node for uid in pods}
-            versions = {name: self._ledger.state.of(name) for name in nodes}
+            versions = {name: self._ledger.state.version(name) for name in nodes}
             self._holds.place(unit, claim, pods, dict.fromkeys(nodes, placement), versions)
         for candidate in candidates:
             for held in candidate.claims.held if candidate.pod.uid in assignments else ():
@@ -99,7 +99,7 @@ class GangHolds:
 
     def cover(self, pod_uid: str, assignment: Assignment, *, unchanged: bool = False) -> bool:
         """Return whether the whole assignment is held for the member; `unchanged`: and its node is as it was at the decision."""
-        holds, state = self._ledger.holds, self._ledger.state.of(assignment.node)
+        holds, state = self._ledger.holds, self._ledger.state.version(assignment.node)
         return all(
             (hold := holds.get(uid)) is not None
             and pod_uid in hold.pods

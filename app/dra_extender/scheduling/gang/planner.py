@@ -243,7 +243,10 @@ class GangPlanner:
             return False
         ledger, (state, held) = self._ledger, ongoing.versions
         nodes = {assignment.node for assignment in assignments.values()}
-        return all(ledger.state.of(name) == state.of(name) and ledger.held.of(name) == held.of(name) for name in nodes)
+        return all(
+            ledger.state.version(name) == state.version(name) and ledger.held.version(name) == held.version(name)
+            for name in nodes
+        )
 
     def _facts(self, question: _Question) -> _Facts:
         ledger, members = self._ledger, question.candidates

@@ -65,7 +65,7 @@ class RejectionMessages:
     def _unmet_selectors(self, reason: RejectionGroup, demand: Demand, share: int, budget: Budget | None) -> str:
         """Say what was false on most devices of the example node: `2 devices: device.attributes[...].model is "A", wanted "B"`."""
         name, rejection = reason.example, reason.rejection
-        key = (demand.signature, name, self._ledger.state.of(name), rejection.claim, rejection.request, share)
+        key = (demand.signature, name, self._ledger.state.version(name), rejection.claim, rejection.request, share)
         found = self._unmet.get(key)
         if found is None:
             allowance = Budget(share, strict=True)
