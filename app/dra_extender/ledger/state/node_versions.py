@@ -12,8 +12,8 @@ _ORDERS: Final = 16
 class NodeVersions:
     """A version per node, incremented when something changes that a search on the node reads, and a journal of the latest changes.
 
-    A change may concern some nodes or all of them.  `version` never decreases for a node, so two equal readings mean that nothing in
-    between concerned that node.
+    A change may concern some nodes or all of them.  `version` never decreases for a node, so two equal readings mean that nothing
+    in between concerned that node.
     """
 
     __slots__ = ("_all", "_begin", "_journal", "_local", "_orders")
