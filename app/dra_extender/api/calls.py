@@ -33,7 +33,7 @@ class RequestMetrics(Protocol):
     """Counts calls; times in seconds."""
 
     def request(self, verb: str, outcome: str, seconds: float) -> None:
-        """A call was answered."""
+        """Count a call that was answered."""
         ...
 
 

@@ -60,7 +60,7 @@ class RequestReader(Generic[T]):
         self._needed = needed
 
     def read(self, body: bytes) -> T:
-        """The request.
+        """Decode a request.
 
         Raises:
             MalformedRequestError: not JSON, or a field is missing or of the wrong type.
@@ -95,7 +95,7 @@ class RequestReader(Generic[T]):
 
 
 def explain(verb: str, problem: Exception, field: str = "") -> str:
-    """One of `UNREADABLE` as a sentence; `field` is where in the request the unreadable part is."""
+    """Describe one of `UNREADABLE` in a sentence; `field` is where in the request the unreadable part is."""
     if isinstance(problem, RecursionError):
         return f"{verb}: {field or 'body'}: expected JSON of sensible depth"
     if isinstance(problem, UnicodeDecodeError):
@@ -120,25 +120,25 @@ def _lower(text: str) -> str:
 
 
 def check_names(verb: str, field: str, raw: bytes) -> None:
-    """Raises MalformedRequestError if a JSON list of strings has too many items."""
+    """Raise MalformedRequestError if a JSON list of strings has too many items."""
     # The shortest name takes four bytes, so that usual lists need not be counted.
     if len(raw) > 4 * NODES and raw.count(b",") >= NODES:
         raise MalformedRequestError(f"{verb}: {field}: expected at most {NODES} names")
 
 
 def check_length(verb: str, field: str, items: Sized, most: int, what: str) -> None:
-    """Raises MalformedRequestError if there are more than `most` items."""
+    """Raise MalformedRequestError if there are more than `most` items."""
     if len(items) > most:
         raise MalformedRequestError(f"{verb}: {field}: expected at most {most} {what}, got {len(items)}")
 
 
 def check_members(verb: str, field: str, raw: bytes) -> None:
-    """Raises MalformedRequestError if the objects in `raw` have too many members in all."""
+    """Raise MalformedRequestError if the objects in `raw` have too many members in all."""
     if raw.count(b":") > MEMBERS:
         raise MalformedRequestError(f"{verb}: {field}: expected at most {MEMBERS} members of objects")
 
 
 def check_items(verb: str, field: str, raw: bytes) -> None:
-    """Raises MalformedRequestError if lists and objects in `raw` have too many items in all."""
+    """Raise MalformedRequestError if lists and objects in `raw` have too many items in all."""
     if raw.count(b",") > ITEMS:
         raise MalformedRequestError(f"{verb}: {field}: expected at most {ITEMS} items of lists and objects")

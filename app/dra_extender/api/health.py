@@ -35,14 +35,14 @@ class Health:
         self._liveness.append(source)
 
     def live(self) -> "HealthReport":
-        """Whether no background task has failed for so long that a restart must be tried."""
+        """Check that no background task has failed for so long that a restart must be tried."""
         checks = dict(_PING)
         for source in self._liveness:
             checks.update(source())
         return HealthReport("livez", checks, {})
 
     def ready(self, exclude: Collection[str] = ()) -> "HealthReport":
-        """Whether calls of kube-scheduler can be answered; checks named in `exclude` are left out, as in Kubernetes itself."""
+        """Check that calls of kube-scheduler can be answered; checks named in `exclude` are left out, as in Kubernetes itself."""
         checks = dict(_PING)
         notes: dict[str, str] = {}
         for source in self._sources:

@@ -20,7 +20,7 @@ class ScrapedMetrics(RequestMetrics, Protocol):
     """Counts calls and can be scraped."""
 
     async def render(self) -> bytes:
-        """The exposition in Prometheus' text format 0.0.4."""
+        """Return the exposition in Prometheus' text format 0.0.4."""
         ...
 
 
@@ -29,7 +29,7 @@ def add_health(app: FastAPI, health: Health) -> None:
 
     @app.get("/livez", tags=["operations"], response_class=PlainTextResponse)
     async def livez(request: Request) -> Response:
-        """Whether the process works; `?verbose` lists the checks."""
+        """Tell whether the process works; `?verbose` lists the checks."""
         return _health_response(health.live(), request)
 
     @app.get(
@@ -39,7 +39,7 @@ def add_health(app: FastAPI, health: Health) -> None:
         responses={503: {"description": "A check failed; the text says which"}},
     )
     async def readyz(request: Request) -> Response:
-        """Whether calls of kube-scheduler are answered.
+        """Tell whether calls of kube-scheduler are answered.
 
         `?verbose` lists the checks and what else is worth knowing; `?exclude=leader` leaves a check out: a replica that stands by
         is healthy then.
@@ -76,7 +76,7 @@ def add_version(app: FastAPI) -> None:
 
     @app.get("/version", tags=["operations"], responses={200: {"model": docs.VersionInfo}})
     async def show_version() -> Response:
-        """What is running."""
+        """Tell what is running."""
         return Response(version, media_type=JSON)
 
 

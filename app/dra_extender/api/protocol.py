@@ -130,7 +130,7 @@ encode: Final = msgspec.json.Encoder().encode
 
 
 def encode_texts(texts: Mapping[str, str], *, plain: bool) -> Raw | Mapping[str, str] | None:
-    """The texts by name of node as JSON, None if there are none.
+    """Encode the texts by name of node as JSON; return None if there are none.
 
     One text for all nodes is encoded once: it has quotes, which have to be escaped.  `plain`: the names need no escapes.
     """

@@ -58,7 +58,7 @@ class RequestGuard:
         self._loopback = loopback
 
     def refusal(self, method: bytes, headers: RawHeaders) -> RequestRefusal | None:
-        """Why a request is refused; None if it may be answered."""
+        """Return why a request is refused; None if it may be answered."""
         given: dict[bytes, bytes] = {}
         for name, value in headers:
             if name in _READ:
@@ -122,7 +122,7 @@ def _shown(value: bytes) -> str:
 
 
 def _name_in(host: bytes) -> str:
-    """The name or address in a Host header, in lower case; empty if it has none.
+    """Return the name or address in a Host header, in lower case; empty if it has none.
 
     The port does not matter: through a tunnel it is another one.
     """
@@ -145,7 +145,7 @@ def _parsed(host: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def _is_private(name: str) -> bool:
-    """Whether nobody can register the name publicly: top-level domains are letters alone, or begin with `xn--`."""
+    """Return whether nobody can register the name publicly: top-level domains are letters alone, or begin with `xn--`."""
     domain, _, last = name.rpartition(".")
     if name.startswith("[") or not domain or name.endswith(_PRIVATE_DOMAINS):
         return True

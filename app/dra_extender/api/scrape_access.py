@@ -41,7 +41,7 @@ class ScrapeReviewer(Protocol):
     """Asks the API server."""
 
     async def review(self, token: str) -> tuple[str, bool]:
-        """Whose the token is (empty: nobody's), and whether that user may read metrics.  Raises ClusterError."""
+        """Return whose the token is (empty: nobody's), and whether that user may read metrics.  Raises ClusterError."""
         ...
 
 
@@ -75,7 +75,7 @@ class ScrapeAccess:
         self._reviews: dict[bytes, asyncio.Task[Refusal | None]] = {}
 
     async def refusal(self, authorization: str, address: str) -> Refusal | None:
-        """None for a caller that may read metrics; `authorization` is its header of that name."""
+        """Return why a caller may not read metrics, None if it may; `authorization` is its header of that name."""
         scheme, token = authorization[: len(_SCHEME)], authorization[len(_SCHEME) :].strip()
         if scheme.lower() != _SCHEME or not token or len(token) > LONGEST_TOKEN:
             return _unauthorized("expected a bearer token of this cluster")

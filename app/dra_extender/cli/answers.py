@@ -35,6 +35,13 @@ class ExitStatus(IntEnum):
     UNKNOWN = 2
 
 
+class ProgramFormat(StrEnum):
+    """Text for people, JSON for programs."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class AnswerFormat(StrEnum):
     """A tree for people, Markdown for issues and chats, JSON and YAML for programs."""
 
@@ -60,7 +67,7 @@ TableOutput = Annotated[TableFormat, typer.Option("--output", "-o", help="Format
 
 
 def width() -> int:
-    """Columns of the terminal, or of $COLUMNS; 80 where the output goes elsewhere."""
+    """Return the columns of the terminal, or of $COLUMNS; 80 if the output goes elsewhere."""
     if not sys.stdout.isatty():
         return WIDTH
     return max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
@@ -88,7 +95,7 @@ class ChangedAnswers:
 
 
 def _timeless(value: object) -> object:
-    """The value without source, time of reading and ages."""
+    """Return the value without source, time of reading and ages."""
     if isinstance(value, dict):
         return {name: _timeless(each) for name, each in value.items() if name not in _OF_TIME}
     if isinstance(value, list | tuple):
@@ -127,7 +134,7 @@ def print_json(report: "msgspec.Struct") -> None:
 
 
 def as_markdown(text: str) -> str:
-    """The lines of a tree as a heading and a fenced block, which nothing in the lines can end."""
+    """Return the lines of a tree as a heading and a fenced block, which nothing in the lines can end."""
     title, _, rest = text.partition("\n")
     fence = _FENCE
     while fence in text:

@@ -50,7 +50,7 @@ class CommandGroup(TyperGroup):
         return found
 
     def list_summaries(self) -> Collection[tuple[str, str]]:
-        """Names and summaries of the commands, without importing one."""
+        """Return names and summaries of the commands, without importing one."""
         return [(name, each.short_help or "") for name, each in self.commands.items()]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the library calls it
@@ -80,7 +80,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """The options of the program itself."""
+    """Declare the options of the program itself."""
 
 
 def _program(name: str, names: Collection[str], about: str) -> typer.Typer:
@@ -102,12 +102,12 @@ def _program(name: str, names: Collection[str], about: str) -> typer.Typer:
 
 
 def _columns() -> int:
-    """The most columns that help takes."""
+    """Return the most columns that help takes."""
     return min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
 
 
 def _command(name: str) -> Any:
-    """The command of a module, whose `command` is a function or a group."""
+    """Return the command of a module, whose `command` is a function or a group."""
     found: Any = import_module(_module(name)).command
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -121,7 +121,7 @@ def _module(name: str) -> str:
 
 
 def _summary(name: str) -> str:
-    """The first paragraph of the docstring of a command, read without importing its module."""
+    """Read the first paragraph of the docstring of a command, without importing its module."""
     source = files(commands).joinpath(f"{name.replace('-', '_')}.py")
     tree = ast.parse(source.read_text(encoding="utf-8"))
     functions = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "command")
@@ -175,7 +175,7 @@ def _have_a_home() -> None:
 
 
 def _help(command: Any, name: str, typed: Sequence[str]) -> str:
-    """The help of the command that was typed.  The library would first convert all options, and load pydantic for that."""
+    """Return the help of the command that was typed; the library would first convert all options, and load pydantic for that."""
     context = typer.Context(command, info_name=name, help_option_names=_HELP, max_content_width=_columns())
     for word in typed:
         found = command.get_command(context, word) if isinstance(command, TyperGroup) else None

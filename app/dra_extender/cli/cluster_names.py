@@ -44,7 +44,7 @@ _HANDED_ON: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:
-    """Names that may stand for the parameter; `typed` are the words of the command line before it.
+    """Ask kubectl for names that may stand for the parameter; `typed` are the words of the command line before it.
 
     A command line that asks a snapshot has none.
     """
@@ -66,7 +66,7 @@ def names_for(parameter: str, typed: Sequence[str]) -> Sequence[str]:
 
 
 def _options(typed: Sequence[str]) -> list[str]:
-    """The options that say which cluster and namespace is meant, each with its value in one word."""
+    """Return the options that say which cluster and namespace is meant, each with its value in one word."""
     found: list[str] = []
     for place, word in enumerate(typed):
         name, given, value = word.partition("=")

@@ -70,7 +70,7 @@ class ClusterSource:
     snapshot_limit: int | None = None
 
     def options(self) -> tuple[str, ...]:
-        """The options that name this source on a command line."""
+        """Return the options that name this source on a command line."""
         given = (
             ("--snapshot", self.snapshot),
             ("--snapshot-limit", self.snapshot_limit),
@@ -83,7 +83,7 @@ class ClusterSource:
         return tuple(str(each) for name, value in given if value for each in (name, value))
 
     def settings(self) -> "KubeSettings":
-        """How to reach the running cluster."""
+        """Return how to reach the running cluster."""
         from dra_extender.kube.client.settings import KubeSettings
 
         return KubeSettings(

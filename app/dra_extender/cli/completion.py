@@ -43,7 +43,7 @@ class _Place(NamedTuple):
 
 
 def answer(program: Any, typed: Sequence[str], names: NameSource | None = None) -> str:
-    """What the program answers to a shell; `program` is its group of commands, the last word is to be completed.
+    """Answer a shell; `program` is its group of commands, the last word is to be completed.
 
     `names` lists names of objects for a parameter, given the words before it; by default kubectl does.
     """
@@ -61,7 +61,7 @@ def answer(program: Any, typed: Sequence[str], names: NameSource | None = None) 
 
 
 def script(shell: Shell, program: str) -> str:
-    """What makes a shell complete this program."""
+    """Return the script with which a shell completes this program."""
     return _SCRIPTS[shell].replace("PROGRAM", program).replace("FUNCTION", "_" + program.replace("-", "_"))
 
 
@@ -128,7 +128,7 @@ def _option(command: Any, name: str) -> Any:
 
 
 def _argument(place: _Place) -> Any:
-    """The argument that the last word is; the last one of a command may have many words."""
+    """Return the argument that the last word is; the last argument of a command may have many words."""
     arguments = [each for each in place.command.params if each.param_type_name == "argument"]
     if place.arguments < len(arguments):
         return arguments[place.arguments]

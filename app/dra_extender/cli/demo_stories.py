@@ -74,7 +74,7 @@ class StoryFile(NamedTuple):
         return self.text.partition("\n")[0].removeprefix("#").strip()
 
     def story(self, scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Story:
-        """The story.  Raises ManifestError: a manifest cannot be used."""
+        """Read the story.  Raises ManifestError: a manifest cannot be used."""
         return Story(self.title, load_texts([(self.title, self.text)], scheduler_names), self.policy)
 
 
@@ -83,7 +83,7 @@ def _name_of(title: str) -> str:
 
 
 def chosen(files: Sequence[StoryFile], names: Sequence[str]) -> list[StoryFile]:
-    """The stories of these names, in the order given; a name may be the beginning of one, or a part that no other has.
+    """Find the stories of these names, in the order given; a name may be the beginning of one, or a part that no other has.
 
     Raises:
         UnknownStoryError: a name fits none, or several.
@@ -108,7 +108,7 @@ def _named(files: Sequence[StoryFile], name: str) -> StoryFile:
 
 
 def example_files() -> list[StoryFile]:
-    """The stories that come with the project, by file name: from the installed package, else from the source tree.
+    """Find the stories that come with the project, by file name: from the installed package, else from the source tree.
 
     A story for which the folder `policies` has a file of the same name is played with that policy.
 
@@ -125,12 +125,12 @@ def example_files() -> list[StoryFile]:
 
 
 def examples(scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> list[Story]:
-    """All of them, read.  Raises ManifestError: a manifest cannot be used, or there are none."""
+    """Read all of them.  Raises ManifestError: a manifest cannot be used, or there are none."""
     return [each.story(scheduler_names) for each in example_files()]
 
 
 def read_story(files: list[Path], scheduler_names: Sequence[str] = (SCHEDULER_NAME,)) -> Story:
-    """One story from manifests, `-` for standard input.
+    """Read one story from manifests, `-` for standard input.
 
     Raises:
         ManifestError: a manifest cannot be used.
@@ -155,7 +155,7 @@ def _policy_of(story: str) -> Path | None:
 
 
 def minor_of(release: str) -> int:
-    """The minor of "1.37".
+    """Return the minor of a release such as "1.37".
 
     Raises:
         UnknownReleaseError: the API server of this release cannot be emulated.
@@ -214,7 +214,7 @@ async def play(
 
 
 def with_policy(settings: Settings, policy: Path | None) -> Settings:
-    """The settings with this policy file, if there is one."""
+    """Return the settings with this policy file, if there is one."""
     if policy is None:
         return settings
     scheduling = settings.scheduling.model_copy(update={"policy_file": policy})
@@ -223,7 +223,7 @@ def with_policy(settings: Settings, policy: Path | None) -> Settings:
 
 @asynccontextmanager
 async def serve(cluster: MemoryCluster, settings: Settings) -> AsyncIterator["HttpTransport"]:
-    """The whole service over this cluster, behind HTTP on the configured address, ready for calls."""
+    """Run the whole service over this cluster, behind HTTP on the configured address, ready for calls."""
     service, stop = Service(settings, cluster, Metrics()), asyncio.Event()
     with listen(settings.server) as listener:
         listener.listen()

@@ -84,7 +84,7 @@ class TlsSettings(SettingsGroup):
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is one of this machine's own, IPv4 in the form of IPv6 included."""
+    """Return whether an address is one of this machine's own, IPv4 in the form of IPv6 included."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -94,7 +94,7 @@ def is_loopback(address: str) -> bool:
 
 
 def problem_of(host: str, *, plain_http: bool, probes: ProbeSettings, tls: TlsSettings) -> str:
-    """Why the listeners cannot be used this way; empty if they can.  `host` is where the verbs are served."""
+    """Return why the listeners cannot be used this way; empty if they can.  `host` is where the verbs are served."""
     if tls.serves_verbs and probes.port is None:
         return "setting probes.port: expected a port, because kubelet's probes have no certificate for the port of the verbs"
     if tls.serves_verbs and plain_http:

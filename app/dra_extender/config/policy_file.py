@@ -101,7 +101,7 @@ _LITERALS: Final[Mapping[str, str]] = {
 
 
 def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverlay:
-    """The policy in this file.  With the feature of that name off, rules about what may be allocated together are left out.
+    """Read the policy in this file.  With the feature of that name off, rules about what may be allocated together are left out.
 
     Raises:
         MissingPolicyError: there is no such file.
@@ -118,7 +118,7 @@ def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverl
 
 
 def parse_policy(data: bytes, source: str, *, compatibility_groups: bool = True) -> PolicyOverlay:
-    """As `read_policy`, of a text in UTF-8; messages begin with `source`, which says where the text is from.
+    """Parse a policy as `read_policy` does, from a text in UTF-8; messages begin with `source`, which says where the text is from.
 
     Raises:
         InvalidPolicyError: the text is no policy, or is too large; the message names what is wrong, 64 things at most.
@@ -249,14 +249,14 @@ def _sentence(error: ErrorDetails) -> str:
 
 
 def _bad(source: str, loaded: Mapping[str, Any], problems: list[Problem], count: int) -> InvalidPolicyError:
-    """The error that names these of `count` problems."""
+    """Return the error that names these of `count` problems."""
     shown_problems = (FieldProblem(path_text(where), text, _rule_name(where, loaded)) for where, text in problems)
     more = f"; and {count - len(problems)} more" if count > len(problems) else ""
     return InvalidPolicyError(f"{source}: {'; '.join(map(str, shown_problems))}{more}", problems)
 
 
 def _rule_name(where: FieldPath, loaded: Mapping[str, Any]) -> str:
-    """E.g. `rule mig`; empty where the field is the name, or the rule has none."""
+    """Return for example `rule mig`; empty if the field is the name, or the rule has none."""
     match where:
         case ("rules", int(index), *_):
             rule = loaded["rules"][index]

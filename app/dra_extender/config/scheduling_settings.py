@@ -23,7 +23,7 @@ _ON: Final = Features()
 
 
 def bind_http_seconds(binding_timeout: float) -> float:
-    """The `httpTimeout` of the stanza with bind, in seconds, for a binding timeout in seconds."""
+    """Return the `httpTimeout` of the stanza with bind, in seconds, for a binding timeout in seconds."""
     return binding_timeout + BIND_MARGIN_SECONDS
 
 
@@ -255,7 +255,7 @@ class SchedulingSettings(SettingsGroup):
         return self
 
     def options(self, *, extended_resources: bool = True, pod_group_claims: bool = True) -> Options:
-        """The options of the use cases: these settings, and the features that the use cases implement."""
+        """Return the options of the use cases: these settings, and the features that the use cases implement."""
         given = {
             each.name: getattr(self, each.name) for each in fields(Options) if each.name in type(self).model_fields
         }
@@ -302,5 +302,5 @@ class FeatureSettings(SettingsGroup):
     prioritized_list: bool = Field(_ON.prioritized_list, description="DRAPrioritizedList: requests with alternatives")
 
     def features(self) -> Features:
-        """The features that the allocator implements."""
+        """Return the features that the allocator implements."""
         return Features(**self.model_dump(exclude={"extended_resources", "pod_group_claims"}))

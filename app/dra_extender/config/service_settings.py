@@ -142,7 +142,7 @@ class LeaderElectionSettings(SettingsGroup):
         return self
 
     def known_namespace(self) -> str | None:
-        """The namespace of this service: the one that is set, else the pod's own; None where there is neither."""
+        """Return the namespace that is set, else that of this pod; None if there is neither."""
         if self.namespace is not None:
             return self.namespace
         try:

@@ -87,12 +87,12 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What is passed, and nothing else."""
+        """Take what is passed, and nothing else."""
         return (init_settings,)
 
 
 def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any]] | None = None) -> Settings:
-    """The settings in force; `flags` (group -> setting -> value) win over the environment, which wins over the YAML file.
+    """Load the settings in force; `flags` (group -> setting -> value) win over the environment, which wins over the YAML file.
 
     Raises:
         InvalidSettingsError: the file cannot be read, or a setting is unknown or out of bounds; the message names each
@@ -120,7 +120,7 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any
 
 
 def unknown_variable(name: str, value: str) -> str:
-    """A sentence about an environment variable that looks like a setting of ours and is none; empty for all others."""
+    """Return a sentence about an environment variable that looks like a setting of ours and is none; empty for all others."""
     rest = name.upper().removeprefix(ENV_PREFIX)
     group, delimiter, _ = rest.partition(_DELIMITER)
     if not name.upper().startswith(ENV_PREFIX) or group.lower() in Settings.model_fields or name == _OF_THE_TESTS:
@@ -138,14 +138,14 @@ def unknown_variable(name: str, value: str) -> str:
 
 
 def _of_a_service(rest: str, value: str) -> bool:
-    """Of a Service called like us or with more behind that: DRA_EXTENDER_METRICS_SERVICE_HOST, DRA_EXTENDER_PORT=tcp://..."""
+    """Return whether Kubernetes sets the variable for a Service whose name begins like ours: DRA_EXTENDER_METRICS_SERVICE_HOST, DRA_EXTENDER_PORT=tcp://..."""
     if rest == "PORT" or rest.endswith("_PORT"):
         return bool(_ADDRESS.match(value)) or rest.endswith("SERVICE_PORT") or bool(_OF_A_SERVICE.search(rest))
     return _OF_A_SERVICE.search(rest) is not None
 
 
 def _variables() -> Iterator[str]:
-    """What stands behind the prefix in the variable of each setting."""
+    """Return what stands behind the prefix in the variable of each setting."""
     for group in Settings.model_fields:
         for name in type(getattr(Settings(), group)).model_fields:
             yield f"{group}{_DELIMITER}{name}".upper()
@@ -202,7 +202,7 @@ def _problem(error: ErrorDetails, layers: Sequence[tuple[str, Mapping[str, Any]]
 
 
 def _source(location: tuple[int | str, ...], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """Where a setting comes from, or settings of a group: an environment variable, a file, the command line.
+    """Return where a setting comes from, or settings of a group: an environment variable, a file, the command line.
 
     The first layer wins that has it; a group may be put together from several.
     """

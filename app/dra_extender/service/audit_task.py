@@ -61,7 +61,7 @@ class AuditTask:
         return in_order(lasting)
 
     def notes(self) -> Mapping[str, str]:
-        """How many findings there are, by check."""
+        """Return how many findings there are, by check."""
         counts = Counter(each.check.value for each in self._counted)
         text = ", ".join(f"{check} {number}" for check, number in sorted(counts.items()))
         unjudged = len(self._unjudged.claims)

@@ -47,11 +47,11 @@ class ConnectionCounter(Protocol):
     """Counts what the service does with connections."""
 
     def tls_handshake(self, outcome: str) -> None:
-        """One is done, or failed."""
+        """Count a handshake that is done, or failed."""
         ...
 
     def closed_connection(self, reason: str) -> None:
-        """The service closed one by itself, for this reason."""
+        """Count a connection that the service closed by itself, for this reason."""
         ...
 
 

@@ -141,7 +141,7 @@ def read_certificates(pem: bytes) -> list[x509.Certificate]:
 
 
 def key_fits(certificate: x509.Certificate, key: bytes) -> bool:
-    """Whether this is the private key of the certificate, not encrypted."""
+    """Return whether this is the private key of the certificate, not encrypted."""
     try:
         found = serialization.load_pem_private_key(key, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -150,7 +150,7 @@ def key_fits(certificate: x509.Certificate, key: bytes) -> bool:
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
-    """Whether it may issue others."""
+    """Return whether it may issue others."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:

@@ -41,11 +41,11 @@ class CertificateObserver(Protocol):
     """Learns of the certificates in use."""
 
     def certificates_read(self, outcome: str) -> None:
-        """Changed files were taken or refused."""
+        """Count changed files that were taken or refused."""
         ...
 
     def certificate_expires(self, which: str, seconds: float) -> None:
-        """A certificate in use expires at this time, in seconds since the epoch; of several, the first."""
+        """Note when a certificate in use expires, in seconds since the epoch; of several, the first."""
         ...
 
 

@@ -13,19 +13,19 @@ class Leadership(Protocol):
     """Decides which of several replicas acts."""
 
     def reason(self) -> str | None:
-        """None while this replica leads; else why it may not act.  Cheap, and exact at every moment."""
+        """Return why this replica may not act, None while it leads; cheap, and exact at every moment."""
         ...
 
     async def win(self) -> None:
-        """Returns when this replica leads."""
+        """Return when this replica leads."""
         ...
 
     async def keep(self) -> None:
-        """Returns when this replica leads no longer."""
+        """Return when this replica leads no longer."""
         ...
 
     async def catch_up(self) -> None:
-        """Returns when everything that was stored before the call has been delivered to the sinks."""
+        """Return when everything that was stored before the call has been delivered to the sinks."""
         ...
 
     async def announce(self) -> None:
@@ -33,7 +33,7 @@ class Leadership(Protocol):
         ...
 
     def notes(self) -> Mapping[str, str]:
-        """Problems that do not end a term, by name, for `/readyz?verbose`."""
+        """Return problems that do not end a term, by name, for `/readyz?verbose`."""
         ...
 
     async def release(self) -> None:

@@ -79,6 +79,6 @@ class NotedVerbs:
 
 
 def _reasons(against: Mapping[str, str]) -> str:
-    """The first different reasons, without the words that kube-scheduler needs to count nodes."""
+    """Return the first different reasons, without the words that kube-scheduler needs to count nodes."""
     texts = (against.text,) if isinstance(against, OneText) else islice(against.values(), _MOST_LOOKED_AT)
     return "; ".join(text.removeprefix("node(s): ") for text in islice(dict.fromkeys(texts), _MOST_REASONS))

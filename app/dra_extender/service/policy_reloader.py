@@ -120,7 +120,7 @@ class PolicyReloader:
         self._apply(policy, prepared)
 
     def notes(self) -> Mapping[str, str]:
-        """The policy in force, why a file was refused, and the devices to which a rule does not apply because of an error."""
+        """Report the policy in force, why a file was refused, and the devices where a rule fails with an error."""
         if self._path is None:
             return {}
         rules = "no policy" if self._policy is None else f"{len(self._policy.rules)} rules"
@@ -156,7 +156,7 @@ class PolicyReloader:
         return await asyncio.to_thread(read_policy, path, compatibility_groups=self._groups)
 
     async def _prepared(self, policy: PolicyOverlay) -> Prepared:
-        """Every slice with the policy applied, in steps, so that calls are served in between."""
+        """Apply the policy to every slice, in steps, so that calls are served in between."""
         prepared, devices = {}, 0
         for name, item in tuple(self._ledger.overlays.published.items()):
             prepared[name] = (item, policy.apply(item))
@@ -184,13 +184,13 @@ class PolicyReloader:
 
 
 def _ineffective_rules(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Sequence[str]:
-    """A message for each rule that changes nothing about these slices."""
+    """Return a message for each rule that changes nothing about these slices."""
     found = ineffective_rules(policy.rules, published_devices(slices) or ())
     return [f"rule {name} has no effect: {why}" for name, why in found]
 
 
 def fingerprint(path: Path) -> Fingerprint | None:
-    """What changes when the file is written or another one takes its place; None when there is none."""
+    """Return what changes when the file is written or replaced; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -103,7 +103,7 @@ def _address(host: str, port: int) -> tuple[int, tuple[str, int]]:
 
 
 def has_ipv6() -> bool:
-    """Whether this machine has IPv6; a kernel may have it switched off."""
+    """Return whether this machine has IPv6; a kernel may have it switched off."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
             probe.bind(("::", 0))

@@ -198,7 +198,7 @@ class Service:
         metrics.before_render(lambda: metrics.leader.set(self._leadership is None or self._leadership.reason() is None))
 
     def _needs_devices(self, pod_uid: str) -> bool:
-        """Whether the pod needs devices; True for one that the watch has not delivered."""
+        """Return whether the pod needs devices; True if the watch has not delivered the pod."""
         pod = self.ledger.pods.by_uid(pod_uid)
         return pod is None or pod.needs_devices
 
@@ -244,7 +244,7 @@ class Service:
         await self._cluster.wait_synced()
 
     async def _terms(self, stopped: asyncio.Task[bool]) -> None:
-        """One term after the other until stopped: stand by, lead, stand by again."""
+        """Stand by, lead, and stand by again, until stopped."""
         self._phase = None
         if self._leadership is None:
             if await _unless(stopped, self._takeover.withdraw_snapshots()):
@@ -300,12 +300,12 @@ class Service:
 
 
 async def _unless(stopped: asyncio.Task[bool], work: Awaitable[None]) -> bool:
-    """Whether the work was completed; the stop cancels it."""
+    """Return whether the work was completed; the stop cancels it."""
     return await _unless_any({stopped}, work)
 
 
 async def _unless_any(ends: set[asyncio.Task[bool] | asyncio.Task[None]], work: Awaitable[None]) -> bool:
-    """Whether the work was completed; the first of the ends cancels it."""
+    """Return whether the work was completed; the first of the ends cancels it."""
     task = asyncio.ensure_future(work)
     await asyncio.wait({task, *ends}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():

@@ -29,11 +29,11 @@ class Tracing:
         self._stop = stop
 
     def verbs(self, verbs: Verbs) -> Verbs:
-        """The verbs, each call in a span."""
+        """Return the verbs, each call in a span."""
         return verbs if self.spans is NO_SPANS else TracedVerbs(verbs, self.spans)
 
     def cluster(self, cluster: WatchedCluster) -> WatchedCluster:
-        """The cluster, each request in a span."""
+        """Return the cluster, each request in a span."""
         if self.spans is NO_SPANS:
             return cluster
         traced: Any = TracedCluster(cluster, self.spans)
@@ -47,7 +47,7 @@ class Tracing:
 
 
 def tracing_of(settings: TracingSettings) -> Tracing:
-    """As the settings say.
+    """Make what the settings ask for.
 
     Raises:
         InvalidSettingsError: tracing is on, and OpenTelemetry is not installed.

@@ -41,7 +41,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 def run(settings: Settings) -> None:
-    """As `serve`, in an event loop of its own."""
+    """Run `serve` in an event loop of its own."""
     installation.run(serve(settings))
 
 
@@ -90,7 +90,7 @@ async def serve(settings: Settings) -> None:
 
 
 def with_scheduler(settings: Settings) -> Settings:
-    """The settings with the scheduler names of the kube-scheduler configuration, unless they are set.
+    """Fill in the scheduler names of the kube-scheduler configuration, unless they are set.
 
     Raises:
         InvalidSettingsError: kube-scheduler's configuration does not fit the settings.
@@ -107,7 +107,7 @@ def with_scheduler(settings: Settings) -> Settings:
 
 
 def kube_settings(settings: Settings) -> KubeSettings:
-    """How to reach the configured API server."""
+    """Return how to reach the configured API server."""
     return KubeSettings(
         kubeconfig=settings.cluster.kubeconfig,
         context=settings.cluster.context,
@@ -132,7 +132,7 @@ def _election(settings: LeaderElectionSettings, connection: KubeSettings, metric
 
 
 def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderElection | None = None) -> KubeCluster:
-    """The cluster behind an API server, which reports to `metrics`; with an election, it writes only while this replica leads."""
+    """Return the cluster behind an API server, which reports to `metrics` and writes only while `election` holds the Lease."""
     cluster = KubeCluster(connection, observer=metrics, election=election)
 
     def refresh() -> None:
@@ -147,7 +147,7 @@ def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderEle
 
 
 def _reviewer(settings: Settings, connection: KubeSettings, metrics: Metrics) -> TokenReviewer | None:
-    """Who is asked about the tokens of those who read metrics; None where nobody is."""
+    """Return who reviews the tokens of callers that read metrics; None if nobody does."""
     if settings.probes.metrics is not MetricsAccess.AUTHORIZED:
         return None
     return TokenReviewer(connection, metrics)
@@ -156,7 +156,7 @@ def _reviewer(settings: Settings, connection: KubeSettings, metrics: Metrics) ->
 def _publisher(
     settings: LeaderElectionSettings, connection: KubeSettings, cluster: KubeCluster, ports: Mapping[str, int]
 ) -> EndpointPublisher | None:
-    """What directs the configured Service to this replica; None without such a Service."""
+    """Return what directs the configured Service to this replica; None without such a Service."""
     if settings.service is None:
         return None
     endpoint = ServiceEndpoint(_namespace(settings), settings.service, str(settings.address), ports)
@@ -174,7 +174,7 @@ def _namespace(settings: LeaderElectionSettings) -> str:
 
 
 def _stop_on_signal() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; a second one ends the process at once."""
+    """Return an event that the first SIGTERM or SIGINT sets; a second signal ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

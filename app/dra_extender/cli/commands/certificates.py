@@ -1,14 +1,13 @@
-import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+from dra_extender.cli.answers import ExitStatus, ended
 
 if TYPE_CHECKING:
     from dra_extender.kube.secret_store import SecretStore
     from dra_extender.service.certificate_issuer import Wanted
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 _CLIENT: Final = "system:kube-scheduler"
 
 
@@ -45,7 +44,7 @@ def command(
     from dra_extender.runtime.installation import is_installed, run
 
     if not is_installed("cryptography"):
-        raise _failed(ValueError("cryptography is not installed here, which makes certificates"), EXIT_USAGE)
+        raise ended(ValueError("cryptography is not installed here, which makes certificates"), ExitStatus.UNKNOWN)
     from dra_extender.kube.client.credentials import ConfigurationError
     from dra_extender.kube.client.settings import KubeSettings
     from dra_extender.kube.secret_store import SecretStore
@@ -56,9 +55,9 @@ def command(
     try:
         changed = run(_renew(SecretStore(settings, namespace), prefix, Wanted(name, client_name)))
     except (ConfigurationError, ValueError) as problem:
-        raise _failed(problem, EXIT_USAGE) from problem
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
     except ClusterError as problem:
-        raise _failed(problem, EXIT_FAILED) from problem
+        raise ended(problem, ExitStatus.NEGATIVE) from problem
     for secret, new in changed.items():
         typer.echo(f"Secret {namespace}/{secret}: {'written' if new else 'unchanged'}")
 
@@ -83,8 +82,3 @@ async def _renew(store: "SecretStore", prefix: str, wanted: "Wanted") -> dict[st
         return changed
     finally:
         await store.close()
-
-
-def _failed(problem: Exception, status: int) -> typer.Exit:
-    sys.stderr.write(f"dra-extender: {problem}\n")
-    return typer.Exit(status)

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
+from dra_extender.cli.answers import ExitStatus, ProgramFormat, ended
 from dra_extender.config.scheduler_checks import check, limits_of
 from dra_extender.config.scheduler_configuration import SchedulerSetup, read_configuration, render
 from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 
-EXIT_WRONG: Final = 1
-EXIT_UNREADABLE: Final = 2
 _STDIN: Final = Path("-")
 _DEFAULTS: Final = SchedulerSetup()
 _HEAD: Final = (
@@ -33,13 +32,6 @@ class DocumentFormat(StrEnum):
     """Text formats of a document."""
 
     YAML = "yaml"
-    JSON = "json"
-
-
-class CheckOutput(StrEnum):
-    """Text for people, JSON for programs."""
-
-    TEXT = "text"
     JSON = "json"
 
 
@@ -82,7 +74,7 @@ def scheduler(
             f"dra-extender: --url {url} needs --ca-file, the certificate authority that kube-scheduler trusts: without one it "
             "believes any certificate\n"
         )
-        raise typer.Exit(EXIT_UNREADABLE)
+        raise typer.Exit(ExitStatus.UNKNOWN)
     setup = SchedulerSetup(
         url=(url or f"http://127.0.0.1:{settings.server.port}").rstrip("/"),
         scheduler_name=scheduler_name,
@@ -95,7 +87,7 @@ def scheduler(
     document = render(setup)
     for problem in check(document, limits_of(settings)):
         sys.stderr.write(f"dra-extender: {problem}\n")
-        raise typer.Exit(EXIT_UNREADABLE)
+        raise typer.Exit(ExitStatus.UNKNOWN)
     typer.echo(_HEAD + _yaml(document) if output is DocumentFormat.YAML else json.dumps(document, indent=2), nl=False)
     if output is DocumentFormat.JSON:
         typer.echo()
@@ -112,7 +104,9 @@ def check_file(
         ),
     ],
     config: SettingsFile = None,
-    output: Annotated[CheckOutput, typer.Option("--output", "-o", help="Format of the findings.")] = CheckOutput.TEXT,
+    output: Annotated[
+        ProgramFormat, typer.Option("--output", "-o", help="Format of the findings.")
+    ] = ProgramFormat.TEXT,
 ) -> None:
     """Say what in a KubeSchedulerConfiguration would not work with this service and its settings.
 
@@ -122,10 +116,9 @@ def check_file(
     try:
         found = read_configuration(None if file == _STDIN else file)
     except InvalidSettingsError as unreadable:
-        sys.stderr.write(f"dra-extender: {unreadable}\n")
-        raise typer.Exit(EXIT_UNREADABLE) from unreadable
+        raise ended(unreadable, ExitStatus.UNKNOWN) from unreadable
     problems = check(found.value, limits_of(settings))
-    if output is CheckOutput.JSON:
+    if output is ProgramFormat.JSON:
         typer.echo(
             json.dumps(
                 {
@@ -141,7 +134,7 @@ def check_file(
         for each in problems:
             typer.echo(f"{'standard input' if file == _STDIN else file}:{found.line_of(each.field)}: {each}")
         typer.echo(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}")
-    raise typer.Exit(EXIT_WRONG if problems else 0)
+    raise typer.Exit(ExitStatus.NEGATIVE if problems else 0)
 
 
 @command.command("settings")
@@ -161,8 +154,7 @@ def _settings(file: Path | None) -> Settings:
     try:
         return load_settings(file)
     except InvalidSettingsError as problem:
-        sys.stderr.write(f"dra-extender: {problem}\n")
-        raise typer.Exit(EXIT_UNREADABLE) from problem
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
 
 
 def _yaml(document: dict[str, Any]) -> str:

@@ -1,22 +1,14 @@
 import asyncio
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dra_extender.cli.answers import ExitStatus
+from dra_extender.cli.answers import ExitStatus, ProgramFormat
 
 if TYPE_CHECKING:
     from dra_extender.cli.demo_stories import Story
-
-
-class DemoOutput(StrEnum):
-    """Text for people, JSON for programs."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def command(
@@ -38,7 +30,7 @@ def command(
             "--policy", metavar="FILE", help="Policy for devices (docs/policy.md); default: policies/NAME beside FILE."
         ),
     ] = None,
-    output: Annotated[DemoOutput, typer.Option("--output", "-o", help="Format of the report.")] = DemoOutput.TEXT,
+    output: Annotated[ProgramFormat, typer.Option("--output", "-o", help="Format of the report.")] = ProgramFormat.TEXT,
     kubernetes: Annotated[
         str, typer.Option("--kubernetes", help="Release whose API server is emulated, from 1.34 to 1.37.")
     ] = "1.37",
@@ -85,7 +77,7 @@ def command(
         sys.stderr.write(f"{problem}\n")
         raise typer.Exit(ExitStatus.UNKNOWN) from problem
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
-    report = StoryReport(Console(highlight=False)) if output is DemoOutput.TEXT else None
+    report = StoryReport(Console(highlight=False)) if output is ProgramFormat.TEXT else None
     full = {story.title for story in (played if verbose or file or stories else played[:1])}
     with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
         results = runner.run(play(played, Playing(minor, settings, names), report, full))
@@ -99,7 +91,7 @@ def command(
 
 
 def _stories(files: list[Path], names: list[str], scheduler_names: tuple[str, ...]) -> "list[Story]":
-    """The story in the files, else the examples of these names; all of them for none.
+    """Return the story in the files, else the examples of these names; all of them without a name.
 
     Raises:
         ManifestError: a manifest cannot be used, or there are none.

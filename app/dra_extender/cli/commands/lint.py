@@ -7,22 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dra_extender.cli.answers import ExitStatus, ProgramFormat
 from dra_extender.model.api_json import printable
 
 if TYPE_CHECKING:
     from dra_extender.lint.report import LintReport, ReportedFinding
 
-EXIT_WRONG: Final = 1
-EXIT_UNREADABLE: Final = 2
 _STDIN: Final = Path("-")
 _SUFFIXES: Final = (".yaml", ".yml")
-
-
-class LintOutput(StrEnum):
-    """Text for people, JSON for programs."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class TargetRelease(StrEnum):
@@ -43,7 +35,9 @@ def command(
         list[Path],
         typer.Argument(metavar="FILE...", help="Manifests; a folder, or - for standard input.", show_default=False),
     ],
-    output: Annotated[LintOutput, typer.Option("--output", "-o", help="Format of the findings.")] = LintOutput.TEXT,
+    output: Annotated[
+        ProgramFormat, typer.Option("--output", "-o", help="Format of the findings.")
+    ] = ProgramFormat.TEXT,
     kubernetes: Annotated[
         TargetRelease, typer.Option("--kubernetes", help="Release of the API server that slices are for.")
     ] = TargetRelease.V1_37,
@@ -63,17 +57,17 @@ def command(
     texts, problems = _texts(files)
     report = lint_files(texts, beside_counters=kubernetes is TargetRelease.OLDEST)
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
-    typer.echo(_as_json(report) if output is LintOutput.JSON else _as_text(report))
+    typer.echo(_as_json(report) if output is ProgramFormat.JSON else _as_text(report))
     for sentence in (*problems, *report.unreadable):
         sys.stderr.write(f"dra-extender: {printable(sentence)}\n")
     if problems or report.unreadable:
-        raise typer.Exit(EXIT_UNREADABLE)
+        raise typer.Exit(ExitStatus.UNKNOWN)
     if errors or (strict and warnings):
-        raise typer.Exit(EXIT_WRONG)
+        raise typer.Exit(ExitStatus.NEGATIVE)
 
 
 def _texts(files: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Names and texts of the readable files, and a sentence for each of the others."""
+    """Return names and texts of the readable files, and a sentence for each of the others."""
     texts: list[tuple[str, str]] = []
     problems: list[str] = []
     for file in files:

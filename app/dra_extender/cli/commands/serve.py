@@ -1,19 +1,16 @@
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import structlog
 import typer
 
+from dra_extender.cli.answers import ExitStatus, ended
 from dra_extender.config.settings import InvalidSettingsError, load_settings
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.service.server import ListenError
 from dra_extender.service.wiring import run
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
-
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 
 
 def command(
@@ -43,15 +40,14 @@ def command(
     try:
         settings = load_settings(config, flags)
     except InvalidSettingsError as problem:
-        sys.stderr.write(f"dra-extender: {problem}\n")
-        raise typer.Exit(EXIT_USAGE) from problem
+        raise ended(problem, ExitStatus.UNKNOWN) from problem
     configure_logging(settings.log.format, settings.log.level)
     try:
         run(settings)
     except (InvalidSettingsError, ConfigurationError) as problem:
-        raise _failed(problem, EXIT_USAGE, settings.log.format) from problem
+        raise _failed(problem, ExitStatus.UNKNOWN, settings.log.format) from problem
     except (ClusterError, ListenError) as problem:
-        raise _failed(problem, EXIT_FAILED, settings.log.format) from problem
+        raise _failed(problem, ExitStatus.NEGATIVE, settings.log.format) from problem
 
 
 def _given(**flags: Any) -> dict[str, Any]:
@@ -59,9 +55,8 @@ def _given(**flags: Any) -> dict[str, Any]:
 
 
 def _failed(problem: Exception, status: int, log_format: LogFormat) -> typer.Exit:
-    """The last line of the log is as the others: programs read it."""
-    if log_format is LogFormat.JSON:
-        structlog.get_logger(__name__).critical("stopped", err=str(problem), exit_status=status)
-    else:
-        sys.stderr.write(f"dra-extender: {problem}\n")
+    """Write the last line of the log in its format, because programs read it."""
+    if log_format is not LogFormat.JSON:
+        return ended(problem, status)
+    structlog.get_logger(__name__).critical("stopped", err=str(problem), exit_status=int(status))
     return typer.Exit(status)

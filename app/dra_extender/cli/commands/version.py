@@ -1,21 +1,15 @@
 import json
 import platform
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-
-class VersionOutput(StrEnum):
-    """Text for people, JSON for programs."""
-
-    TEXT = "text"
-    JSON = "json"
+from dra_extender.cli.answers import ProgramFormat
 
 
 def command(
     *,
-    output: Annotated[VersionOutput, typer.Option("--output", "-o", help="Format.")] = VersionOutput.TEXT,
+    output: Annotated[ProgramFormat, typer.Option("--output", "-o", help="Format.")] = ProgramFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.", hidden=True)] = False,
 ) -> None:
     """Show what is installed, and what this platform lacks."""
@@ -23,7 +17,7 @@ def command(
     from dra_extender.telemetry.metrics import build_version
 
     facts = {"version": build_version(), "python": platform.python_version()}
-    if as_json or output is VersionOutput.JSON:
+    if as_json or output is ProgramFormat.JSON:
         typer.echo(json.dumps({**facts, "lacking": lacking()}))
         return
     typer.echo(f"dra-extender {facts['version']} (Python {facts['python']})")

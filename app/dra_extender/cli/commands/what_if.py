@@ -65,7 +65,7 @@ def command(
 
 
 def _copies(text: str) -> "NodeCopies":
-    """A node and a number of `NODE=COUNT`.
+    """Read the node and the number in `NODE=COUNT`.
 
     Raises:
         ChangeError: it is something else.
