@@ -56,24 +56,25 @@ class WorkloadSpec(Value, frozen=True):
     pod_groups: Annotated[_Templates, Mark.DRAFT] | None = None
 
 
-class _Workload(Value, frozen=True):
+class _PodMaker(Value, frozen=True):
     metadata: ObjectMeta
     status: Annotated[Any, Mark.UNCHECKED] = None
 
 
-class ReplicasObject(_Workload, frozen=True, kw_only=True):
+class ReplicasObject(_PodMaker, frozen=True, kw_only=True):
     """A Deployment, ReplicaSet or StatefulSet."""
 
     spec: ReplicasSpec
 
 
-class Job(_Workload, frozen=True, kw_only=True):
+class Job(_PodMaker, frozen=True, kw_only=True):
     """A Job."""
 
     spec: JobSpec
 
 
-class Workload(_Workload, frozen=True, kw_only=True):
+class Workload(Value, frozen=True):
     """A Workload."""
 
+    metadata: ObjectMeta
     spec: WorkloadSpec

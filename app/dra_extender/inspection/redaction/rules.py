@@ -232,11 +232,8 @@ def _redact_requirement(value: Any, names: ClusterNames) -> Any:
     found = _redact_record(_REQUIREMENT, value, names)
     if isinstance(value, Mapping) and value.get("operator") in ("Gt", "Lt") and isinstance(value.get("key"), str):
         given = value.get("values")
-        found["values"] = [
-            names.compared(value["key"], number)
-            for number in (given if isinstance(given, list) else ())
-            if isinstance(number, str)
-        ]
+        if isinstance(given, list):
+            found["values"] = [names.compared(value["key"], text) for text in given if isinstance(text, str)]
     return found
 
 
