@@ -59,7 +59,7 @@ class Bind:
                 session.recheck.fire()
 
     def recheck_node(self, node: str) -> None:
-        """As `recheck`, for the binds to this node."""
+        """Have the binds to this node look again for a reason to end."""
         self.recheck([uid for uid, session in self._sessions.items() if session.node == node])
 
     async def drain(self) -> None:

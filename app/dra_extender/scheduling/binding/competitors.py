@@ -22,7 +22,7 @@ from dra_extender.scheduling.extended_resources.need import existing_claim, exte
 from dra_extender.scheduling.search_time.time_slices import CallBudget
 
 _MOST_PODS: Final = 500
-"""How many pods are looked at; a further one passes for a competitor."""
+"""The most pods that are looked at; a further one passes for a competitor."""
 POD_COST: Final = 400
 """Cost units for a look at one pod and one of its claims, besides those of expressions."""
 NODE_COST: Final = 2_000
@@ -37,7 +37,7 @@ _NOT_NOW: Final = frozenset(
         Code.POD_GROUP_MISSING,
     }
 )
-"""What keeps every scheduler from placing the pod.  Any other rejection may be due to this service's own limits and features."""
+"""Rejections that hold for every scheduler.  Any other may be due to this service's own limits and features."""
 
 
 class _Published(NamedTuple):

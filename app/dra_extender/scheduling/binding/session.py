@@ -47,7 +47,7 @@ _LIVE_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BindDependencies:
-    """What every bind works with."""
+    """The parts that all binds share."""
 
     ledger: Ledger
     cluster: Cluster

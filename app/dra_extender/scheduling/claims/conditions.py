@@ -1,4 +1,4 @@
-"""Whether the devices of a claim are attached and usable (KEP-5007)."""
+"""The readiness of allocated devices: their binding conditions (KEP-5007)."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -12,7 +12,7 @@ from dra_extender.model.snapshot import allocated_at, results_of
 
 
 class Readiness(StrEnum):
-    """Whether the devices of a claim are attached and usable (KEP-5007)."""
+    """The states of a claim whose devices have binding conditions."""
 
     READY = "ready"
     PENDING = "pending"

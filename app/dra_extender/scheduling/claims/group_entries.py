@@ -1,4 +1,4 @@
-"""Which entry of `reservedFor` a pod gets in a claim of its PodGroup that has many: its own, its group's, or none for now.
+"""The entry of `reservedFor` that a pod gets in a crowded claim of its PodGroup: its own, its group's, or none for now.
 
 Up to OWN_ENTRIES pods have entries of their own.  Further pods have their group's entry, on nodes that are known to start them with
 it; on another node one pod of each namespace at a time tries.  That pod gets its own entry if it does not start in time

@@ -1,4 +1,4 @@
-"""Which claims a pod needs, and which consumer each of them is to be reserved for."""
+"""The claims that a pod needs, and the consumer for which each of them is to be reserved."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ from dra_extender.model.resource_claim import OWN_ENTRIES, ConsumerReference
 
 PODS: Final = "pods"
 MOST_CLAIMS: Final = 1_000
-"""How many entries of `spec.resourceClaims` of one pod are served; the API server stores tens of thousands."""
+"""The most entries of `spec.resourceClaims` of one pod that are served; the API server stores tens of thousands."""
 _FEATURE_OFF: Final = "features.pod_group_claims is off"
 
 
@@ -43,7 +43,7 @@ class FoundClaim(NamedTuple):
 
     @property
     def reserved(self) -> bool:
-        """Whether the consumer is in `reservedFor` already."""
+        """True if the consumer is in `reservedFor` already."""
         return self.record.claim.reserved_by(self.consumer.uid)
 
 

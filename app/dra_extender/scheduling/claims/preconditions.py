@@ -1,4 +1,4 @@
-"""What the claims of a pod demand before any search: room for one more consumer, ready devices, and nodes that they allow."""
+"""Conditions on the claims of a pod before any search: room for one more consumer, ready devices, and nodes that they allow."""
 
 from typing import NamedTuple
 

@@ -34,7 +34,7 @@ class ShortClaims:
         self._turns = asyncio.Semaphore(READS)
 
     async def read_for(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> Mapping[str, bytes]:
-        """As `read`, in a call about this pod: its slice of time ends before, and another one begins after that."""
+        """Read as `read` does, in a call about this pod: its slice of time ends before, and another one begins after that."""
         self.slices.interrupt(pod, budget)
         live = await self.read(missing, budget)
         self.slices.reopen(pod, budget)

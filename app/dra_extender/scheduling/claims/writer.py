@@ -341,7 +341,7 @@ def same_devices(left: AllocationResult, right: AllocationResult) -> bool:
 
 
 def same_allocation(left: AllocationResult, right: AllocationResult) -> bool:
-    """As `same_devices`, and made at the same time."""
+    """Return whether both give the same devices and were made at the same time."""
     return left.allocation_timestamp == right.allocation_timestamp and same_devices(left, right)
 
 

@@ -1,4 +1,4 @@
-"""How far a gang would come: which of its members get devices at once, and which member is the first that gets none."""
+"""Accounts of gangs: the members that get devices at once, and the first member that gets none."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ class GangAccount(NamedTuple):
     """The members of a gang by state, each in the order of their names.
 
     `decided` run, or have all their claims allocated or held.  `placed` get devices at once, and the first of `waiting` gets none
-    beside them.  `unready` members cannot be placed now: their claims are not ready, or kube-scheduler finds no node for them.
+    with them.  `unready` members cannot be placed now: their claims are not ready, or kube-scheduler finds no node for them.
     `needed`: so many of `placed` and `waiting` must get devices.
     `limit` says why nothing was planned, or that a plan was not searched to its end.
     """
@@ -42,7 +42,7 @@ class GangAccount(NamedTuple):
 
     @property
     def cannot_start(self) -> bool:
-        """Whether the `unready` members leave fewer than the gang needs, so that nothing is planned."""
+        """True if the `unready` members leave fewer than the gang needs, so that nothing is planned."""
         return bool(self.unready) and self.needed > len(self.placed) + len(self.waiting)
 
 

@@ -21,7 +21,7 @@ class PlacementOracle(Protocol):
 
     @property
     def undecided(self) -> bool:
-        """Whether some question was not decided for lack of time, so that a None may be wrong."""
+        """True if some question was not decided for lack of time, so that a None may be wrong."""
         ...
 
     def ask(
@@ -60,7 +60,7 @@ class PlacementOracle(Protocol):
 
 
 class AssignedMember(NamedTuple):
-    """What undoes an assignment: the placements and shared devices of the node before it.
+    """An assignment and what undoes it: the placements and shared devices of the node before it.
 
     `joined`: how many claims of the member had been decided on other nodes.  `further`: devices that other nodes reach and that the
     members of the node got with this assignment.
@@ -140,7 +140,7 @@ class PartialAssignment:
             }
 
     def is_full(self, member: GangMember, node: str) -> bool:
-        """Return whether it is known that nothing is left for the member beside the members of the node."""
+        """Return whether it is known that nothing is left for the member next to the members of the node."""
         full = self._full.get(node)
         return full is not None and self._question(member) in full
 

@@ -94,7 +94,7 @@ class GangCoordinator:
     def place_member(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
         """Return the node that is planned and held for this member, or why the gang does not fit; None if it needs no node.
 
-        If the planned node is not among the offered `nodes`, the member gets another one beside the other assignments, or a new
+        If the planned node is not among the offered `nodes`, the member gets another one next to the other assignments, or a new
         plan is made for it and for the members whose assignments are not announced.  If an announced assignment has become
         invalid, the whole gang is planned anew; other members keep their announced assignments if the gang fits with these.
 
@@ -216,7 +216,7 @@ class GangCoordinator:
 
         1. Extend: all others keep their assignments.
         2. Replan the members whose assignments are not announced.
-        3. Restart the gang, if an announced assignment became invalid and too few members fit beside the other announced ones.
+        3. Restart the gang, if an announced assignment became invalid and too few members fit next to the other announced ones.
         """
         uid = call.pod.uid
         may_restart = uid in plan.announced or uid in plan.replanned
@@ -238,7 +238,7 @@ class GangCoordinator:
         return failure
 
     def _extend(self, plan: GangPlan, call: _Call) -> bool:
-        """Assign the pod beside all others, if possible; return whether it was.  That costs much less than a new plan."""
+        """Assign the pod and leave all others as they are; return whether that is possible.  It costs much less than a new plan."""
         pod = call.pod
         others = plan.assignments.keys() - {pod.uid}
         if not others or not all(self._holds.cover(uid, plan.assignments[uid]) for uid in others - plan.announced):

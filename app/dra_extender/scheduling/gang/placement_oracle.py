@@ -28,7 +28,7 @@ _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 
 
 class PlannerContext(NamedTuple):
-    """What outlives a plan.  `capacities`: how many members of a kind fit on a node, by symmetry class and kind."""
+    """The parts that outlive a plan.  `capacities`: how many members of a kind fit on a node, by symmetry class and kind."""
 
     ledger: Ledger
     allocator: NodeAllocator
@@ -183,9 +183,9 @@ class LedgerPlacementOracle:
         placed: Mapping[str, ClaimPlacement] = {}
         for count, member in enumerate(members):
             kept = [holding for placement in placed.values() for holding in placement.holdings]
-            beside = self.ask(member.claims, node, kept, frozenset())
-            if beside is not None:
-                placed = {**placed, **beside}
+            added = self.ask(member.claims, node, kept, frozenset())
+            if added is not None:
+                placed = {**placed, **added}
                 continue
             moved = self.ask([*placed, *member.claims], node, (), frozenset()) if placed else None
             if moved is None:

@@ -1,6 +1,6 @@
 """Plans a gang: a node for each member, so that all of them have their devices at once.
 
-A search over members with backtracking.  A member is assigned beside the members of its node.  If nothing is left for it there, the
+A search over members with backtracking.  A member is assigned after the members of its node.  If nothing is left for it there, the
 allocator is asked for all members of that node together, so that it finds the devices with which they share the node.  If that
 fails, the next node is tried.  For devices that one node reaches the search is complete: it finds a plan if there is one.  A device
 that several nodes reach goes to the first member that it suits.  If the search fails with that, it is repeated, and members try to

@@ -25,7 +25,7 @@ _REPORT_BEGIN: Final = "0/"
 _PREEMPTION: Final = " preemption: "
 _MOST_GATES: Final = 4
 MOST_PARTS: Final = 5_000
-"""How many waiting members of a gang, claims of them and requests for extended resources are looked at, counted together."""
+"""The most waiting members of a gang, their claims and their requests for extended resources, counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class GangMember:
 class MemberCandidate:
     """A member with claims to be allocated, or with extended resources that device classes may have to serve (`need`).
 
-    `node_needs` is equal for members that need the same of a node beside devices.
+    `node_needs` is equal for members that need the same of a node besides devices.
     """
 
     pod: Pod
@@ -93,7 +93,7 @@ class GangSnapshot:
 
     @property
     def cannot_start(self) -> bool:
-        """Whether fewer members can be placed than the gang lacks."""
+        """True if fewer members can be placed than the gang lacks."""
         return self.needed > len(self.candidates)
 
 

@@ -99,7 +99,7 @@ class Permit:
 
     @property
     def has_members(self) -> bool:
-        """Whether a member waits for its permit or has it and is not bound yet."""
+        """True if a member waits for its permit or has it and is not bound yet."""
         return bool(self._waiting)
 
     def waiting_gangs(self) -> Sequence[WaitingMembers]:

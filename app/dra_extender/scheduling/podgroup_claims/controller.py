@@ -1,6 +1,6 @@
 """Creates the claims of PodGroups where kube-controller-manager does not (its gate DRAWorkloadResourceClaims is off).
 
-The controller is off by default and never works beside another one.  It waits for a grace before it creates a claim, because
+The controller is off by default and never works together with another one.  It waits for a grace before it creates a claim, because
 another controller would create it in that time; it publishes a claim a moment after its creation; and it stops at the first
 evidence of another controller.
 """

@@ -1,4 +1,4 @@
-"""What a PodGroup lacks of the claims that it has from templates: the rules, without any I/O (KEP-5729).
+"""Plan the claims that a PodGroup has from templates and lacks: the rules, without any I/O (KEP-5729).
 
 As in the resourceclaim controller of kube-controller-manager 1.37: one claim for each template entry of the group, controlled by
 the group and recorded in its status; the status of each member whose entry equals the group's has the same name.  As in the KEP's

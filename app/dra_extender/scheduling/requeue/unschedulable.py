@@ -66,7 +66,7 @@ class AskedNodes:
 
 
 class SeenChanges(NamedTuple):
-    """How many changes of each kind the ledger has recorded."""
+    """Counts of the changes of each kind that the ledger has recorded."""
 
     devices: int
     claims: int

@@ -261,7 +261,7 @@ class Waker:
 
 @dataclass(slots=True)
 class _Turn:
-    """What one turn of trials has taken: seconds of search, and reads of claims."""
+    """The cost of one turn of trials: seconds of search, and reads of claims."""
 
     seconds: float = 0.0
     reads: int = 0
