@@ -120,7 +120,7 @@ class Ours:
             found.append(FoundClaim(name, record, _POD))
         demand = self._searching.demand(found)
         if not isinstance(demand, Demand):
-            raise BenchError(f"the claims cannot be asked for: {demand.text}")
+            raise BenchError(f"the claims cannot be asked for: {demand}")
         return demand
 
 

@@ -13,7 +13,6 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.accounts import Among, DeviceAccount
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.cel.budget import Budget
 from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved
 from dra_extender.ledger.ledger import Ledger
@@ -40,17 +39,20 @@ from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.prefetch import Prefetch
+from dra_extender.scheduling.evaluation.result import FilterResult, Pending
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
-from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
-from dra_extender.scheduling.filter import Filter, FilterDependencies
+from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.account import GangAccount
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.plan import GangHolds
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.hold_report import HoldReporter
-from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.hold_service import HoldService
+from dra_extender.scheduling.holds.node_offers import NodeOffers
+from dra_extender.scheduling.holds.shares import HoldShares
+from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
@@ -59,13 +61,12 @@ from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import STOPPING, FilterResponse, RetryableError, Shutdown
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
 from dra_extender.scheduling.preempt import Preempt
-from dra_extender.scheduling.prioritize import Prioritize
 from dra_extender.scheduling.reclaim.controller import ReclaimController, ReclaimResult, ReclaimWriter
 from dra_extender.scheduling.reclaim.unused import ReclaimFacts, ReclaimReason
 from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.requeue.waker import Waker
-from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
+from dra_extender.scheduling.time_slices import CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.spans import NO_SPANS, Spans
 from dra_extender.telemetry.upstream import UNSCHEDULABLE
@@ -99,7 +100,6 @@ class Extender:
 
         self.binder = self._build_bind()
         self._filter = self._build_filter()
-        self._prioritize = Prioritize(ledger, options)
         self._preempt = Preempt(self._context, self._allocator, self._short_claims)
 
         self.waker = Waker(
@@ -170,42 +170,35 @@ class Extender:
         return Bind(deps, supervisor)
 
     def _build_filter(self) -> Filter:
-        context = self._context
+        context, backoff, permit, short_claims = self._context, self.device_backoff, self.permit, self._short_claims
         ledger, metrics, options, clock = context.ledger, context.metrics, context.options, context.clock
-        permit, backoff = self.permit, self.device_backoff
-        fairness = HoldFairness(
-            ledger, permit, self.binder.pods_being_bound, self._holds, clock, self._holds_became_stale
-        )
-        fairness.stale.subscribe(
-            lambda _: metrics.reclaims.labels(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE).inc()
-        )
+        shares = HoldShares(ledger, clock, self._holds_became_stale)
+        stale = StaleHolds(ledger, shares, permit, self.binder.pods_being_bound, self._holds, clock)
+        stale.subscribe(lambda _: metrics.reclaims.labels(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE).inc())
         gangs = GangCoordinator(
             ledger,
-            GangPlanner(ledger, self._allocator, self._equivalence, backoff, fairness.stale),
+            GangPlanner(ledger, self._allocator, self._equivalence, backoff, stale),
             permit,
             GangFailures(ledger, backoff, clock),
             GangHolds(ledger, self._holds),
-            fairness,
+            shares,
+            stale,
             self._member_assigned,
         )
-        self.holds = HoldReporter(
-            ledger, gangs.plans, permit, clock, binding_timeout=self._context.options.binding_timeout_seconds
-        )
+        self.holds = HoldReporter(ledger, gangs.plans, permit, clock, binding_timeout=options.binding_timeout_seconds)
+        evaluator = NodeEvaluator(ledger, self._allocator, metrics, options.result_cache_entries, self._equivalence)
+        prefetch = Prefetch(evaluator, ledger, clock, options.offered_nodes)
+        self._offers = NodeOffers(ledger, shares, self._holds, prefetch, options)
         return Filter(
-            FilterDependencies(
-                ledger=ledger,
-                allocator=self._allocator,
-                evaluator=NodeEvaluator(
-                    ledger, self._allocator, metrics, options.result_cache_entries, self._equivalence
-                ),
-                unschedulable=self.unschedulable,
-                gangs=gangs,
-                device_backoff=backoff,
-                holds=self._holds,
-                short_claims=self._short_claims,
-                undelivered=UndeliveredClaims(ledger, context.cluster.claims, self._short_claims.slices, options),
-                options=options,
-            )
+            context,
+            evaluator,
+            gangs,
+            backoff,
+            self._holds,
+            self._offers,
+            short_claims,
+            UndeliveredClaims(ledger, context.cluster.claims, short_claims.slices, options),
+            self.unschedulable,
         )
 
     def _build_reclaim(self, writer: ClaimWriter) -> ReclaimController:
@@ -305,25 +298,27 @@ class Extender:
         """See PodResolver and Filter."""
         self._check_running()
         with self._context.metrics.upstream.execution("Filter") as execution:
-            found = await self._filter.run(await self._pods.resolve(pod), nodes)
+            found = await self._filter.filter(await self._pods.resolve(pod), nodes)
             if (found.failed or found.unresolvable) and not found.fitting:
                 execution.status = UNSCHEDULABLE
             return found
 
     def evaluate(self, pod: Pod, nodes: Sequence[str], seconds: float = math.inf) -> FilterResult:
         """See Filter.evaluate; nodes that are not searched after so many seconds are rejected with SEARCH_LIMIT."""
+        pod = self._context.ledger.pods.newest(pod)
         budget = CallBudget(self._context.clock, seconds)
         if seconds < math.inf:
             budget.open_slice(seconds)
-        try:
-            return self._filter.evaluate(pod, nodes, budget)
-        except SearchPaused:
+        result = self._filter.evaluate(pod, nodes, budget)
+        if result.unfinished is Pending.TIME_SLICE:
             budget.close()
-            return self._filter.evaluate(pod, nodes, budget)
+            result = self._filter.evaluate(pod, nodes, budget)
+        return result
 
     def evaluate_alone(self, pod: Pod, nodes: Sequence[str]) -> FilterResult:
         """See Filter.evaluate_alone; without a limit of time."""
-        return self._filter.evaluate_alone(pod, nodes, CallBudget(self._context.clock, math.inf))
+        budget = CallBudget(self._context.clock, math.inf)
+        return self._filter.evaluate_alone(self._context.ledger.pods.newest(pod), nodes, budget)
 
     def record_offer(self, pod: Pod, nodes: Sequence[str]) -> None:
         """See GangCoordinator.record_offer."""
@@ -361,7 +356,7 @@ class Extender:
 
     async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """See Prioritize."""
-        return self._prioritize.run(pod.uid, nodes)
+        return self._offers.score(pod.uid, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, disconnected: asyncio.Event) -> None:
         """See Bind."""
@@ -385,7 +380,7 @@ class Extender:
         """See PodResolver and Preempt."""
         self._check_running()
         with self._context.metrics.upstream.execution("PostFilter") as execution:
-            kept = await self._preempt.run(await self._pods.resolve(pod), victims)
+            kept = await self._preempt.keep_feasible(await self._pods.resolve(pod), victims)
             if not kept:
                 execution.status = UNSCHEDULABLE
             return kept

@@ -11,10 +11,11 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import MOST_CLAIMS, FoundClaim
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.permit.members import MOST_PARTS
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
@@ -69,7 +70,9 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return labels
 
 
-def asked_in_slices(searching: NodeAllocator, claims: Sequence[FoundClaim]) -> tuple[Demand | Rejection, int]:
+def asked_in_slices(
+    searching: NodeAllocator, claims: Sequence[FoundClaim]
+) -> tuple[Demand | Rejection | UnreadSpecs, int]:
     """The answer for a call of which each slice ends as soon as it may, and how often it paused."""
     budget, pauses = CallBudget(Ticking(), 1e6), 0
     while True:

@@ -8,7 +8,7 @@ from dra_extender.scheduling.claims.undelivered_claims import QUESTIONS_BURST, U
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.time_slices import TimeSlices
+from dra_extender.scheduling.time_slices import TimeSlices
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.model.reading import pod_from

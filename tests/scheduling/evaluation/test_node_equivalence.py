@@ -422,7 +422,7 @@ def test_a_device_that_is_held_counts_like_one_that_is_allocated() -> None:
     node, equivalence = cached.ledger.nodes["n1"], NodeEquivalence(cached.ledger, Features())
     inventory = equivalence.inventory(node)
     assert inventory is not None
-    under_holds = equivalence.class_under(node, inventory, READS, cached.ledger.usage())
+    under_holds = equivalence.class_of(node, inventory, READS, cached.ledger.usage())
     assert under_holds == cached.class_of(equivalence, "n0")
 
 
@@ -432,7 +432,7 @@ def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_equivalent_to
     node, equivalence = cached.ledger.nodes["n0"], NodeEquivalence(cached.ledger, Features())
     inventory = equivalence.inventory(node)
     assert inventory is not None
-    assert equivalence.class_under(node, inventory, READS, cached.ledger.usage()) is None
+    assert equivalence.class_of(node, inventory, READS, cached.ledger.usage()) is None
 
 
 def test_a_node_that_shares_a_pool_in_part_is_equivalent_to_no_other() -> None:

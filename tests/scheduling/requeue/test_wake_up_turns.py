@@ -10,9 +10,9 @@ from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
-from tests.scheduling.fairness.test_hold_fairness import Tenants
-from tests.scheduling.search_time.test_fairness import VALUES, Neighbours
-from tests.scheduling.search_time.test_search_pauses import relabelled, resumed
+from tests.scheduling.holds.test_hold_fairness import Tenants
+from tests.scheduling.time_slices.test_fairness import VALUES, Neighbours
+from tests.scheduling.time_slices.test_search_pauses import relabelled, resumed
 from tests.support.scheduling.world import InMemoryExtender
 
 LOOK_SECONDS = 0.06

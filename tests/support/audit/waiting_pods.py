@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.inspection.audit.findings import InvariantViolation
 from dra_extender.ledger.ledger import Ledger
@@ -68,7 +69,7 @@ def _claims_to_allocate(
 def _fits(claims: Sequence[FoundClaim], node: Node, ledger: Ledger, allocator: NodeAllocator) -> bool:
     """Whether these claims could be allocated on the node; what an earlier attempt of the pod got counts as in use."""
     demand = allocator.demand(claims)
-    if isinstance(demand, Rejection):
+    if not isinstance(demand, Demand):
         return False
     return isinstance(allocator.search(demand, node, ledger.claims.usage, lambda: False), Placement)
 

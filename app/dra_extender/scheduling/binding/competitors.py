@@ -9,7 +9,6 @@ from dra_extender.allocator.demand.selectors import SelectionTimeoutError, Selec
 from dra_extender.allocator.pools.node_match import reaches
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
@@ -17,9 +16,10 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import fully_reserved, sort_claims, useless_on
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import existing_claim, extended_need
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 
 _MOST_PODS: Final = 500
 """The most pods that are looked at; a further one passes for a competitor."""
@@ -160,6 +160,8 @@ class Competitors:
             return False
         try:
             demand = self._allocator.demand(claims, budget)
+            if isinstance(demand, UnreadSpecs):
+                return True
             if isinstance(demand, Rejection):
                 return demand.code not in _NOT_NOW
             options = (option for claim in demand.claims for request in claim.requests for option in request.options)
@@ -167,7 +169,7 @@ class Competitors:
                 not option.admin and _selects(option, published, budget) and self._suffices(option, published, budget)
                 for option in options
             )
-        except (SpecNotKeptError, SelectionTimeoutError):
+        except SelectionTimeoutError:
             return True
 
     def _suffices(self, option: SearchableRequest, published: _Published, budget: CallBudget) -> bool:

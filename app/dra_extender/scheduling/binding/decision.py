@@ -14,12 +14,13 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.binding.conflicts import AllocationConflict, find_violation, pool_reader
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, fully_reserved, sort_claims
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage, DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need, named
-from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 
 Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
 
@@ -36,13 +37,14 @@ class BindDecision:
         self._backoff = backoff
         self._holds = holds
 
-    def decide(self, pod: Pod, node_name: str, found: tuple[FoundClaim, ...], budget: CallBudget) -> Decided:
+    def decide(
+        self, pod: Pod, node_name: str, found: tuple[FoundClaim, ...], budget: CallBudget
+    ) -> Decided | UnreadSpecs:
         """Return placements for the claims that have no allocation yet; end holds that are not valid any more.
 
         Raises:
             RetryableError: the pod cannot have its devices on this node (any more).
             SearchPaused: the slice of the budget is over; another call with equal arguments goes on.
-            SpecNotKeptError: claims have to be read before.
         """
         ledger = self._ledger
         node = ledger.nodes.get(node_name)
@@ -62,7 +64,10 @@ class BindDecision:
             held = self._with_current_snapshot(held, node)
             if self._conflict(held, node) is None:
                 return held
-        placed = self._with_current_snapshot(self._search(pod, undecided, claims, node, budget), node)
+        found_anew = self._search(pod, undecided, claims, node, budget)
+        if isinstance(found_anew, UnreadSpecs):
+            return found_anew
+        placed = self._with_current_snapshot(found_anew, node)
         conflict = self._conflict(placed, node)
         if conflict is not None:
             self._backoff.nodes.undone(pod.uid, node_name)
@@ -114,8 +119,10 @@ class BindDecision:
 
     def _search(
         self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: ClaimsByState, node: Node, budget: CallBudget
-    ) -> Decided:
+    ) -> Decided | UnreadSpecs:
         demand = self._allocator.demand(undecided, budget)
+        if isinstance(demand, UnreadSpecs):
+            return demand
         for claim in claims.held:
             self._holds.release_claim(claim.uid)
         if isinstance(demand, Rejection):

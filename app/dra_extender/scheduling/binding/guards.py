@@ -36,7 +36,7 @@ from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.ports.cluster import Claims, Clock, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 
 MOST_GUARDS: Final = 256
 GUARD_LABEL: Final = "dra-extender.io/guard"

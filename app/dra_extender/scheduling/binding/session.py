@@ -10,7 +10,6 @@ import msgspec
 from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.api_json import ModelError
@@ -25,12 +24,12 @@ from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims.group_entries import most_entries, relying
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
 from dra_extender.scheduling.claims.reserver import ClaimReserver
-from dra_extender.scheduling.claims.short_claims import ShortClaims
+from dra_extender.scheduling.claims.short_claims import ShortClaims, UnreadSpecs
 from dra_extender.scheduling.claims.unreserve import Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
-from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.pod_resolver import PodResolver
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, ServerUnavailableError
@@ -203,13 +202,14 @@ class BindSession:
             claims = self.claims = await self._wait_for_shared_claims(extended)
             try:
                 decided = deps.decision.decide(pod, self.node, claims, budget)
-                break
             except SearchPaused:
                 if not await slices.next(pod, budget):
                     raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}") from None
-            except SpecNotKeptError as missing:
-                live = await deps.short_claims.read_for(pod, missing, budget)
-                self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
+                continue
+            if not isinstance(decided, UnreadSpecs):
+                break
+            live = await deps.short_claims.read_for(pod, decided, budget)
+            self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
         slices.end(pod, budget)
         stamp = time_text(self._clock.now())
         for claim, placement in decided:

@@ -2,21 +2,30 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Claims, ClusterError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
-from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
+from dra_extender.scheduling.time_slices import CallBudget, TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 
 READS: Final = 16
 """Claims that are read from the API server at the same time; further reads wait for their turn."""
 _MOST_SECONDS: Final = 2.0
 _LEAST_SECONDS: Final = 0.5
+
+
+class UnreadSpecs(NamedTuple):
+    """Claims whose specs the ledger does not keep: they have to be read from the API server before a decision."""
+
+    records: tuple[ClaimRecord, ...]
+
+    def __str__(self) -> str:
+        return ", ".join("/".join(record.claim.metadata.key) for record in self.records)
 
 
 class ShortClaims:
@@ -33,33 +42,33 @@ class ShortClaims:
         self._metrics = metrics
         self._turns = asyncio.Semaphore(READS)
 
-    async def read_for(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> Mapping[str, bytes]:
+    async def read_for(self, pod: Pod, unread: UnreadSpecs, budget: CallBudget) -> Mapping[str, bytes]:
         """Read as `read` does, in a call about this pod: its slice of time ends before, and another one begins after that."""
         self.slices.interrupt(pod, budget)
-        live = await self.read(missing, budget)
+        live = await self.read(unread, budget)
         self.slices.reopen(pod, budget)
         return live
 
-    async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> Mapping[str, bytes]:
+    async def read(self, unread: UnreadSpecs, budget: CallBudget) -> Mapping[str, bytes]:
         """Read these claims; then the decision can be made again.  Returns the live objects by UID.
 
         Raises:
             RetryableError: one of them was deleted or replaced, the API server does not answer, or the claims of one call do not
                 fit in the memory for such specs.  Never a reason to call a pod unschedulable.
         """
-        uids = {record.claim.metadata.uid for record in missing.records}
+        uids = {record.claim.metadata.uid for record in unread.records}
         if uids & budget.read_again:
-            raise RetryableError(f"claim {missing}: the claims of one pod are too large to be read again together")
+            raise RetryableError(f"claim {unread}: the claims of one pod are too large to be read again together")
         budget.read_again |= uids
         seconds = max(_LEAST_SECONDS, min(_MOST_SECONDS, budget.seconds_left))
         try:
             async with asyncio.timeout(seconds):
-                ends = await asyncio.gather(*map(self._read, missing.records), return_exceptions=True)
+                ends = await asyncio.gather(*map(self._read, unread.records), return_exceptions=True)
         except TimeoutError as late:
             self._metrics.claims_read_again.labels("failed").inc()
-            raise RetryableError(f"claim {missing}: the API server did not answer in {seconds:.1f} s") from late
+            raise RetryableError(f"claim {unread}: the API server did not answer in {seconds:.1f} s") from late
         live: dict[str, bytes] = {}
-        for record, end in zip(missing.records, ends, strict=True):
+        for record, end in zip(unread.records, ends, strict=True):
             if isinstance(end, BaseException):
                 raise end
             live[record.claim.metadata.uid] = end

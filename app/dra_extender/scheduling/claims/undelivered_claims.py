@@ -14,7 +14,7 @@ from dra_extender.scheduling.claims.lookup import claim_names
 from dra_extender.scheduling.ports.cluster import Claims, ClusterError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.time_slices import CallBudget, TimeSlices
+from dra_extender.scheduling.time_slices import CallBudget, TimeSlices
 
 QUESTIONS_RATE: Final = 10.0
 """Questions per second that the pods of a namespace may cause; beyond that, the watch alone decides what exists."""

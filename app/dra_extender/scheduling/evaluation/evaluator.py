@@ -1,25 +1,23 @@
 """Evaluates one demand on many nodes; a node without a change is not searched again."""
 
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, reads_of
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit
-from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.device import DeviceId
-from dra_extender.model.node import Node
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.evaluation.node_equivalence import Inventory, NodeEquivalence
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
 from dra_extender.scheduling.evaluation.result import EvaluationResult, NodeResult, RejectedBatch
 from dra_extender.scheduling.evaluation.result_cache import ClassResult, ResultCache, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, score_terms_of
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
@@ -30,72 +28,49 @@ _UNKNOWN: Final = NodeResult(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 
 
 @dataclass(slots=True)
-class _Pass:
+class _Evaluation:
     """One demand on its way over many nodes, and what was found so far.
 
     `equal`: the nodes that fit do not differ in score terms so far.  `rejected` are rejected in the table.  `uncached` are rejected
-    as well: nodes that are unknown, under holds, or not searched to the end.  `paused` are nodes whose search was paused in an
-    earlier slice; they come last.
+    as well: nodes that are unknown, under holds, or not searched to the end.
     """
 
     demand: Demand
     table: ResultTable
     out_of_time: Callable[[], bool]
-    max_feasible: int
     under_holds: Container[str] | None
-    equal: bool
+    equal: bool = False
     fits: dict[str, NodeResult] = field(default_factory=dict)
     rejected: list[str] = field(default_factory=list)
     uncached: dict[str, NodeResult] = field(default_factory=dict)
-    paused: list[str] = field(default_factory=list)
     searched: int = 0
     limited: bool = False
 
-    @property
-    def satisfied(self) -> bool:
-        """Whether further nodes would change nothing."""
-        return self.equal and len(self.fits) >= self.max_feasible
+    def add(self, name: str, result: NodeResult) -> None:
+        """Add the result of a node that was not cached as valid."""
+        if result.rejection is None:
+            self.fits[name] = result
+            if result.score_terms:
+                self.equal = False
+        elif name in self.table.rejected:
+            self.rejected.append(name)
+        else:
+            self.uncached[name] = result
+            self.limited |= result.limited
 
-    @property
-    def visited(self) -> int:
-        """How many nodes have a result."""
-        return len(self.fits) + len(self.rejected) + len(self.uncached)
-
-    def evaluation(self, under_holds: Sequence[str]) -> EvaluationResult:
-        """The results so far."""
+    def result(self, under_holds: Sequence[str]) -> EvaluationResult:
+        """Return the results so far."""
         table, uncached = self.table, self.uncached
         texts = list(map(table.rejected.__getitem__, self.rejected))
         batch = RejectedBatch(self.rejected, texts, table.rejection)
         if uncached:
-            nodes = [*self.rejected, *uncached]
-            texts += [each.text for each in uncached.values()]
-            batch = RejectedBatch(nodes, texts, self._rejection)
+            texts += [result.text for result in uncached.values()]
+            batch = RejectedBatch([*self.rejected, *uncached], texts, self._rejection)
         return EvaluationResult(self.fits, batch, under_holds, self.limited, self.searched)
 
     def _rejection(self, name: str) -> Rejection:
         result = self.uncached.get(name)
         return self.table.rejection(name) if result is None or result.rejection is None else result.rejection
-
-
-class _NodeState(NamedTuple):
-    """A node under one usage: its versions (state, hold), its equivalence class, and where its result is cached."""
-
-    node: Node
-    usage: Usage
-    cached: dict[str, NodeResult]
-    versions: tuple[int, int]
-    inventory: Inventory | None
-    equivalence_class: Hashable | None
-
-
-class _Found(NamedTuple):
-    """What a search found.  `lasting`: it was not stopped at a limit.  `shared`: it is valid for equivalent nodes."""
-
-    placement: Placement | None
-    rejection: Rejection | None
-    score_terms: tuple[ScoreTerms, ...]
-    lasting: bool
-    shared: bool
 
 
 class NodeEvaluator:
@@ -111,7 +86,7 @@ class NodeEvaluator:
     ) -> None:
         """Cache at most about `limit` results."""
         self._ledger = ledger
-        self._allocator = allocator
+        self.allocator = allocator
         self._metrics = metrics
         self._cache = ResultCache(limit)
         self._equivalence = equivalence or NodeEquivalence(ledger, allocator.features)
@@ -121,7 +96,7 @@ class NodeEvaluator:
     def evaluate_nodes(
         self, demand: Demand, nodes: Iterable[str], max_feasible: int, out_of_time: Callable[[], bool]
     ) -> EvaluationResult:
-        """Evaluate the nodes in this order, those under holds last.
+        """Evaluate the nodes in this order, those under holds and those with a paused search last.
 
         Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.  Cached results decide how long this
         takes, never the outcome.
@@ -129,22 +104,56 @@ class NodeEvaluator:
         Raises:
             SearchPaused: `out_of_time` raised it.
         """
-        table, under_holds = self._cache.table(demand.signature), self._ledger.nodes_under_holds()
-        self._begin(demand, table, under_holds)
+        ledger, table = self._ledger, self._cache.table(demand.signature)
+        under_holds = ledger.nodes_under_holds()
+        table.catch_up(ledger.state, ledger.held, under_holds)
+        if not table.asked:
+            table.alternatives = has_alternatives(demand)
+            table.reads = reads_of(demand)
+        table.asked += 1
+        if table.asked == _SECOND:
+            # From the second call on, all nodes are worth a prefetch.
+            table.stale.update(dict.fromkeys(ledger.nodes))
         if not table.fits:
             nodes = list(nodes)
             texts = table.texts_of(nodes)
             if texts is not None:
                 self._cached_results += len(nodes)
                 return EvaluationResult({}, RejectedBatch(nodes, texts, table.rejection), (), limited=False)
-        run = _Pass(demand, table, out_of_time, max_feasible, under_holds, equal=not table.alternatives)
-        held = self._walk(run, nodes)
-        for name in (*held, *run.paused):
-            if run.satisfied:
+        evaluation = _Evaluation(demand, table, out_of_time, under_holds, equal=not table.alternatives)
+        held: list[str] = []
+        paused: list[str] = []
+        cached, known_rejected = table.fits, table.rejected
+        fits, rejected = evaluation.fits, evaluation.rejected
+        # Without function calls for nodes with a cached result: the loop runs over thousands of them.
+        for name in nodes:
+            result = cached.get(name)
+            if result is not None:
+                fits[name] = result
+                if result.score_terms:
+                    evaluation.equal = False
+            elif name in known_rejected:
+                rejected.append(name)
+                continue
+            elif under_holds is None or name in under_holds:
+                held.append(name)
+                continue
+            elif self.allocator.is_paused(demand, name):
+                paused.append(name)
+                continue
+            else:
+                result = self._node_result(evaluation, name)
+                evaluation.add(name, result)
+                if result.rejection is not None:
+                    continue
+            if len(fits) >= max_feasible and evaluation.equal:
                 break
-            self._visit(run, name)
-        self._cached_results += run.visited - run.searched
-        return run.evaluation(held)
+        for name in (*held, *paused):
+            if len(fits) >= max_feasible and evaluation.equal:
+                break
+            evaluation.add(name, self._node_result(evaluation, name))
+        self._cached_results += len(fits) + len(rejected) + len(evaluation.uncached) - evaluation.searched
+        return evaluation.result(held)
 
     def evaluate_around(
         self,
@@ -157,8 +166,11 @@ class NodeEvaluator:
         """Evaluate the nodes without these devices, which are in backoff for one pod, until `max_feasible` nodes fit.
 
         A node that fits only with them is rejected as such if no other fits.  Results are cached for this call alone.
+
+        Raises:
+            SearchPaused: the slice is over.
         """
-        ledger, allocator = self._ledger, self._allocator
+        ledger, allocator = self._ledger, self.allocator
         usage, state, held = ledger.usage(), ledger.state, ledger.held
         without = BackoffUsage(usage, devices)
         fits: dict[str, NodeResult] = {}
@@ -176,25 +188,28 @@ class NodeEvaluator:
             fits[name] = NodeResult(state.version(name), held.version(name), answer, None, "", score_terms)
             if len(fits) >= max_feasible:
                 break
-        limited = any(each.code is Code.SEARCH_LIMIT for each in rejected.values())
+        limited = any(rejection.code is Code.SEARCH_LIMIT for rejection in rejected.values())
         for name in () if fits else rejected:
             node = ledger.nodes.get(name)
             if node is not None and isinstance(
                 allocator.search_in_call(demand, node, usage, budget, "all devices"), Placement
             ):
                 rejected[name] = DEVICES_IN_BACKOFF
-        texts = [each.summary for each in rejected.values()]
+        texts = [rejection.summary for rejection in rejected.values()]
         return EvaluationResult(fits, RejectedBatch(list(rejected), texts, rejected.__getitem__), (), limited)
 
     def prefetch(self, demand: Demand, count: int, max_feasible: int, out_of_time: Callable[[], bool]) -> bool:
         """Evaluate up to `count` nodes that changed since the last call; returns whether more may be stale.
 
         The next pod with the same demand then finds cached results.  Nodes under holds are skipped while `max_feasible` others fit.
+
+        Raises:
+            SearchPaused: `out_of_time` raised it.
         """
         ledger, table = self._ledger, self._cache.table(demand.signature)
         under_holds = ledger.nodes_under_holds()
         table.catch_up(ledger.state, ledger.held, under_holds)
-        run = _Pass(demand, table, out_of_time, max_feasible, under_holds, equal=False)
+        evaluation = _Evaluation(demand, table, out_of_time, under_holds)
         while table.stale and count:
             name, _ = table.stale.popitem()
             if name in table.fits or name in table.rejected:
@@ -202,130 +217,60 @@ class NodeEvaluator:
             if len(table.fits) >= max_feasible and (under_holds is None or name in under_holds):
                 continue
             count -= 1
-            if self._evaluate_node(run, name).limited:
+            if self._node_result(evaluation, name).limited:
                 table.stale.clear()
         return bool(table.stale)
+
+    def _node_result(self, evaluation: _Evaluation, name: str) -> NodeResult:
+        """Return the result for one node: cached if nothing that it depends on has changed, else that of its class, else searched.
+
+        Raises:
+            SearchPaused: `out_of_time` raised it.
+        """
+        ledger, table = self._ledger, evaluation.table
+        node = ledger.nodes.get(name)
+        if node is None:
+            return _UNKNOWN
+        is_held = evaluation.under_holds is None or name in evaluation.under_holds
+        versions = (ledger.state.version(name), ledger.held.version(name) if is_held else 0)
+        cached = table.held if is_held else table.free
+        result = cached.get(name)
+        if result is None or result.state != versions[0] or result.hold != versions[1]:
+            usage = ledger.usage() if is_held else ledger.claims.usage
+            inventory = self._equivalence.inventory(node)
+            equivalence_class = None
+            if inventory is not None:
+                under = usage if is_held else None
+                equivalence_class = self._equivalence.class_of(node, inventory, table.reads, under)
+            of_class = None if equivalence_class is None else table.classes.get(equivalence_class)
+            if of_class is not None and inventory is not None:
+                result = cached[name] = of_class.on(name, inventory.pools, versions)
+            else:
+                evaluation.searched += 1
+                answer = self.allocator.search(
+                    evaluation.demand, node, usage, evaluation.out_of_time, (is_held, *versions)
+                )
+                self._metrics.search(cached=False, steps=answer.steps)
+                score_terms: tuple[ScoreTerms, ...] = ()
+                if isinstance(answer, NoFit):
+                    placement, rejection = None, answer.rejections[0]
+                    codes = {each.code for each in answer.rejections}
+                    is_limited = Code.SEARCH_LIMIT in codes and not answer.counted
+                    is_shared = answer.counted or (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS))
+                else:
+                    placement, rejection, is_limited, is_shared = answer, None, False, True
+                    score_terms = score_terms_of(evaluation.demand, answer, usage, ledger.slices)
+                text = "" if rejection is None else rejection.summary
+                result = NodeResult(*versions, placement, rejection, text, score_terms, limited=is_limited)
+                if not is_limited:
+                    cached[name] = result
+                if is_shared and equivalence_class is not None and inventory is not None:
+                    template = None if placement is None else PlacementTemplate(name, inventory.pools, placement)
+                    table.learn(equivalence_class, ClassResult(template, rejection, text, score_terms))
+        if not (is_held or result.limited):
+            table.keep(name, result)
+        return result
 
     def _publish(self) -> None:
         self._metrics.search(cached=True, steps=self._cached_results)
         self._cached_results = 0
-
-    def _begin(self, demand: Demand, table: ResultTable, under_holds: Container[str] | None) -> None:
-        """Drop what has changed.  From the second call on, all nodes are worth a prefetch."""
-        table.catch_up(self._ledger.state, self._ledger.held, under_holds)
-        if not table.asked:
-            table.alternatives = has_alternatives(demand)
-            table.reads = reads_of(demand)
-        table.asked += 1
-        if table.asked == _SECOND:
-            table.stale.update(dict.fromkeys(self._ledger.nodes))
-
-    def _walk(self, run: _Pass, nodes: Iterable[str]) -> Sequence[str]:
-        """Go from node to node until nothing more is needed; returns those under holds, which come later."""
-        cached, rejected, fits, under_holds = run.table.fits, run.table.rejected, run.fits, run.under_holds
-        max_feasible, passed = run.max_feasible, run.rejected
-        held: list[str] = []
-        for name in nodes:
-            result = cached.get(name)
-            if result is not None:
-                fits[name] = result
-                if result.score_terms:
-                    run.equal = False
-            elif name in rejected:
-                passed.append(name)
-                continue
-            elif under_holds is None or name in under_holds:
-                held.append(name)
-                continue
-            elif self._allocator.is_paused(run.demand, name):
-                run.paused.append(name)
-                continue
-            elif not self._visit(run, name):
-                continue
-            if len(fits) >= max_feasible and run.equal:
-                break
-        return held
-
-    def _visit(self, run: _Pass, name: str) -> bool:
-        """Evaluate a node without a valid cached result; returns whether it fits."""
-        result = self._evaluate_node(run, name)
-        if result.rejection is None:
-            run.fits[name] = result
-            if result.score_terms:
-                run.equal = False
-            return True
-        if name in run.table.rejected:
-            run.rejected.append(name)
-        else:
-            run.uncached[name] = result
-            run.limited |= result.limited
-        return False
-
-    def _evaluate_node(self, run: _Pass, name: str) -> NodeResult:
-        """The result for one node: cached if nothing that it depends on has changed, else that of its class, else searched."""
-        node = self._ledger.nodes.get(name)
-        if node is None:
-            return _UNKNOWN
-        if run.under_holds is None or name in run.under_holds:
-            return self._evaluate_under_holds(run, node)
-        result = run.table.free.get(name)
-        if result is None or result.state != self._ledger.state.version(name):
-            result = self._evaluate_free(run, node)
-        if not result.limited:
-            run.table.keep(name, result)
-        return result
-
-    def _evaluate_free(self, run: _Pass, node: Node) -> NodeResult:
-        table, equivalence = run.table, self._equivalence
-        inventory = equivalence.inventory(node)
-        equivalence_class = None if inventory is None else equivalence.class_of(node, inventory, table.reads)
-        versions = (self._ledger.state.version(node.name), 0)
-        of_class = None if equivalence_class is None else table.classes.get(equivalence_class)
-        if of_class is None or inventory is None:
-            usage = self._ledger.claims.usage
-            return self._search(run, _NodeState(node, usage, table.free, versions, inventory, equivalence_class))
-        result = table.free[node.name] = of_class.on(node.name, inventory.pools, versions)
-        return result
-
-    def _evaluate_under_holds(self, run: _Pass, node: Node) -> NodeResult:
-        ledger, table = self._ledger, run.table
-        state, hold = versions = ledger.state.version(node.name), ledger.held.version(node.name)
-        known = table.held.get(node.name)
-        if known is not None and known.state == state and known.hold == hold:
-            return known
-        usage, inventory = ledger.usage(), self._equivalence.inventory(node)
-        equivalence_class = (
-            None if inventory is None else self._equivalence.class_under(node, inventory, table.reads, usage)
-        )
-        of_class = None if equivalence_class is None else table.classes.get(equivalence_class)
-        if of_class is None or inventory is None:
-            return self._search(run, _NodeState(node, usage, table.held, versions, inventory, equivalence_class))
-        result = table.held[node.name] = of_class.on(node.name, inventory.pools, versions)
-        return result
-
-    def _search(self, run: _Pass, at: _NodeState) -> NodeResult:
-        """Search the node; the result is cached for it and for its equivalence class, if it is valid there."""
-        node, inventory, equivalence_class = at.node, at.inventory, at.equivalence_class
-        found = self._find(run, at)
-        placement, rejection, score_terms = found.placement, found.rejection, found.score_terms
-        text = "" if rejection is None else rejection.summary
-        result = NodeResult(*at.versions, placement, rejection, text, score_terms, limited=not found.lasting)
-        if found.lasting:
-            at.cached[node.name] = result
-        if found.shared and equivalence_class is not None and inventory is not None:
-            template = None if placement is None else PlacementTemplate(node.name, inventory.pools, placement)
-            run.table.learn(equivalence_class, ClassResult(template, rejection, text, score_terms))
-        return result
-
-    def _find(self, run: _Pass, at: _NodeState) -> _Found:
-        run.searched += 1
-        under = (at.cached is run.table.held, *at.versions)
-        answer = self._allocator.search(run.demand, at.node, at.usage, run.out_of_time, under)
-        self._metrics.search(cached=False, steps=answer.steps)
-        if isinstance(answer, NoFit):
-            codes = {each.code for each in answer.rejections}
-            shared = (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS)) or answer.counted
-            lasting = answer.counted or Code.SEARCH_LIMIT not in codes
-            return _Found(None, answer.rejections[0], (), lasting=lasting, shared=shared)
-        score_terms = score_terms_of(run.demand, answer, at.usage, self._ledger.slices)
-        return _Found(answer, None, score_terms, lasting=True, shared=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.allocate import Allocation
-from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim, SearchableRequest
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.explain.accounts import Among, DeviceAccount, RequestSurvey, device_accounts, survey
@@ -22,15 +22,15 @@ from dra_extender.cel.errors import CelCompileError, quoted
 from dra_extender.cel.fair_cache import FairCache
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.placement_template import new_share_id
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.paused_searches import PausedSearches
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 
 MOST_CLAIM_BYTES: Final = 8 * 2**20
 """Bytes that the claims of one pod may have together, as the API server sends them."""
@@ -43,6 +43,10 @@ _OF_VERDICTS = 5
 _REJECTION_BYTES = 2_000
 _LARGEST_DEMAND = 2
 _MAX_PAUSED = 3
+"""So many paused searches of one demand go on after those of other nodes."""
+_PAUSED_SEARCHES: Final = 16
+_PAUSED_NOGOODS: Final = 12_000
+"""As many as one search keeps at most: all paused searches together take about as much memory as a running one."""
 _NOT_SEARCHED = NoFit(
     verdict="fatal",
     rejections=(Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end"),),
@@ -50,7 +54,14 @@ _NOT_SEARCHED = NoFit(
 _SLACK = 2
 
 
-class _Begun(NamedTuple):
+class _PausedSearch(NamedTuple):
+    """A search that goes on under an equal usage of the same devices, for which `under` stands."""
+
+    under: Hashable
+    search: Allocation
+
+
+class _Preparation(NamedTuple):
     """The decoded claims and prepared demands of an unfinished call, kept from one slice to the next."""
 
     claims: list[NamedClaim]
@@ -83,40 +94,32 @@ class NodeAllocator:
         self._programs = programs
         self._verdicts = SelectorVerdicts(_OF_VERDICTS * share)
         self._pools: dict[str, tuple[int, NodePools]] = {}
-        self._paused = PausedSearches()
+        # By (signature of the demand, node); the least recently paused search goes first.
+        self._paused: LruCache[tuple[bytes, str], _PausedSearch] = LruCache(
+            _PAUSED_SEARCHES, weigh=lambda paused: paused.search.nogood_count, max_weight=_PAUSED_NOGOODS
+        )
         self._demands: FairCache[tuple[object, ...], Demand | Rejection] = FairCache(
             _OF_DEMANDS * share, largest=_LARGEST_DEMAND
         )
 
-    def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection:
-        """What these claims ask for, or why no node can serve them (missing class, invalid selector, ...).
+    def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection | UnreadSpecs:
+        """Return what these claims ask for, or why no node can serve them (missing class, invalid selector, ...).
 
         Compiling their expressions is charged to `budget`.  When that is spent, the result is a SEARCH_LIMIT that is not cached.
         What was compiled by then is cached, so that another call gets further.
-
-        Raises:
-            SpecNotKeptError: specs of claims have to be read first.
         """
         key = self._key(claims)
-        known = self._demands.get(key)
+        # A demand that is too large for the cache is kept with the call.
+        answers: dict[Hashable, Any] = budget.answers if isinstance(budget, CallBudget) else {}
+        known: Demand | Rejection | None = self._demands.get(key)
+        if known is None:
+            known = answers.get(key)
         if known is not None:
             return known
-        answers = budget.answers if isinstance(budget, CallBudget) else {}
-        # A demand that is too large for the cache is kept with the call.
-        known = answers.get(key)
-        return self._prepare(key, claims, answers, budget) if known is None else known
-
-    def _prepare(
-        self,
-        key: tuple[object, ...],
-        claims: Sequence[FoundClaim],
-        answers: dict[Hashable, Any],
-        budget: Budget | None,
-    ) -> Demand | Rejection:
-        missing = self._unread(claims)
-        if missing:
-            raise SpecNotKeptError(missing)
-        begun = answers.setdefault(("begun", key), _Begun([], {}))
+        unread = tuple(claim.record for claim in claims if not claim.record.has_spec)
+        if unread:
+            return UnreadSpecs(unread)
+        begun = answers.setdefault(("begun", key), _Preparation([], {}))
         undecoded = _decode(claims, begun.claims, budget)
         if undecoded is not None:
             return undecoded
@@ -146,15 +149,13 @@ class NodeAllocator:
             self._rules = replace(self._rules, devices_beside_counters=counted)
             self._pools.clear()
 
-    def missing(self, claims: Sequence[FoundClaim]) -> Sequence[ClaimRecord]:
-        """The claims that have to be read before `demand` can answer for these."""
-        return () if self._key(claims) in self._demands else self._unread(claims)
+    def unread_specs(self, claims: Sequence[FoundClaim]) -> UnreadSpecs:
+        """Return the claims that have to be read before `demand` can answer for these."""
+        known = self._key(claims) in self._demands
+        return UnreadSpecs(() if known else tuple(claim.record for claim in claims if not claim.record.has_spec))
 
     def _key(self, claims: Sequence[FoundClaim]) -> tuple[object, ...]:
-        return (self._ledger.changes.classes, *[(each.label, each.record.spec_digest) for each in claims])
-
-    def _unread(self, claims: Sequence[FoundClaim]) -> Sequence[ClaimRecord]:
-        return [each.record for each in claims if not each.record.has_spec]
+        return (self._ledger.changes.classes, *[(claim.label, claim.record.spec_digest) for claim in claims])
 
     @property
     def held(self) -> int:
@@ -173,21 +174,22 @@ class NodeAllocator:
         if type(deadline) is CallBudget and deadline.closed:
             return _NOT_SEARCHED
         question = (demand.signature, node.name)
-        search = self._paused.take(question, under) if self._paused else None
-        if search is None:
+        paused = self._paused.pop(question, None) if self._paused else None
+        if paused is not None and paused.under == under:
+            search = paused.search
+            self._resumed()
+        else:
             try:
                 pools = self._pools_of(node)
             except ModelError as problem:
                 broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
                 return NoFit(verdict="fatal", rejections=(broken,), steps=0)
             search = Allocation(demand, node, pools, usage, new_share_id=new_share_id, rules=self._rules)
-        else:
-            self._resumed()
         try:
             return search.decide(deadline)
         except SearchPaused:
             if under is not None:
-                self._paused.keep(question, under, search)
+                self._paused[question] = _PausedSearch(under, search)
             raise
 
     def search_in_call(
@@ -206,7 +208,9 @@ class NodeAllocator:
     def is_paused(self, demand: Demand, node: str) -> bool:
         """Whether the search on this node was paused and few of its demand are, so that other nodes come first."""
         paused = self._paused
-        return bool(paused) and (demand.signature, node) in paused and paused.of(demand.signature) < _MAX_PAUSED
+        if not paused or (demand.signature, node) not in paused:
+            return False
+        return sum(signature == demand.signature for signature, _ in paused) < _MAX_PAUSED
 
     def survey(
         self,
@@ -283,24 +287,18 @@ class NodeAllocator:
 
 
 def _invalid_selector(demand: Demand) -> Rejection | None:
-    """The first expression that does not compile: it rejects the pod everywhere, whichever devices are free."""
-    found = (
-        _invalid_expression(claim.label, option)
-        for claim in demand.claims
-        for request in claim.requests
-        for option in request.options
+    """Return the first expression that does not compile: it rejects the pod everywhere, whichever devices are free."""
+    options = (
+        (claim.label, option) for claim in demand.claims for request in claim.requests for option in request.options
     )
-    return next((each for each in found if each is not None), None)
-
-
-def _invalid_expression(claim: str, option: SearchableRequest) -> Rejection | None:
-    for derived in option.derived.values():
-        if isinstance(derived.program, CelCompileError):
-            return derived.problem()
-    for expression, program in zip(option.selectors.expressions, option.selectors.programs, strict=True):
-        if isinstance(program, CelCompileError):
-            detail = f"{quoted(expression)}: {program}"
-            return Rejection(code=Code.SELECTOR_INVALID, claim=claim, request=option.name, detail=detail)
+    for label, option in options:
+        for derived in option.derived.values():
+            if isinstance(derived.program, CelCompileError):
+                return derived.problem()
+        for expression, program in zip(option.selectors.expressions, option.selectors.programs, strict=True):
+            if isinstance(program, CelCompileError):
+                detail = f"{quoted(expression)}: {program}"
+                return Rejection(code=Code.SELECTOR_INVALID, claim=label, request=option.name, detail=detail)
     return None
 
 

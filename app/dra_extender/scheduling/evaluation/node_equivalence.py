@@ -75,11 +75,18 @@ class NodeEquivalence:
             self._forget_gone()
         return found
 
-    def class_of(self, node: Node, inventory: Inventory, reads: Reads | None) -> Hashable | None:
-        """The equivalence class of a node with this inventory, without regard to holds; None: equivalent to no other node.
+    def class_of(
+        self, node: Node, inventory: Inventory, reads: Reads | None, usage: Usage | None = None
+    ) -> Hashable | None:
+        """Return the equivalence class of a node with this inventory; None: equivalent to no other node.
 
         Nodes of one class have the same results.  With `reads`, only for requests that read no other attributes than these.
+        `usage`: what is in use, holds included; None: allocations alone.  Under a usage with holds, a node that reaches pools of
+        several nodes is equivalent to no other.
         """
+        if usage is not None:
+            pools = None if inventory.reaches else [usage.pool(pool) for pool in inventory.pools]
+            return None if pools is None else self._class(node, inventory, reads, _usage_digest(pools))
         own, everywhere = self._ledger.state.parts()
         # A change of a pool that several nodes reach raises the version of every node; the node's own number counts local changes.
         version = own.get(node.name, 0)
@@ -93,12 +100,6 @@ class NodeEquivalence:
         # A device that several nodes reach may be bound to one of them.
         bound = node.name if self._ledger.claims.usage.names_node(node.name) else ""
         return equivalence_class, everywhere, bound
-
-    def class_under(self, node: Node, inventory: Inventory, reads: Reads | None, usage: Usage) -> Hashable | None:
-        """As `class_of`, under this usage; None also for a node that reaches pools of several nodes."""
-        if inventory.reaches:
-            return None
-        return self._class(node, inventory, reads, _usage_digest([usage.pool(pool) for pool in inventory.pools]))
 
     def _class(self, node: Node, inventory: Inventory, reads: Reads | None, allocated: bytes | None) -> bytes | None:
         if allocated is None:

@@ -8,7 +8,7 @@ from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 
 _NODES_PER_STEP: Final = 2
 _MOST_NODES: Final = 64

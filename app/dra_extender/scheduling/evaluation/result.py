@@ -1,8 +1,9 @@
-"""The results of an evaluation: for one node, for many nodes, and for the filter call."""
+"""The results of an evaluation: for one node, for many nodes, and for the filter call with what it has to wait for."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
@@ -10,6 +11,7 @@ from dra_extender.allocator.state.rejection import Code, Rejection, closeness
 from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
 from dra_extender.scheduling.ports.errors import OneText
 
@@ -93,16 +95,31 @@ class RejectionGroup(NamedTuple):
     rejection: Rejection
 
 
+class Pending(Enum):
+    """What an evaluation waits for: another evaluation may have another result after that.
+
+    TIME_SLICE: the search goes on in the next slice of time.  CLAIM_DELIVERY: the ledger lacks a claim that the pod names.
+    NARROWING_HOLDS: holds keep devices on several nodes and are about to keep those of one.  STALE_HOLDS: the pod would fit if
+    stale holds were revoked.
+    """
+
+    TIME_SLICE = auto()
+    CLAIM_DELIVERY = auto()
+    NARROWING_HOLDS = auto()
+    STALE_HOLDS = auto()
+
+
 @dataclass(slots=True)
 class FilterResult:
-    """What one filter call found.
+    """What one evaluation of a pod found.
 
     `fits` are the nodes that fit, each with its result if something has to be held there.  `texts` has the summary for each node
     that does not fit, `reasons` one rejection with its details for each summary.
+    `unfinished`: the evaluation stopped before the end and has no result yet.
     `open` and `held` are the pod's claims in these states, and `demand` is what the open ones ask for.
     `narrowing`: some node would fit if holds that are about to narrow to one node went elsewhere.  `limited`: the search on some
-    node was not finished.  `behind` is what the pod would get but for holds that may end, `revocable` what it would get if stale
-    holds were revoked.
+    node was not finished.  `without_holds` is what the pod would get but for holds that may end, `revocable` what it would get if
+    stale holds were revoked.
     `searched`: see EvaluationResult.
     `assigned_node` is the node of a gang member's plan, where its devices are held already.
     """
@@ -110,16 +127,28 @@ class FilterResult:
     fits: dict[str, NodeResult | None] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     reasons: dict[str, tuple[str, Rejection]] = field(default_factory=dict)
+    unfinished: Pending | UnreadSpecs | None = None
     open: tuple[FoundClaim, ...] = ()
     held: tuple[FoundClaim, ...] = ()
     narrowing: bool = False
     limited: bool = False
-    behind: tuple[ClaimPlacement, ...] = ()
+    without_holds: tuple[ClaimPlacement, ...] = ()
     revocable: tuple[ClaimPlacement, ...] = ()
     demand: Demand | None = None
     assigned_node: str | None = None
     searched: int = 0
     _counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> Pending | UnreadSpecs | None:
+        """What is worth waiting for before another evaluation; None if the result is final."""
+        if self.fits or self.unfinished is not None:
+            return self.unfinished
+        if Code.CLAIM_MISSING in self.codes:
+            return Pending.CLAIM_DELIVERY
+        if self.revocable:
+            return Pending.STALE_HOLDS
+        return Pending.NARROWING_HOLDS if self.narrowing else None
 
     def reject(self, node: str, rejection: Rejection, text: str | None = None) -> None:
         """Record that the node does not fit, in place of an earlier reason; `text` is the rejection's summary, if it is known."""
@@ -133,6 +162,14 @@ class FilterResult:
         self._counts[text] = self._counts.get(text, 0) + 1
         if text not in self.reasons:
             self.reasons[text] = (node, rejection)
+
+    def add(self, evaluation: EvaluationResult) -> None:
+        """Add the results of nodes that had none before."""
+        self.fits.update(evaluation.fits)
+        self.limited |= evaluation.limited
+        self.searched += evaluation.searched
+        if evaluation.rejected.nodes:
+            self.reject_batch(evaluation.rejected)
 
     def reject_batch(self, batch: RejectedBatch) -> None:
         """Record that these nodes do not fit; none of them was rejected before.  One rejection is read per summary."""
@@ -155,9 +192,9 @@ class FilterResult:
     def reword(self, named: Callable[[Rejection], Rejection]) -> None:
         """Put `named(rejection)`, which may be the same object, in the place of each rejection."""
         reworded = {text: named(rejection) for text, (_, rejection) in self.reasons.items()}
-        if all(each is self.reasons[text][1] for text, each in reworded.items()):
+        if all(rejection is self.reasons[text][1] for text, rejection in reworded.items()):
             return
-        new = {text: each.summary for text, each in reworded.items()}
+        new = {text: rejection.summary for text, rejection in reworded.items()}
         self.texts = {node: new[text] for node, text in _as_dict(self.texts).items()}
         self.reasons = {new[text]: (node, reworded[text]) for text, (node, _) in self.reasons.items()}
         self._counts = dict(Counter(self.texts.values()))
@@ -165,7 +202,9 @@ class FilterResult:
     def why(self) -> list[RejectionGroup]:
         """The rejected nodes by reason: the closest nodes first, then the reason of most nodes."""
         groups = [RejectionGroup(count, *self.reasons[text]) for text, count in self._counts.items() if count]
-        return sorted(groups, key=lambda each: (closeness(each.rejection.code), -each.nodes, each.rejection.summary))
+        return sorted(
+            groups, key=lambda group: (closeness(group.rejection.code), -group.nodes, group.rejection.summary)
+        )
 
     def node_texts(self) -> Mapping[str, str]:
         """The text for each node that does not fit.
@@ -174,7 +213,7 @@ class FilterResult:
         """
         if len(self._counts) <= MOST_REASONS or len(groups := self.why()) <= MOST_REASONS:
             return self.texts
-        named = {each.rejection.summary for each in groups[:MOST_REASONS]}
+        named = {group.rejection.summary for group in groups[:MOST_REASONS]}
         further = f"node(s): {FURTHER_REASONS}"
         return {node: text if text in named else further for node, text in self.texts.items()}
 
@@ -184,24 +223,24 @@ class FilterResult:
         return {rejection.code for text, (_, rejection) in self.reasons.items() if self._counts.get(text)}
 
     @property
-    def unfinished(self) -> str:
+    def limit_text(self) -> str:
         """Why nothing is known about some node: the namespace has no time left, or the call's budget is spent.
 
         The text does not depend on the number of nodes: kube-scheduler writes each new text into the pod before it goes on.
         """
-        limited = [each for each in self.why() if each.rejection.code is Code.SEARCH_LIMIT]
-        return min((each.rejection.text for each in limited), default=Code.SEARCH_LIMIT)
+        limited = (group.rejection for group in self.why() if group.rejection.code is Code.SEARCH_LIMIT)
+        return min((rejection.text for rejection in limited), default=Code.SEARCH_LIMIT)
 
 
 def _as_dict(texts: Mapping[str, str]) -> dict[str, str]:
-    """The texts by node as a dictionary; the same object if it is one."""
+    """Return the texts as a dictionary; the same object if it is one."""
     if isinstance(texts, dict):
         return texts
     return texts.as_dict() if isinstance(texts, OneText) else dict(texts)
 
 
 def _counted(texts: Sequence[str]) -> Mapping[str, int]:
-    """How often each text occurs: most answers have one or few, and counting one of them is quick."""
+    """Count how often each text occurs: most answers have one or few, and counting one of them is quick."""
     first = texts.count(texts[0])
     if first == len(texts):
         return {texts[0]: first}
@@ -215,7 +254,7 @@ def _counted(texts: Sequence[str]) -> Mapping[str, int]:
 
 
 def rejected_everywhere(nodes: Sequence[str], rejection: Rejection) -> FilterResult:
-    """The result for a pod that fits nowhere, for one reason that does not depend on the node."""
+    """Return the result for a pod that fits nowhere, for one reason that does not depend on the node."""
     result = FilterResult()
     result.reject_all(nodes, rejection)
     return result

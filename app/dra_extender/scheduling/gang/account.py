@@ -13,7 +13,7 @@ from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.plan import GangHolds
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.permit.members import MemberCandidate, existing_members, take_snapshot, too_large
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 
 
 class PlacedMember(NamedTuple):

@@ -12,15 +12,17 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
-from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.gang.account import GangAccounts
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.plan import GangHolds, GangPhase, GangPlan
-from dra_extender.scheduling.gang.planner import GangPlanner, PlanResult, PlanUnfinishedError
-from dra_extender.scheduling.gang.search import MAX_STEPS
+from dra_extender.scheduling.gang.planner import GangPlanner, PlanResult
+from dra_extender.scheduling.gang.search import MAX_STEPS, PlanUnfinishedError
+from dra_extender.scheduling.holds.shares import HoldShares
+from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.members import (
     GangSnapshot,
     MemberCandidate,
@@ -30,7 +32,7 @@ from dra_extender.scheduling.permit.members import (
     too_large,
 )
 from dra_extender.scheduling.permit.permit import Permit
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 
 _ELSEWHERE: Final = Rejection(code=Code.GANG_ELSEWHERE)
 _EXTENSION_DIVISOR: Final = 4
@@ -74,7 +76,8 @@ class GangCoordinator:
         permit: Permit,
         failures: GangFailures,
         holds: GangHolds,
-        fairness: HoldFairness,
+        shares: HoldShares,
+        stale: StaleHolds,
         on_assigned: Callable[[str], None],
     ) -> None:
         """`on_assigned` is called with the UID of each member that gets an assignment in a call for another member."""
@@ -83,13 +86,14 @@ class GangCoordinator:
         self._permit = permit
         self._failures = failures
         self._holds = holds
-        self.fairness = fairness
+        self.shares = shares
+        self.stale = stale
         self._on_assigned = on_assigned
         self._offers = GangOffers(ledger)
         self.accounts = GangAccounts(ledger, self._offers, planner, holds)
         self._plans: dict[GroupKey, GangPlan] = {}
         self.plans: Mapping[GroupKey, GangPlan] = MappingProxyType(self._plans)
-        fairness.stale.subscribe(self.revoke)
+        stale.subscribe(self.revoke)
 
     def place_member(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
         """Return the node that is planned and held for this member, or why the gang does not fit; None if it needs no node.
@@ -112,7 +116,7 @@ class GangCoordinator:
             if cached is not None:
                 return rejected_everywhere(nodes, cached)
         if plan is None:
-            self.fairness.shares.check_plan(group.metadata.uid, *group.metadata.key)
+            self.shares.check_plan(group.metadata.uid, *group.metadata.key)
             self._forget_without_holds()
             plan = GangPlan(group.metadata.uid)
         deleted = [uid for uid in plan.assignments if self._ledger.pods.was_deleted(uid)]
@@ -122,7 +126,9 @@ class GangCoordinator:
         if deleted or not self._has_valid_assignment(plan, call):
             try:
                 failure = self._replan(plan, call, may_extend=not deleted)
-            except PlanUnfinishedError:
+            except PlanUnfinishedError as unfinished:
+                if unfinished.unread is not None:
+                    return FilterResult(unfinished=unfinished.unread)
                 result = rejected_everywhere(nodes, _search_stopped(group))
                 result.limited = True
                 return result
@@ -138,7 +144,7 @@ class GangCoordinator:
 
     def may_fit(
         self, pod: Pod, group: PodGroup, nodes: Collection[str], budget: CallBudget, lacking: Rejection | None
-    ) -> bool:
+    ) -> bool | UnreadSpecs:
         """Return whether a filter call for this rejected member might end with an assignment now; nothing is held for it.
 
         Also True if the answer would require dropping a plan, and if the gang does not lack the members named in `lacking`, the
@@ -166,7 +172,10 @@ class GangCoordinator:
             return False
         offered = self._offers.last(group, pod.uid) or nodes
         call = _Call(pod, group, tuple(offered), budget)
-        planned = self._search(call, snapshot.candidates, max(snapshot.needed, 1))
+        try:
+            planned = self._search(call, snapshot.candidates, max(snapshot.needed, 1))
+        except PlanUnfinishedError as unfinished:
+            return unfinished.unread or False
         return planned.narrowing or bool(planned.revocable) or pod.uid in planned.assignments
 
     def revoke(self, group_uid: str) -> None:
@@ -284,13 +293,17 @@ class GangCoordinator:
         why = _does_not_fit(group, len(candidates), needed, planned.unplaceable)
         if planned.narrowing or planned.revocable:
             result = rejected_everywhere(nodes, why)
-            result.narrowing, result.behind, result.revocable = planned.narrowing, planned.behind, planned.revocable
+            result.narrowing, result.without_holds, result.revocable = (
+                planned.narrowing,
+                planned.behind,
+                planned.revocable,
+            )
             return _Failure(result, short=False)
         if planned.assignments:
             self._plans[group.metadata.key] = plan
             self._assign(plan, call, planned.assignments, candidates)
         failure = _failure(nodes, why, plan, short=short and not planned.assignments)
-        failure.result.behind = planned.behind
+        failure.result.without_holds = planned.behind
         return failure._replace(cached=None) if planned.behind else failure
 
     def _search(
@@ -316,9 +329,9 @@ class GangCoordinator:
         """Answer the call with the member's node."""
         uid, group = call.pod.uid, call.group
         if plan.phase is not GangPhase.ANNOUNCED:
-            self.fairness.shares.offered(group.metadata.uid)
+            self.shares.offered(group.metadata.uid)
         if uid not in plan.announced:
-            self.fairness.stale.progressed(group.metadata.uid)
+            self.stale.progressed(group.metadata.uid)
         self._plans[group.metadata.key] = plan
         plan.announced.add(uid)
         self._holds.extend(uid, assignment)

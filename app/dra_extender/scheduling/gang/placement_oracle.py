@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dra_extender.allocator.demand.demand import Reads, reads_of
+from dra_extender.allocator.demand.demand import Demand, Reads, reads_of
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import Usage
@@ -16,13 +16,15 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId, PoolId
 from dra_extender.model.node import Node
 from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.extended_resources.need import ExtendedClaimNeed
 from dra_extender.scheduling.gang.offers import OfferedNodes
+from dra_extender.scheduling.gang.search import PlanUnfinishedError
 from dra_extender.scheduling.permit.members import GangMember, MemberCandidate
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 
@@ -91,7 +93,7 @@ class LedgerPlacementOracle:
         placements = dict.fromkeys(claims, _NOTHING)
         if not wanted:
             return placements
-        demand = self._allocator.demand(tuple(wanted.values()), self.budget)
+        demand = self._demand(tuple(wanted.values()))
         if isinstance(demand, Rejection):
             self.undecided |= demand.code is Code.SEARCH_LIMIT
             return None
@@ -153,7 +155,7 @@ class LedgerPlacementOracle:
         if inventory is None:
             return None
         if self._under_holds is None or node in self._under_holds:
-            kind = self._equivalence.class_under(at, inventory, self._reads, self._usage)
+            kind = self._equivalence.class_of(at, inventory, self._reads, self._usage)
         else:
             kind = self._equivalence.class_of(at, inventory, self._reads)
         if kind is None:
@@ -193,11 +195,17 @@ class LedgerPlacementOracle:
             placed = moved
         return len(members)
 
+    def _demand(self, claims: Sequence[FoundClaim]) -> Demand | Rejection:
+        demand = self._allocator.demand(claims, self.budget)
+        if isinstance(demand, UnreadSpecs):
+            raise PlanUnfinishedError(demand)
+        return demand
+
     def _attributes_read(self) -> Reads | None:
         """Return the attributes that the claims read; None if they may read any."""
         found: Reads = frozenset()
         for claim in {claim.record.spec_digest: claim for claim in self._claims.values()}.values():
-            demand = self._allocator.demand((claim,), self.budget)
+            demand = self._demand((claim,))
             reads = None if isinstance(demand, Rejection) else reads_of(demand)
             if reads is None:
                 return None

@@ -7,7 +7,7 @@ from enum import StrEnum
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.gang.assignment import Assignment
-from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.permit.members import MemberCandidate
 
 

@@ -7,30 +7,27 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.fairness.stale_holds import StaleHolds
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.gang.placement_oracle import LedgerPlacementOracle, PlannerContext
-from dra_extender.scheduling.gang.search import MAX_STEPS, GangSearch, PlanLimitError
+from dra_extender.scheduling.gang.search import MAX_STEPS, GangSearch, PlanLimitError, PlanUnfinishedError
+from dra_extender.scheduling.holds.stale import StaleHolds
 from dra_extender.scheduling.permit.members import MemberCandidate, members_of
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 
 _MOST_CAPACITIES: Final = 10_000
 _MOST_PAUSED: Final = 4
 _NOT_EVEN_ALONE: Final = Rejection(code=Code.COMBINATION, detail="on no node, even for this pod alone")
-
-
-class PlanUnfinishedError(Exception):
-    """The budget of the call is closed: whether the gang fits is not known."""
 
 
 class PlanResult(NamedTuple):
@@ -139,8 +136,7 @@ class GangPlanner:
 
         Raises:
             SearchPaused: the slice of the budget is over; the same call continues.
-            SpecNotKeptError: claims must be read first.
-            PlanUnfinishedError: the budget is closed.
+            PlanUnfinishedError: claims must be read first, or the budget is closed.
         """
         if budget.closed:
             raise PlanUnfinishedError
@@ -178,6 +174,8 @@ class GangPlanner:
         for member in question.candidates:
             if member.pod.uid in answer.unplaceable:
                 demand = self._context.allocator.demand(member.claims.open, budget) if member.claims.open else None
+                if isinstance(demand, UnreadSpecs):
+                    raise PlanUnfinishedError(demand)
                 reasons.append((member.pod, demand if isinstance(demand, Rejection) else _NOT_EVEN_ALONE))
         return reasons
 
@@ -215,18 +213,18 @@ class GangPlanner:
         return answer
 
     def _require_specs(self, question: _Question, budget: CallBudget) -> None:
-        """Check that the specs of all members are kept: all that are not are read together, before the search begins.
+        """Require that the specs of all members are kept: those that are not are read together, before the search begins.
 
         Raises:
-            SpecNotKeptError: some must be read, and were not in this call.
+            PlanUnfinishedError: some must be read, and were not in this call.
         """
-        missing: dict[bytes, ClaimRecord] = {}
+        unread: dict[bytes, ClaimRecord] = {}
         for member in question.candidates:
-            for record in self._context.allocator.missing(member.claims.open):
+            for record in self._context.allocator.unread_specs(member.claims.open).records:
                 if record.claim.metadata.uid not in budget.read_again:
-                    missing.setdefault(record.spec_digest, record)
-        if missing:
-            raise SpecNotKeptError(tuple(missing.values()))
+                    unread.setdefault(record.spec_digest, record)
+        if unread:
+            raise PlanUnfinishedError(UnreadSpecs(tuple(unread.values())))
 
     def _begin(self, question: _Question, facts: _Facts, usage: Usage, budget: CallBudget) -> _OngoingPlan:
         ledger, candidates, offered = self._ledger, question.candidates, question.offered

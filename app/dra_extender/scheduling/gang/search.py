@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.device import DeviceId
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.gang.assignment import (
     AssignedMember,
     Assignment,
@@ -38,6 +39,14 @@ _NO_DEVICES: Final = frozenset[DeviceId]()
 T = TypeVar("T")
 _Pausable = Generator[None, None, T]
 """A part of the search, which yields where it pauses."""
+
+
+class PlanUnfinishedError(Exception):
+    """Whether the gang fits is not known: specs of claims have to be read first (`unread`), or the budget of the call is closed."""
+
+    def __init__(self, unread: UnreadSpecs | None = None) -> None:
+        super().__init__("" if unread is None else str(unread))
+        self.unread = unread
 
 
 class PlanLimitError(Exception):

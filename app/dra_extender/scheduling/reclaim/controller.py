@@ -21,7 +21,7 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.pending_claims import PendingClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter, same_allocation
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
-from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.ports.cluster import (
     Clock,
     Cluster,

@@ -12,7 +12,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.cluster import UNAVAILABLE_REASON, Clock, Events
 from dra_extender.scheduling.requeue.messages import RejectionMessages
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 _HELPED_BY_CLAIMS: Final = frozenset(
@@ -150,7 +150,7 @@ class UnschedulablePods:
             pod=pod,
             nodes=asked,
             seen=self.changes(),
-            helped_by_holds=result.narrowing or bool(result.behind) or not codes.isdisjoint(_HELPED_BY_HOLDS),
+            helped_by_holds=result.narrowing or bool(result.without_holds) or not codes.isdisjoint(_HELPED_BY_HOLDS),
             helped_by_claims=not codes.isdisjoint(_HELPED_BY_CLAIMS),
             blocked_by_allocation=not codes.isdisjoint(_BLOCKED_BY_ALLOCATION),
             lacking=by_code.get(Code.GANG_INCOMPLETE),

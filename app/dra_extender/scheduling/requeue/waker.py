@@ -10,19 +10,19 @@ from typing import Final, Protocol
 import structlog
 
 from dra_extender.allocator.state.rejection import Rejection
-from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.claims.short_claims import UnreadSpecs
+from dra_extender.scheduling.evaluation.result import Pending
+from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods, is_pending
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.decisions import SearchLane
 from dra_extender.telemetry.metrics import Metrics
 
@@ -30,16 +30,16 @@ from dra_extender.telemetry.metrics import Metrics
 class PlacementTrial(Protocol):
     """Answers whether a rejected pod would be placed now."""
 
-    def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None) -> bool:
+    def may_fit(
+        self, pod: Pod, nodes: Sequence[str], budget: CallBudget, lacking: Rejection | None
+    ) -> bool | Pending | UnreadSpecs:
         """Return whether the pod might fit on one of these nodes, or its gang no longer lacks the members named in `lacking`.
 
-        Raises:
-            SearchPaused: the slice of the budget is over.
-            SpecNotKeptError: the specs of some claims must be read first.
+        Return what has to be waited for if that is not known yet.
         """
         ...
 
-    async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> None:
+    async def read(self, unread: UnreadSpecs, budget: CallBudget) -> None:
         """Read these claims; raises RetryableError if that is impossible."""
         ...
 
@@ -187,19 +187,19 @@ class Waker:
         used = budget.lap()
         turn.seconds += used
         self._metrics.search_seconds.labels(SearchLane.WAKE_UP).inc(used)
-        if isinstance(fits, SpecNotKeptError):
+        if isinstance(fits, UnreadSpecs):
             self._defer(uid, own)
             turn.reads += 1
             if turn.reads <= _READS_PER_TURN:
                 with suppress(RetryableError):
                     await self._trial.read(fits, budget)
             return False
-        if fits is None:
+        if isinstance(fits, Pending):
             self._begun.add(uid)
             self._defer(uid, own)
         elif not fits:
             self._begun.discard(uid)
-        return bool(fits)
+        return fits is True
 
     def _defer(self, uid: str, own: str | None) -> None:
         """Try this pod later."""
@@ -225,19 +225,15 @@ class Waker:
 
     def _fits(
         self, rejected: UnschedulablePod, changed: Sequence[str] | None, budget: CallBudget
-    ) -> bool | SpecNotKeptError | None:
-        """Return whether the pod may fit now; None if the search is not finished, an error if claims must be read first."""
+    ) -> bool | Pending | UnreadSpecs:
+        """Return whether the pod may fit now, or what has to be waited for if that is not known yet."""
         # A pod whose trial fails is tried again at the next change for it.
-        found: list[bool | SpecNotKeptError | None] = [False]
+        fits: bool | Pending | UnreadSpecs = False
         with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=rejected.pod.key):
             nodes = rejected.nodes.among(self._ledger.nodes if changed is None else changed)
-            try:
-                found.append(bool(nodes) and self._trial.may_fit(rejected.pod, nodes, budget, rejected.lacking))
-            except SearchPaused:
-                found.append(None)
-            except SpecNotKeptError as missing:
-                found.append(missing)
-        return found[-1]
+            if nodes:
+                fits = self._trial.may_fit(rejected.pod, nodes, budget, rejected.lacking)
+        return fits
 
     def _changed_nodes(self) -> Sequence[str] | None:
         """Return nodes whose devices, allocations or holds have changed since the last call, by name; None: possibly any."""

@@ -8,11 +8,7 @@ import pytest
 from dra_extender.ledger.holds import Hold
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
-from dra_extender.scheduling.fairness.hold_shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE
-from dra_extender.scheduling.holds import HoldService
-from dra_extender.scheduling.permit.permit import Permit
+from dra_extender.scheduling.holds.shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE, HoldShares
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -196,14 +192,11 @@ async def test_waiting_pod_is_reconsidered_when_the_holds_are_stale() -> None:
     world = Tenants(nodes=1, devices=1)
     pod = world.make("v", "victim")
     reconsidered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    permit = Permit(world.ledger, world.clock, grace_seconds=1.0)
-    holds = HoldService(world.ledger, world.clock, world.options)
-    fairness = HoldFairness(world.ledger, permit, (), holds, world.clock, reconsidered.set_result)
+    shares = HoldShares(world.ledger, world.clock, reconsidered.set_result)
     now = world.clock.monotonic()
-    fairness.shares.hold_ended(Hold("c", {}, {}, now, since=now), (), allocated=True)
+    shares.hold_ended(Hold("c", {}, {}, now, since=now), (), allocated=True)
     holding = DeviceHolding(driver="gpu.example.com", pool="n0", device="gpu-0")
-    behind = (ClaimPlacement(allocation=AllocationResult(), holdings=(holding,)),)
-    fairness.record_rejection(pod, FilterResult(behind=behind))
+    shares.record_rejection(pod, (ClaimPlacement(allocation=AllocationResult(), holdings=(holding,)),))
     async with asyncio.timeout(120):
         assert await reconsidered == pod.uid
 

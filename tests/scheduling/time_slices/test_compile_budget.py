@@ -12,7 +12,7 @@ from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.search_time.time_slices import CallBudget
+from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.world import InMemoryExtender

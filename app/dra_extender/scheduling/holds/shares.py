@@ -4,19 +4,21 @@ A hold costs its namespace nothing if no other namespace waits for the devices, 
 Otherwise its device-seconds count: devices times the seconds for which they were held and not allocated.
 """
 
+import asyncio
 import statistics
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dra_extender.ledger.events import HoldEnded
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import PoolId
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.evaluation.result import NodeResult
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 
@@ -39,6 +41,7 @@ _MAX_KEPT: Final = 10_000
 _MOST_WAITING: Final = 1_000
 _FREE_OFFERS: Final = 2
 _CLEAN_UP_SECONDS: Final = 0.25
+_SLACK_SECONDS: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -74,13 +77,16 @@ class HoldShares:
     """Counts what namespaces hold in contended pools, and selects the nodes that a pod may be offered.
 
     A pool is contended for a namespace while a pod of another namespace waits because of holds in it.  A pod that was offered
-    nodes there and was not bound is offered one node, and then none for a pause that doubles each time.  Everything is in bounded
-    memory.
+    nodes there and was not bound is offered one node, and then none for a pause that doubles each time.  A pod that waits is
+    reconsidered when the holds in its way are stale.  Everything is in bounded memory.
     """
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, reconsider: Callable[[str], None]) -> None:
+        """`reconsider` is called with the UID of a pod that may fit by now."""
         self._ledger = ledger
         self._clock = clock
+        self._reconsider = reconsider
+        self._timers: set[str] = set()
         # Pods that may wait because of holds, by UID.
         self.waiting: LruCache[str, _Waiting] = LruCache(_MOST_WAITING, on_evict=self._stop_counting)
         # By pool, how many pods wait for it, by namespace.
@@ -100,79 +106,83 @@ class HoldShares:
             self._stale_after = min(max(_STALE_FACTOR * seconds, LEAST_STALE_SECONDS), MOST_STALE_SECONDS)
         return self._stale_after
 
-    def begin_waiting(self, pod: Pod, pools: Iterable[PoolId]) -> None:
-        """Count the rejected pod as waiting for these pools, in which it would fit but for holds."""
+    def record_rejection(self, pod: Pod, without_holds: Collection[ClaimPlacement]) -> None:
+        """Count the rejected pod as waiting if there is something that it would get without holds."""
+        if not without_holds:
+            self.end_waiting(pod.uid)
+            return
+        pools = frozenset(holding.pool_id for placement in without_holds for holding in placement.holdings)
         now, known = self._clock.monotonic(), self.waiting.get(pod.uid)
         self.end_waiting(pod.uid)
         since = now if known is None or known.until <= now else known.since
-        found = _Waiting(pod.namespace, frozenset(pools), since, now + WAITING_SECONDS)
-        self.waiting[pod.uid] = found
-        for pool_id in found.pools:
-            self._wanted.setdefault(pool_id, Counter())[found.namespace] += 1
+        self.waiting[pod.uid] = waiting = _Waiting(pod.namespace, pools, since, now + WAITING_SECONDS)
+        for pool_id in waiting.pools:
+            self._wanted.setdefault(pool_id, Counter())[waiting.namespace] += 1
+        if pod.uid not in self._timers:
+            self._recheck_later(pod.uid)
 
     def end_waiting(self, pod_uid: str) -> None:
-        """The pod was offered a node, or does not fit for other reasons than holds."""
-        found = self.waiting.pop(pod_uid, None)
-        if found is not None:
-            self._stop_counting(pod_uid, found)
+        """Forget that the pod waits: it was offered a node, or does not fit for other reasons than holds."""
+        waiting = self.waiting.pop(pod_uid, None)
+        if waiting is not None:
+            self._stop_counting(pod_uid, waiting)
 
-    def _stop_counting(self, _: str, found: _Waiting) -> None:
-        for pool_id in found.pools:
+    def _stop_counting(self, _: str, waiting: _Waiting) -> None:
+        for pool_id in waiting.pools:
             wanted = self._wanted[pool_id]
-            wanted[found.namespace] -= 1
-            if not wanted[found.namespace]:
-                del wanted[found.namespace]
+            wanted[waiting.namespace] -= 1
+            if not wanted[waiting.namespace]:
+                del wanted[waiting.namespace]
                 if not wanted:
                     del self._wanted[pool_id]
 
-    def is_waiting(self, pod_uid: str) -> bool:
-        """Whether the pod waits because of holds."""
-        found = self.waiting.get(pod_uid)
-        return found is not None and found.until > self._clock.monotonic()
+    def _recheck_later(self, pod_uid: str) -> None:
+        self._timers.add(pod_uid)
+        asyncio.get_running_loop().call_later(self.stale_after + _SLACK_SECONDS, self._recheck, pod_uid)
+
+    def _recheck(self, pod_uid: str) -> None:
+        self._timers.discard(pod_uid)
+        waiting = self.waiting.get(pod_uid)
+        if waiting is not None and waiting.until > self._clock.monotonic():
+            self._reconsider(pod_uid)
+            self._recheck_later(pod_uid)
 
     def contended(self, namespace: str, pools: Iterable[PoolId] | None = None) -> bool:
-        """Whether a pod of another namespace waits for one of these pools (None: any pool)."""
+        """Return whether a pod of another namespace waits for one of these pools (None: any pool)."""
         if not self.waiting:
             return False
-        self._clean_up()
+        self._forget_resolved()
         if pools is None:
-            return any(each.namespace != namespace for each in self.waiting.values())
+            return any(waiting.namespace != namespace for waiting in self.waiting.values())
         return any(len(wanted) > (namespace in wanted) for pool_id in pools if (wanted := self._wanted.get(pool_id)))
 
-    def select(
-        self, pod: Pod, names: Sequence[str], pools: Callable[[str], Iterable[PoolId]], count: int
-    ) -> Sequence[str]:
-        """The nodes that the pod may be offered, at most `count` of these, in their order (best first).
-
-        `pools` returns the pools of a node in which the pod would hold devices.
+    def select(self, pod: Pod, names: Sequence[str], fits: Mapping[str, NodeResult], count: int) -> Sequence[str]:
+        """Return the nodes that the pod may be offered, at most `count` of `names`, in their order (best first).
 
         Raises:
             RetryableError: it may be offered none at present.
         """
-        if not any(self.contended(pod.namespace, pools(name)) for name in names[:count]):
+        if not self.waiting or not any(self.contended(pod.namespace, _pools(fits[name])) for name in names[:count]):
             return names[:count]
         most = self._most(pod.uid, pod.namespace, count)
-        if most >= count and not self._keeps_waiting(
-            pod.namespace, {each for name in names[:count] for each in pools(name)}
-        ):
-            return names[:count]
-        free = [name for name in names if not self.contended(pod.namespace, pools(name))]
+        if most >= count:
+            # A pod of another namespace that has waited for long goes before.
+            latest = self._clock.monotonic() - LONG_WAIT_SECONDS
+            pools = {pool_id for name in names[:count] for pool_id in _pools(fits[name])}
+            if not any(
+                waiting.namespace != pod.namespace and waiting.since <= latest and not waiting.pools.isdisjoint(pools)
+                for waiting in self.waiting.values()
+            ):
+                return names[:count]
+        free = [name for name in names if not self.contended(pod.namespace, _pools(fits[name]))]
         if free:
             return free[:count]
         if not most:
             raise self._pause(pod.uid, f"pod {pod.key}")
         return names[: min(most, 1)]
 
-    def _keeps_waiting(self, namespace: str, pools: Collection[PoolId]) -> bool:
-        """Whether a pod of another namespace has waited for long because of holds in one of these pools."""
-        latest = self._clock.monotonic() - LONG_WAIT_SECONDS
-        return any(
-            each.namespace != namespace and each.since <= latest and not each.pools.isdisjoint(pools)
-            for each in self.waiting.values()
-        )
-
     def check_plan(self, unit: str, namespace: str, name: str) -> None:
-        """Check that a gang may be planned now.
+        """Require that a gang may be planned now.
 
         Raises:
             RetryableError: an earlier plan was not bound, and pods of other namespaces wait.
@@ -209,22 +219,27 @@ class HoldShares:
             self._stale_after = None
             if seconds <= self.stale_after:
                 return
-        if self.waiting and self.contended(hold.namespace, {each.pool_id for each in kept}):
-            self._charge(hold.namespace, len(kept) * seconds, now)
+        if self.waiting and self.contended(hold.namespace, {holding.pool_id for holding in kept}):
+            spent = self._left(hold.namespace, now) + len(kept) * seconds
+            self._accounts[hold.namespace] = _Account(min(spent, DEEPEST), now)
 
     def spent(self, namespace: str) -> float:
-        """Device-seconds that count against the namespace now, including those of present holds."""
+        """Return the device-seconds that count against the namespace now, including those of present holds."""
         now = self._clock.monotonic()
-        found = self._accounts.get(namespace)
-        spent = 0.0 if found is None else _left(found, now)
+        spent = self._left(namespace, now)
         holds = self._ledger.holds
         for hold in holds.all():
             if hold.namespace == namespace and not hold.nominated and now - hold.since > self.stale_after:
                 spent += len(holds.kept(hold.claim_uid)) * (now - hold.since)
         return spent
 
+    def _left(self, namespace: str, now: float) -> float:
+        """Return what is left of the charges to the namespace after its recovery."""
+        account = self._accounts.get(namespace)
+        return 0.0 if account is None else max(account.spent - REFILL * (now - account.at), 0.0)
+
     def _most(self, unit: str, namespace: str, count: int) -> int:
-        """How many contended nodes this pod or gang may be offered."""
+        """Return how many contended nodes this pod or gang may be offered."""
         spent, known = self.spent(namespace), self._offers.get(unit)
         if spent > 2 * SHARE:
             return 0
@@ -240,21 +255,19 @@ class HoldShares:
             " and pods of other namespaces wait for the devices"
         )
 
-    def _charge(self, namespace: str, amount: float, now: float) -> None:
-        found = self._accounts.get(namespace)
-        spent = amount + (0.0 if found is None else _left(found, now))
-        self._accounts[namespace] = _Account(min(spent, DEEPEST), now)
-
-    def _clean_up(self) -> None:
+    def _forget_resolved(self) -> None:
         now, pods = self._clock.monotonic(), self._ledger.pods
         if now < self._next_clean_up:
             return
         self._next_clean_up = now + _CLEAN_UP_SECONDS
-        for uid, each in list(self.waiting.items()):
+        for uid, waiting in list(self.waiting.items()):
             pod = pods.by_uid(uid)
-            if each.until <= now or pods.was_deleted(uid) or (pod is not None and (pod.node_name or pod.finished)):
+            if waiting.until <= now or pods.was_deleted(uid) or (pod is not None and (pod.node_name or pod.finished)):
                 self.end_waiting(uid)
 
 
-def _left(account: _Account, now: float) -> float:
-    return max(account.spent - REFILL * (now - account.at), 0.0)
+def _pools(result: NodeResult) -> set[PoolId]:
+    """Return the pools of a node in which the pod would hold devices."""
+    placement = result.placement
+    claims = () if placement is None else placement.claims
+    return {holding.pool_id for claim in claims for holding in claim.holdings}

@@ -1,4 +1,4 @@
-"""Stale holds: which holds wait too long for their bind, and how they are revoked for a pod that fits only without them."""
+"""Stale holds wait too long for their bind; they are revoked for a pod that fits only without them."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
-from dra_extender.scheduling.fairness.hold_shares import HoldShares
-from dra_extender.scheduling.holds import HoldService
+from dra_extender.scheduling.hold_service import HoldService
+from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.permit.permit import Permit, WaitingMembers
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -50,15 +50,15 @@ class HoldViews:
         return bool(self.stale or self.freed)
 
     def without_loose(self, ledger: Ledger) -> Usage:
-        """What is in use when every hold that may end has ended."""
+        """Return what is in use when every hold that may end has ended."""
         return ledger.usage_without(self.loose, self.freed)
 
     def without_stale(self, ledger: Ledger) -> Usage:
-        """What is in use when everything stale is revoked."""
+        """Return what is in use when everything stale is revoked."""
         return ledger.usage_without(self.stale, self.freed)
 
     def without_multi_node(self, ledger: Ledger) -> Usage:
-        """What is in use without holds that are about to narrow to one of several nodes."""
+        """Return what is in use without holds that are about to narrow to one of several nodes."""
         return ledger.usage_without(self.multi_node)
 
 
@@ -95,100 +95,88 @@ class StaleHolds:
         self._subscribers.append(handler)
 
     def progressed(self, unit: str) -> None:
-        """The gang has made progress: a further member was offered its node."""
+        """Record progress of a gang: a further member was offered its node."""
         self._progress[unit] = self._clock.monotonic()
         if len(self._progress) > 2 * len(self._ledger.holds) + 1:
-            units = {each.unit for each in self._ledger.holds.all()}
-            self._progress = {each: at for each, at in self._progress.items() if each in units or each == unit}
+            units = {hold.unit for hold in self._ledger.holds.all()} | {unit}
+            self._progress = {known: at for known, at in self._progress.items() if known in units}
 
     def views(self, besides: str = "") -> HoldViews:
-        """The present holds, except those of the gang or pod `besides`."""
+        """Return the present holds, except those of the gang or pod `besides`."""
         if not len(self._ledger.holds) and not self._permit.has_members:
             return _NOTHING
         holds = [hold for hold in self._ledger.holds.all() if not besides or hold.unit != besides]
-        loose = [hold for hold in holds if self._is_loose(hold)]
-        gangs = [each for each in self._stale_gangs() if each.uid != besides]
+        # A nomination keeps a hold, and so does a bind that has begun.
+        loose = [hold for hold in holds if not (hold.nominated or any(uid in self._binding for uid in hold.pods))]
         return HoldViews(
-            loose=frozenset(each.claim_uid for each in loose),
-            multi_node=frozenset(each.claim_uid for each in holds if not each.is_single_node),
-            stale=frozenset(each.claim_uid for each in loose if self._is_stale(each)),
-            freed=tuple(holding for each in gangs for holding in self._allocated(each)),
+            loose=frozenset(hold.claim_uid for hold in loose),
+            multi_node=frozenset(hold.claim_uid for hold in holds if not hold.is_single_node),
+            stale=frozenset(hold.claim_uid for hold in loose if self._is_stale(hold)),
+            freed=tuple(
+                holding
+                for gang in self._stale_gangs()
+                if gang.uid != besides
+                for holding in self._allocated_at_permit(gang)
+            ),
         )
 
     def revoke(self, wanted: Sequence[ClaimPlacement], scope: RevocationScope) -> None:
         """Revoke the stale holds that stand in the way of these placements."""
         holds = self._ledger.holds
-        wanted_holdings = [holding for each in wanted for holding in each.holdings]
+        wanted_holdings = [holding for placement in wanted for holding in placement.holdings]
         for claim_uid in sorted(self.views().stale):
             hold = holds.get(claim_uid)
             if hold is not None and _conflict(wanted_holdings, holds.kept(claim_uid), scope):
-                self._revoke(hold)
-        for waiting in self._stale_gangs():
-            if _conflict(wanted_holdings, list(self._allocated(waiting)), scope):
-                self._evict(waiting)
-
-    def _is_loose(self, hold: Hold) -> bool:
-        return not hold.nominated and not any(uid in self._binding for uid in hold.pods)
+                self._publish_revoked(hold.unit)
+                if hold.unit and hold.unit not in hold.pods:
+                    gang = self._permit.waiting_gang(hold.unit)
+                    if gang is not None:
+                        self._permit.evict(gang)
+                self._holds.release_pods(*sorted(hold.pods))
+        for gang in self._stale_gangs():
+            if _conflict(wanted_holdings, list(self._allocated_at_permit(gang)), scope):
+                self._publish_revoked(gang.uid)
+                self._permit.evict(gang)
 
     def _is_stale(self, hold: Hold) -> bool:
-        """Whether nothing has happened for too long; a gang is not stale while a member is being bound."""
+        """Return whether nothing has happened for too long; a gang is not stale while a member is being bound."""
         since = max(hold.since, self._progress.get(hold.unit, hold.since))
         if self._clock.monotonic() - since <= self._shares.stale_after:
             return False
         if hold.unit in hold.pods or not hold.unit:
             return True
-        waiting = self._permit.waiting_gang(hold.unit)
-        if waiting is None:
-            return not self._member_is_being_bound(hold)
-        return self._is_stale_at_permit(waiting)
+        gang = self._permit.waiting_gang(hold.unit)
+        if gang is not None:
+            return self._is_stale_at_permit(gang)
+        being_bound = self._groups_of(self._binding)
+        return not being_bound or being_bound.isdisjoint(self._groups_of(hold.pods))
 
-    def _member_is_being_bound(self, hold: Hold) -> bool:
-        """Whether some member of the hold's gang is being bound."""
-        if not self._binding:
-            return False
-        groups = {
-            (pod.namespace, pod.pod_group) for uid in hold.pods if (pod := self._ledger.pods.by_uid(uid)) is not None
-        }
-        return any(
-            (pod.namespace, pod.pod_group) in groups
-            for uid in self._binding
-            if (pod := self._ledger.pods.by_uid(uid)) is not None and pod.pod_group is not None
-        )
+    def _groups_of(self, pods: Iterable[str]) -> set[tuple[str, str]]:
+        """Return (namespace, name) of the PodGroups of these pods."""
+        known = (self._ledger.pods.by_uid(uid) for uid in pods)
+        return {(pod.namespace, pod.pod_group) for pod in known if pod is not None and pod.pod_group is not None}
 
     def _stale_gangs(self) -> Sequence[WaitingMembers]:
-        return [each for each in self._permit.waiting_gangs() if self._is_stale_at_permit(each)]
+        return [gang for gang in self._permit.waiting_gangs() if self._is_stale_at_permit(gang)]
 
-    def _is_stale_at_permit(self, waiting: WaitingMembers) -> bool:
-        now, key = self._clock.monotonic(), (waiting.namespace, waiting.name)
-        since = max(waiting.since, self._progress.get(waiting.uid, waiting.since))
-        if now - since <= PERMIT_SECONDS:
+    def _is_stale_at_permit(self, gang: WaitingMembers) -> bool:
+        since = max(gang.since, self._progress.get(gang.uid, gang.since))
+        if self._clock.monotonic() - since <= PERMIT_SECONDS:
             return False
-        members = self._ledger.pods.members(*key)
-        return not any(each.uid in self._binding and each.uid not in waiting.members for each in members)
+        members = self._ledger.pods.members(gang.namespace, gang.name)
+        return not any(pod.uid in self._binding and pod.uid not in gang.members for pod in members)
 
-    def _allocated(self, waiting: WaitingMembers) -> Iterable[DeviceHolding]:
-        """The allocations of the members at the permit, which release them when they are evicted."""
-        consumers = {*waiting.members, waiting.uid}
+    def _allocated_at_permit(self, gang: WaitingMembers) -> Iterable[DeviceHolding]:
+        """Yield the allocations of the members at the permit, which release them when they are evicted."""
+        consumers = {*gang.members, gang.uid}
         records = {
             record.claim.metadata.uid: record
             for uid in consumers
             for record in self._ledger.claims.of_consumer(uid)
-            if all(each.uid in consumers for each in record.claim.status.reserved_for)
+            if all(consumer.uid in consumers for consumer in record.claim.status.reserved_for)
         }
         for record in records.values():
             yield from record.holdings
-
-    def _revoke(self, hold: Hold) -> None:
-        self._publish_revoked(hold.unit)
-        if hold.unit and hold.unit not in hold.pods:
-            waiting = self._permit.waiting_gang(hold.unit)
-            if waiting is not None:
-                self._permit.evict(waiting)
-        self._holds.revoke(hold)
-
-    def _evict(self, waiting: WaitingMembers) -> None:
-        self._publish_revoked(waiting.uid)
-        self._permit.evict(waiting)
 
     def _publish_revoked(self, unit: str) -> None:
         self._shares.revoked(unit)
@@ -200,6 +188,6 @@ def _conflict(wanted: Iterable[DeviceHolding], kept: Sequence[DeviceHolding], sc
     if scope is RevocationScope.ALL:
         return bool(kept)
     if scope is RevocationScope.POOLS:
-        return not {each.pool_id for each in wanted}.isdisjoint(each.pool_id for each in kept)
-    devices = {(*each.pool_id, each.device) for each in wanted}
-    return any((*each.pool_id, each.device) in devices for each in kept)
+        return not {holding.pool_id for holding in wanted}.isdisjoint(holding.pool_id for holding in kept)
+    devices = {(*holding.pool_id, holding.device) for holding in wanted}
+    return any((*holding.pool_id, holding.device) in devices for holding in kept)

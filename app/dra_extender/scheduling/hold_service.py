@@ -40,11 +40,11 @@ class HoldService:
         self._options = options
 
     def with_own_shares(self, placement: ClaimPlacement) -> ClaimPlacement:
-        """The placement with share IDs that no other hold and no allocation has."""
+        """Return the placement with share IDs that no other hold and no allocation has."""
         return with_fresh_shares(placement, new_share_id)
 
     def unit(self, namespace: str, uid: str) -> HoldUnit:
-        """Holds that are placed now."""
+        """Return the unit of holds that are placed now."""
         now = self._clock.monotonic()
         expires = now + self._options.hold_seconds
         return HoldUnit(namespace, uid, now, expires, expires + self._options.binding_timeout_seconds)
@@ -81,7 +81,7 @@ class HoldService:
         self._ledger.defer_hold(place)
 
     def extend(self, claim_uid: str, pod_uid: str) -> None:
-        """The pod uses the held claim, too: the hold lasts as long as one that is placed now."""
+        """Add a pod that uses the held claim, too: the hold lasts as long as one that is placed now."""
         self._ledger.hold_book.add_pod(claim_uid, pod_uid, self._clock.monotonic() + self._options.hold_seconds)
 
     def transfer(self, claim_uid: str, new_uid: str) -> None:
@@ -96,10 +96,6 @@ class HoldService:
     def release_claim(self, claim_uid: str) -> None:
         """End the hold of this claim for all its pods."""
         self._ledger.hold_book.end(claim_uid)
-
-    def revoke(self, hold: Hold) -> None:
-        """End all holds of the pods of this hold."""
-        self.release_pods(*sorted(hold.pods))
 
     def expire(self) -> None:
         """End the holds whose time is over."""

@@ -10,7 +10,7 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender
-from tests.scheduling.search_time.test_fairness import TICK, VALUES, Neighbours, Ticking, slots
+from tests.scheduling.time_slices.test_fairness import TICK, VALUES, Neighbours, Ticking, slots
 from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, InMemoryExtender
 

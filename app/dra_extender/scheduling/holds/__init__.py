@@ -1,0 +1,1 @@
+"""Holds: devices kept free for pods between filter and bind, among namespaces that wait for the same devices."""

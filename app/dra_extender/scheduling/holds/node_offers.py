@@ -1,0 +1,110 @@
+"""Offers kube-scheduler some of the nodes that fit, scores them, and holds their devices until the bind."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import ScoreTerms
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.prefetch import Prefetch
+from dra_extender.scheduling.evaluation.result import FilterResult, NodeResult
+from dra_extender.scheduling.evaluation.scoring import ratings, total
+from dra_extender.scheduling.hold_service import HoldService, HoldUnit
+from dra_extender.scheduling.holds.shares import HoldShares
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.options import Options
+
+_NO_TERMS = ScoreTerms()
+
+
+class NodeOffers:
+    """Offers the best nodes that fit, and defers the holds on them and the prefetch until the response is sent."""
+
+    def __init__(
+        self, ledger: Ledger, shares: HoldShares, holds: HoldService, prefetch: Prefetch, options: Options
+    ) -> None:
+        self._ledger = ledger
+        self._shares = shares
+        self._holds = holds
+        self._prefetch = prefetch
+        self._options = options
+
+    def offer(self, pod: Pod, result: FilterResult) -> Sequence[str]:
+        """Select the best nodes and hold there what the pod would get.  The holds of a gang member are placed already.
+
+        Raises:
+            RetryableError: the pod may be offered none at present, because pods of other namespaces wait.
+        """
+        self._shares.end_waiting(pod.uid)
+        if result.assigned_node is not None:
+            return (result.assigned_node,)
+        for claim in result.held:
+            self._holds.extend(claim.record.claim.metadata.uid, pod.uid)
+        if not result.open:
+            return tuple(result.fits)
+        # Mostly every node has a result, and there may be thousands.
+        fits = cast("dict[str, NodeResult]", result.fits)
+        without_holds: tuple[str, ...] = ()
+        if None in result.fits.values():
+            fits = {name: node_result for name, node_result in result.fits.items() if node_result is not None}
+            without_holds = tuple(name for name in result.fits if name not in fits)
+        offered: Mapping[str, NodeResult] = {}
+        try:
+            selected = self._shares.select(pod, self._best_first(fits, result.held), fits, self._options.offered_nodes)
+            offered = {name: fits[name] for name in selected}
+        except RetryableError:
+            if not without_holds:
+                raise
+        unit = self._holds.unit(pod.namespace, pod.uid)
+        self._holds.defer(lambda: self._hold(unit, result.open, offered))
+        if result.demand is not None:
+            asyncio.get_running_loop().call_soon(self._prefetch.start, result.demand)
+        return (*without_holds, *offered)
+
+    def score(self, pod_uid: str, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+        """Return (node, score from 0 to 10) for each node; nodes on which nothing is held for the pod get 0."""
+        holds = self._ledger.holds.of_pod(pod_uid)
+        if not any(hold.score_terms for hold in holds):
+            return [(node, 0) for node in nodes]
+        held = [node for node in nodes if all(node in hold.placements for hold in holds)]
+        score_terms = {node: total(hold.score_terms.get(node, _NO_TERMS) for hold in holds) for node in held}
+        rated = ratings(score_terms, self._options.weights)
+        return [(node, round(rated.get(node, 0.0))) for node in nodes]
+
+    def _best_first(self, fits: Mapping[str, NodeResult], held_claims: Sequence[FoundClaim]) -> Sequence[str]:
+        """Return the nodes by rating; equal nodes, and nodes that are all offered, in the order of their evaluation."""
+        if len(fits) <= self._options.offered_nodes:
+            return list(fits)
+        uids = (claim.record.claim.metadata.uid for claim in held_claims)
+        held = [hold.score_terms for uid in uids if (hold := self._ledger.holds.get(uid))]
+        score_terms = {
+            name: total((*node_result.score_terms, *(terms[name] for terms in held if name in terms)))
+            for name, node_result in fits.items()
+        }
+        rated = ratings(score_terms, self._options.weights)
+        return sorted(fits, key=rated.__getitem__, reverse=True)
+
+    def _hold(self, unit: HoldUnit, claims: Sequence[FoundClaim], offered: Mapping[str, NodeResult]) -> None:
+        """Hold for each claim what it would get on the offered nodes; some nodes need no claim for extended resources."""
+        if offered:
+            self._shares.offered(unit.uid)
+        by_node = {name: () if (it := result.placement) is None else it.claims for name, result in offered.items()}
+        for index, claim in enumerate(claims):
+            placements = {
+                name: self._holds.with_own_shares(of_claims[index])
+                for name, of_claims in by_node.items()
+                if index < len(of_claims)
+            }
+            if placements:
+                self._holds.place(
+                    unit,
+                    claim.record.claim.metadata.uid,
+                    (unit.uid,),
+                    placements,
+                    versions={name: offered[name].state for name in placements},
+                    score_terms={
+                        name: offered[name].score_terms[index] for name in placements if offered[name].score_terms
+                    },
+                )
