@@ -1,5 +1,7 @@
 """One HTTP request to a port of a pod, through the API server and kubelet, as `kubectl port-forward` connects; or to an address.
 
+The extender listens on the loopback address of its pod.  The subresource pods/proxy connects to the pod's IP and does not reach it.
+
 The protocol is kubelet's `v4.channel.k8s.io` over a WebSocket: the first byte of a message is its channel (0 data, 1 errors), and
 the first message of each channel is the number of the port.
 """
