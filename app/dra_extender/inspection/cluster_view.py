@@ -117,6 +117,9 @@ class ClusterView:
         self.extender = Extender(self.ledger, self.cluster, Metrics(), self.options, self.features)
         self._objects = objects
         self.unreadable = tuple(self._fill(objects))
+        # The ledger takes over newer versions alone, so what a trial writes is newer than all objects.
+        versions = (version_number(record.claim.metadata.resource_version) for record in self.ledger.claims.records())
+        self.cluster.store.skip_versions(max(versions, default=0))
         self.held = objects.holds or HoldReport(format="", taken_at=objects.origin.taken_at)
         place_holds(self.ledger, self.held)
         self._held = len(self.ledger.holds)
@@ -258,11 +261,6 @@ class ClusterView:
     def changed(self, changes: Sequence[ObjectChange]) -> Iterator[None]:
         """Let changes take effect for as long as a question is asked; afterwards the objects are as before."""
         store = self.cluster.store
-        records = self.ledger.claims.records()
-        # The ledger takes over newer versions alone.
-        store.skip_versions(
-            max((version_number(record.claim.metadata.resource_version) for record in records), default=0)
-        )
         try:
             for change in changes:
                 store.put(change.kind, change.after)

@@ -342,6 +342,14 @@ def damage(item: Any, chance: random.Random) -> None:
         return
 
 
+async def test_an_allocation_that_the_api_server_would_refuse_lands_nowhere(made: MadeCluster) -> None:
+    made.gpus("n2", device("fabric-0", bindingConditions=["Attached"]), driver="nic.example.com")
+    made.add(device_class("nic", 'device.driver == "nic.example.com"'))
+    made.pod("train", request("nic", "nic"))
+    (reason,) = after(await what_if(made.cluster()))["train"].reasons
+    assert "must be set together" in reason.text
+
+
 async def test_binding_conditions_are_taken_as_reported_and_said(made: MadeCluster) -> None:
     made.gpus(
         "n2",

@@ -220,8 +220,10 @@ class Trial:
         Pods that ask for no devices are left out.  The members of a gang are placed together: at least `minCount` of them, or none.
         """
         queue = [each for each in self.waiting() if each.pod.needs_devices or self._needed(each.pod) is not None]
-        outcomes = {each.pod.uid: _waits_for(each.gates_text) for each in queue if each.gates}
-        pending = [each.pod for each in queue if not each.gates]
+        outcomes = {
+            waiting_pod.pod.uid: _waits_for(waiting_pod.gates_text) for waiting_pod in queue if waiting_pod.gates
+        }
+        pending = [waiting_pod.pod for waiting_pod in queue if not waiting_pod.gates]
         for left_out in pending[MOST_PODS:]:
             outcomes[left_out.uid] = _not_tried()
         pending = pending[:MOST_PODS]
@@ -387,7 +389,12 @@ class Trial:
         self._fit.add(self.copy.store.read(key))
         records = self._records(self.view.ledger.pods.newest(pod))
         statuses = (device for record in records for device in record.claim.status.devices)
-        assumed = {each.type for device in statuses for each in device.conditions or () if each.reason == ASSUMED}
+        assumed = {
+            condition.type
+            for device in statuses
+            for condition in device.conditions or ()
+            if condition.reason == ASSUMED
+        }
         return PodOutcome(
             kind=OutcomeKind.LANDS,
             node=node,
