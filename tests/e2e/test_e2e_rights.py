@@ -36,7 +36,7 @@ async def test_start_waits_until_the_api_server_has_loaded_its_roles_and_watches
     cluster.kubectl("delete", f"--filename={DEPLOY / 'rbac'}.yaml", "--ignore-not-found")
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)
     cluster.kubectl("delete", "clusterrolebinding", *DISCOVERY)
-    environment = {"DRA_EXTENDER_CLUSTER__PATIENCE_SECONDS": str(STARTUP_SECONDS)}
+    environment = {"DRA_EXTENDER_CLUSTER__STARTUP_TIMEOUT_SECONDS": str(STARTUP_SECONDS)}
     extender = ExtenderProcess(tmp_path, kubeconfig, environment=environment)
     await extender.start(ready=None)
     try:
