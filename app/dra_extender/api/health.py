@@ -74,7 +74,7 @@ class HealthReport:
         return not any(self._checks.values())
 
     @property
-    def said(self) -> Mapping[str, str]:
+    def failures_and_notes(self) -> Mapping[str, str]:
         """The failed checks and the notes, by name."""
         return {name: reason for name, reason in self._checks.items() if reason} | dict(self._notes)
 

@@ -41,9 +41,9 @@ from dra_extender.scheduling.ports.errors import STOPPING
 from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions
 from dra_extender.service.audit_task import AuditTask
 from dra_extender.service.certificates import Certificates
+from dra_extender.service.decision_recorder import DecisionRecorder
 from dra_extender.service.device_count import DeviceCountTask, DeviceStates
 from dra_extender.service.leadership import Leadership
-from dra_extender.service.noted_verbs import NotedVerbs
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.service.server import connections_of, serving
 from dra_extender.service.tracing import tracing_of
@@ -125,11 +125,11 @@ class Service:
         self._replica = settings.leader_election.host or socket.gethostname()
         self._watch_ages = watch_ages
         self._decisions = RecentDecisions(cluster.clock.now)
-        verbs = tracing.verbs(NotedVerbs(self.extender, self._decisions, self._needs_devices))
+        verbs = tracing.verbs(DecisionRecorder(self.extender, self._decisions, self._needs_devices))
         self.app = create_app(verbs, self.health, metrics, settings.server, self.gate)
         self.probe_app = self._probe_app(metrics, reviewer)
-        for each in (self.app, self.probe_app):
-            add_debug(each, lambda: self.extender.holds.report(leads=self.gate.reason is None), self._report_decisions)
+        for app in (self.app, self.probe_app):
+            add_debug(app, lambda: self.extender.holds.report(leads=self.gate.reason is None), self._report_decisions)
 
     async def run(self, stop: asyncio.Event, listener: socket.socket, probes: socket.socket | None = None) -> None:
         """Serve the verbs on `listener`, and probes and metrics on `probes` if that is another one, until `stop` is set.
@@ -185,10 +185,10 @@ class Service:
             self.health.notes(self._leadership.notes)
         self.health.checks(self._cluster.health)
         self.health.life(self._cluster.life)
-        for each in (self._supervisor, self.extender.supervisor):
-            self.health.checks(each.failing)
-            self.health.life(each.beyond_repair)
-            self.health.notes(each.notes)
+        for supervisor in (self._supervisor, self.extender.supervisor):
+            self.health.checks(supervisor.failing)
+            self.health.life(supervisor.beyond_repair)
+            self.health.notes(supervisor.notes)
         self.health.notes(self._cluster.notes)
         self.health.notes(self.policy.notes)
         self.health.notes(self.certificates.notes)
@@ -207,7 +207,7 @@ class Service:
             leads=self.gate.reason is None,
             replica=self._replica,
             watches=self._watch_ages(),
-            notes=self.health.ready().said,
+            notes=self.health.ready().failures_and_notes,
         )
 
     def _kept_claims(self) -> Mapping[str, str]:
@@ -232,8 +232,8 @@ class Service:
             try:
                 await self._terms(stopped)
             finally:
-                for each in background:
-                    each.cancel()
+                for task in background:
+                    task.cancel()
         finally:
             stopped.cancel()
             certificates.cancel()

@@ -1,4 +1,4 @@
-"""The verbs of the extender, with a note of each decision about a pod that needs devices."""
+"""Records each decision about a pod that needs devices, for /debug/decisions."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -10,16 +10,16 @@ from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse, OneText, RetryableError
 from dra_extender.scheduling.recent_decisions import Outcome, RecentDecisions
 
-_MOST_LOOKED_AT: Final = 200
+_MOST_NODES: Final = 200
 """Nodes of a rejection among whose reasons different ones are looked for."""
 _MOST_REASONS: Final = 3
 
 
-class NotedVerbs:
-    """Implements Verbs over others.  A response is the same as without the note."""
+class DecisionRecorder:
+    """Implements Verbs over others, and records what they decide; responses stay the same."""
 
     def __init__(self, verbs: Verbs, decisions: RecentDecisions, needs_devices: Callable[[str], bool]) -> None:
-        """`needs_devices`: whether the pod with this UID does, as far as that is known."""
+        """`needs_devices` tells whether the pod with this UID needs devices, as far as that is known."""
         self._verbs = verbs
         self._decisions = decisions
         self._needs_devices = needs_devices
@@ -80,5 +80,5 @@ class NotedVerbs:
 
 def _reasons(against: Mapping[str, str]) -> str:
     """Return the first different reasons, without the words that kube-scheduler needs to count nodes."""
-    texts = (against.text,) if isinstance(against, OneText) else islice(against.values(), _MOST_LOOKED_AT)
+    texts = (against.text,) if isinstance(against, OneText) else islice(against.values(), _MOST_NODES)
     return "; ".join(text.removeprefix("node(s): ") for text in islice(dict.fromkeys(texts), _MOST_REASONS))

@@ -8,7 +8,7 @@ from dra_extender.model.lazy_node_names import NodeNames
 from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.recent_decisions import Decision, Outcome, RecentDecisions
-from dra_extender.service.noted_verbs import NotedVerbs
+from dra_extender.service.decision_recorder import DecisionRecorder
 
 POD = RequestPod(b'{"metadata": {"namespace": "ml", "name": "train", "uid": "u1"}}')
 PLAIN = RequestPod(b'{"metadata": {"namespace": "ml", "name": "plain", "uid": "u2"}}')
@@ -52,8 +52,8 @@ def recent() -> RecentDecisions:
 
 
 @pytest.fixture
-def noted(verbs: Scripted, recent: RecentDecisions) -> NotedVerbs:
-    return NotedVerbs(verbs, recent, lambda uid: uid != "u2")
+def recorder(verbs: Scripted, recent: RecentDecisions) -> DecisionRecorder:
+    return DecisionRecorder(verbs, recent, lambda uid: uid != "u2")
 
 
 def decisions(recent: RecentDecisions) -> list[Decision]:
@@ -66,65 +66,67 @@ def decision(verb: str, outcome: Outcome, node: str = "", nodes: int = 0, reason
     )
 
 
-async def ask(noted: NotedVerbs, verb: str, pod: RequestPod) -> None:
+async def ask(recorder: DecisionRecorder, verb: str, pod: RequestPod) -> None:
     match verb:
         case "filter":
-            await noted.filter(pod, ["n1"])
+            await recorder.filter(pod, ["n1"])
         case "bind":
-            await noted.bind("ml", pod.name, pod.uid, "n1", asyncio.Event())
+            await recorder.bind("ml", pod.name, pod.uid, "n1", asyncio.Event())
         case _:
-            await noted.preempt(pod, {"n1": ["v"]})
+            await recorder.preempt(pod, {"n1": ["v"]})
 
 
-async def test_nodes_that_are_offered_are_noted(noted: NotedVerbs, verbs: Scripted, recent: RecentDecisions) -> None:
+async def test_nodes_that_are_offered_are_noted(
+    recorder: DecisionRecorder, verbs: Scripted, recent: RecentDecisions
+) -> None:
     verbs.answer = FilterResponse(("n2", "n1"))
-    assert await noted.filter(POD, ["n1", "n2", "n3"]) is verbs.answer
+    assert await recorder.filter(POD, ["n1", "n2", "n3"]) is verbs.answer
     assert decisions(recent) == [decision("filter", Outcome.FITS, "n2", 2)]
 
 
 async def test_rejection_is_noted_with_its_different_reasons(
-    noted: NotedVerbs, verbs: Scripted, recent: RecentDecisions
+    recorder: DecisionRecorder, verbs: Scripted, recent: RecentDecisions
 ) -> None:
     texts = ["a is short", "b is short", "a is short", "c is short", "d is short"]
     verbs.answer = FilterResponse((), {}, {f"n{index}": f"node(s): {text}" for index, text in enumerate(texts)})
-    await noted.filter(POD, [f"n{index}" for index in range(5)])
+    await recorder.filter(POD, [f"n{index}" for index in range(5)])
     assert decisions(recent) == [
         decision("filter", Outcome.REJECTED, nodes=5, reason="a is short; b is short; c is short")
     ]
 
 
 async def test_names_of_nodes_for_a_pod_without_devices_are_not_even_decoded(
-    noted: NotedVerbs, recent: RecentDecisions
+    recorder: DecisionRecorder, recent: RecentDecisions
 ) -> None:
     nodes = NodeNames(b'["n1", this is no JSON')
-    assert (await noted.filter(POD, nodes)).fitting is nodes
+    assert (await recorder.filter(POD, nodes)).fitting is nodes
     assert decisions(recent) == []
 
 
 @pytest.mark.parametrize("verb", ["filter", "bind", "preempt"])
 async def test_error_is_noted_and_raised(
-    noted: NotedVerbs, verbs: Scripted, recent: RecentDecisions, verb: str
+    recorder: DecisionRecorder, verbs: Scripted, recent: RecentDecisions, verb: str
 ) -> None:
     verbs.refusal = RetryableError("the search goes on")
     for pod in (POD, PLAIN):
         with pytest.raises(RetryableError, match="the search goes on"):
-            await ask(noted, verb, pod)
+            await ask(recorder, verb, pod)
     node = "n1" if verb == "bind" else ""
     assert decisions(recent) == [decision(verb, Outcome.RETRY, node, reason="the search goes on")]
 
 
-async def test_bind_and_preempt_are_noted(noted: NotedVerbs, verbs: Scripted, recent: RecentDecisions) -> None:
-    await noted.bind("ml", "train", "u1", "n1", asyncio.Event())
+async def test_bind_and_preempt_are_noted(recorder: DecisionRecorder, verbs: Scripted, recent: RecentDecisions) -> None:
+    await recorder.bind("ml", "train", "u1", "n1", asyncio.Event())
     verbs.kept = {"n3": ["v"]}
-    assert await noted.preempt(POD, {"n2": ["v"], "n3": ["v"]}) is verbs.kept
+    assert await recorder.preempt(POD, {"n2": ["v"], "n3": ["v"]}) is verbs.kept
     verbs.kept = {}
-    await noted.preempt(POD, {"n2": ["v"], "n3": ["v"]})
-    await noted.bind("ml", "plain", "u2", "n1", asyncio.Event())
+    await recorder.preempt(POD, {"n2": ["v"], "n3": ["v"]})
+    await recorder.bind("ml", "plain", "u2", "n1", asyncio.Event())
     found = decisions(recent)
     assert found[1:] == [decision("preempt", Outcome.FITS, "n3", 1), decision("bind", Outcome.BOUND, "n1")]
     assert (found[0].outcome, found[0].nodes, "frees no devices" in found[0].reason) == (Outcome.REJECTED, 2, True)
 
 
-async def test_priorities_are_no_decision(noted: NotedVerbs, recent: RecentDecisions) -> None:
-    assert await noted.prioritize(POD, ["n1"]) == [("n1", 0)]
+async def test_priorities_are_no_decision(recorder: DecisionRecorder, recent: RecentDecisions) -> None:
+    assert await recorder.prioritize(POD, ["n1"]) == [("n1", 0)]
     assert decisions(recent) == []
