@@ -224,13 +224,13 @@ def _leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
         return _text_leaves(frame, value, known)
     if not isinstance(value, list | tuple | dict):
         return 1
-    found = known.get(id(value))
-    if found is None:
+    count = known.get(id(value))
+    if count is None:
         items = value if not isinstance(value, dict) else [part for entry in value.items() for part in entry]
-        found = known[id(value)] = sum(
+        count = known[id(value)] = sum(
             _leaves_of_piece(frame, items[start : start + PIECE], known) for start in range(0, len(items), PIECE)
         )
-    return found
+    return count
 
 
 def _leaves_of_piece(frame: EvaluationFrame, items: Any, known: dict[int, int]) -> int:
@@ -248,8 +248,8 @@ _LEAF_WORK: Final = 8
 def _text_leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
     if type(value) is bytes or value.isascii():
         return len(value) // 10
-    found = known.get(id(value))
-    if found is None:
+    count = known.get(id(value))
+    if count is None:
         frame.spend(len(value) // 7)
-        found = known[id(value)] = len(value.encode(errors="surrogatepass")) // 10
-    return found
+        count = known[id(value)] = len(value.encode(errors="surrogatepass")) // 10
+    return count

@@ -149,8 +149,8 @@ def to_attribute(value: Any) -> Attribute:
         raise CelRuntimeError(f"unsupported list element type: {type_name(values[0])}")
     for place, item in enumerate(values):
         if type(item) is not first:
-            expected, found = type_name(values[0]), type_name(item)
-            raise CelRuntimeError(f"expected list element at index {place} to be {expected}, got {found}")
+            expected, given = type_name(values[0]), type_name(item)
+            raise CelRuntimeError(f"expected list element at index {place} to be {expected}, got {given}")
     return _holding(f"{_FIELDS[first]}s", tuple(map(_text, values)))
 
 
@@ -161,8 +161,8 @@ def _holding(field: str, value: Any) -> Attribute:
 
 def _plain(value: Any) -> Any:
     """Return the value inside of an optional, and the name of a type."""
-    found = unwrapped(value)
-    return found.name if type(found) is TypeValue else found
+    plain = unwrapped(value)
+    return plain.name if type(plain) is TypeValue else plain
 
 
 def _text(value: Any) -> Any:

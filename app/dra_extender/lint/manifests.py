@@ -78,13 +78,13 @@ def read_subjects(
     Raises:
         YamlError: The text cannot be read, or an expectation names no finding.
     """
-    found = []
+    subjects = []
     for document in read_documents(text) if documents is None else documents:
         for path in objects_in(document.value, ()):
             subject = _Reader(text, document, path).subject(beside_counters=beside_counters)
             if subject is not None:
-                found.append(subject)
-    return found
+                subjects.append(subject)
+    return subjects
 
 
 def objects_in(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
@@ -116,24 +116,26 @@ class _Reader:
         name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
         self._name = f"{kind} {name}".strip()
         if kind == _CLASS:
-            found = tuple(self._selectors(("spec", "selectors"), None))
+            expressions = tuple(self._selectors(("spec", "selectors"), None))
         elif kind in _CLAIMS:
-            found = tuple(self._requests(_CLAIMS[kind]))
+            expressions = tuple(self._requests(_CLAIMS[kind]))
         else:
-            found = ()
+            expressions = ()
         line, fields = self._document.position_of(self._path).line, tuple(self._fields(beside_counters=beside_counters))
-        return LintedObject(self._name, line, found, self._expectation(), name if kind == _CLASS else None, fields)
+        return LintedObject(
+            self._name, line, expressions, self._expectation(), name if kind == _CLASS else None, fields
+        )
 
     def _fields(self, *, beside_counters: bool) -> Iterator[FieldFinding]:
         """Yield what is wrong with the fields; a document that deletes in a story needs only a name."""
         deletes = self._annotations().get(DEMO) == DELETE
-        for each in field_findings(self._document, self._path, self._thing, beside_counters=beside_counters):
-            if not deletes or each.field.startswith("metadata"):
-                yield each
+        for finding in field_findings(self._document, self._path, self._thing, beside_counters=beside_counters):
+            if not deletes or finding.field.startswith("metadata"):
+                yield finding
 
     def _annotations(self) -> dict[str, Any]:
-        found = value_at(self._thing, _ANNOTATIONS)
-        return found if isinstance(found, dict) else {}
+        annotations = value_at(self._thing, _ANNOTATIONS)
+        return annotations if isinstance(annotations, dict) else {}
 
     def _requests(self, base: FieldPath) -> Iterator[Expression]:
         requests = (*base, "devices", "requests")
@@ -149,7 +151,7 @@ class _Reader:
         class_name = str(value_at(self._thing, (*path, "deviceClassName")) or "")
         selectors = list(self._selectors((*path, "selectors"), class_name))
         yield from selectors
-        earlier = tuple(each.value for each in selectors if each.value is not None)
+        earlier = tuple(selector.value for selector in selectors if selector.value is not None)
         derived = (*path, "derivedAttributes")
         for index, _ in enumerate(self._list(derived)):
             yield self._expression((*derived, index, "expression"), class_name, earlier, condition=False)
@@ -158,9 +160,9 @@ class _Reader:
         earlier: list[str] = []
         for index, selector in enumerate(self._list(path)):
             if isinstance(selector, dict) and "cel" in selector:
-                found = self._expression((*path, index, *_EXPRESSION), class_name, tuple(earlier), condition=True)
-                yield found
-                earlier.append(found.value or "")
+                expression = self._expression((*path, index, *_EXPRESSION), class_name, tuple(earlier), condition=True)
+                yield expression
+                earlier.append(expression.value or "")
 
     def _expression(
         self, path: FieldPath, class_name: str | None, earlier: tuple[str, ...], *, condition: bool
@@ -181,8 +183,8 @@ class _Reader:
         )
 
     def _list(self, path: FieldPath) -> list[Any]:
-        found = value_at(self._thing, path)
-        return found if isinstance(found, list) else []
+        items = value_at(self._thing, path)
+        return items if isinstance(items, list) else []
 
     def _expectation(self) -> ExpectedFindings | None:
         annotations = self._annotations()

@@ -51,9 +51,9 @@ def field_findings(
     if value.get("apiVersion") not in versions:
         # v1beta1 has other fields, and what it is converted to is checked by the API server.
         return
-    for each in schema_problems(kind, value):
-        if kind == SLICE or each.path[-1:] != _EXPRESSION:
-            yield _finding(document, path, each)
+    for problem in schema_problems(kind, value):
+        if kind == SLICE or problem.path[-1:] != _EXPRESSION:
+            yield _finding(document, path, problem)
     spec = value.get("spec")
     if kind == SLICE and isinstance(spec, dict) and not (beside_counters or None in map(spec.get, _EITHER)):
         yield _finding(document, path, SchemaProblem(("spec",), _ONE_KIND))

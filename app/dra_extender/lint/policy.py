@@ -31,8 +31,8 @@ class PolicyText(NamedTuple):
     def position_of(self, rule: str) -> Position:
         """Return where the rule of this name is."""
         rules = self.document.value.get(_RULES)
-        for index, each in enumerate(rules if isinstance(rules, list) else ()):
-            if isinstance(each, dict) and each.get("name") == rule:
+        for index, declared in enumerate(rules if isinstance(rules, list) else ()):
+            if isinstance(declared, dict) and declared.get("name") == rule:
                 return self.document.position_of((_RULES, index))
         return self.document.position_of()
 
@@ -65,7 +65,7 @@ def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice
         except InvalidPolicyError as problem:
             yield from _of_invalid(policy, problem)
             continue
-        for rule, finding in _of(overlay, [each.slice_ for each in slices]):
+        for rule, finding in _of(overlay, [published.slice_ for published in slices]):
             yield PlacedFinding(policy.file, policy.position_of(rule), "policy", finding)
     if not policies:
         yield from _without_policy(slices)
@@ -73,11 +73,11 @@ def policy_findings(policies: Sequence[PolicyText], slices: Sequence[PlacedSlice
 
 def _without_policy(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
     by_file: dict[str, list[PlacedSlice]] = defaultdict(list)
-    for each in slices:
-        by_file[each.file].append(each)
-    for file, found in by_file.items():
-        places = {each.slice_.name: each.position for each in found}
-        for name, finding in _of(PolicyOverlay(()), [each.slice_ for each in found]):
+    for published in slices:
+        by_file[published.file].append(published)
+    for file, slices_of_file in by_file.items():
+        places = {published.slice_.name: published.position for published in slices_of_file}
+        for name, finding in _of(PolicyOverlay(()), [published.slice_ for published in slices_of_file]):
             yield PlacedFinding(file, places.get(name, _START), f"ResourceSlice {name}", finding)
 
 
@@ -92,7 +92,7 @@ def _of_invalid(policy: PolicyText, problem: InvalidPolicyError) -> Iterator[Pla
 
 def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding]]:
     """Yield (rule, or slice without one, finding)."""
-    devices = published_devices(policy.apply(each).effective for each in slices)
+    devices = published_devices(policy.apply(published).effective for published in slices)
     for name, why in ineffective_rules(policy.rules, devices or ()):
         yield name, warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
     for refusing, other in asymmetric_rules(devices or ()):

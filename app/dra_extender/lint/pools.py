@@ -43,11 +43,11 @@ def pool_findings(slices: Iterable[PlacedSlice]) -> Iterator[PlacedFinding]:
     together.
     """
     files: dict[str, list[PlacedSlice]] = {}
-    for each in slices:
-        files.setdefault(each.file, []).append(each)
+    for published in slices:
+        files.setdefault(published.file, []).append(published)
     remaining: list[PlacedSlice] = []
-    for found in files.values():
-        for pool in _pools(found):
+    for slices_of_file in files.values():
+        for pool in _pools(slices_of_file):
             if _is_whole(pool):
                 yield from _placed(pool)
             else:
@@ -59,23 +59,23 @@ def pool_findings(slices: Iterable[PlacedSlice]) -> Iterator[PlacedFinding]:
 def _pools(slices: Iterable[PlacedSlice]) -> list[list[PlacedSlice]]:
     """Return the slices of each pool in its newest generation."""
     pools: dict[PoolId, list[PlacedSlice]] = {}
-    for each in {each.slice_.name: each for each in slices}.values():
-        pools.setdefault(each.slice_.pool_id, []).append(each)
-    return [_newest(each) for each in pools.values()]
+    for published in {published.slice_.name: published for published in slices}.values():
+        pools.setdefault(published.slice_.pool_id, []).append(published)
+    return [_newest(pool) for pool in pools.values()]
 
 
 def _newest(slices: Sequence[PlacedSlice]) -> list[PlacedSlice]:
-    names = {each.name for each in latest_generation([each.slice_ for each in slices])}
-    return [each for each in slices if each.slice_.name in names]
+    names = {published.name for published in latest_generation([published.slice_ for published in slices])}
+    return [published for published in slices if published.slice_.name in names]
 
 
 def _is_whole(slices: Sequence[PlacedSlice]) -> bool:
-    return len(slices) >= max(each.slice_.slice_count for each in slices)
+    return len(slices) >= max(published.slice_.slice_count for published in slices)
 
 
 def _placed(slices: Sequence[PlacedSlice]) -> Iterator[PlacedFinding]:
-    places = {each.slice_.name: each for each in slices}
-    for name, finding in _of_pool([each.slice_ for each in slices]):
+    places = {published.slice_.name: published for published in slices}
+    for name, finding in _of_pool([published.slice_ for published in slices]):
         yield PlacedFinding(places[name].file, places[name].position, f"ResourceSlice {name}", finding)
 
 
@@ -83,7 +83,7 @@ def _of_pool(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding
     """Yield (slice, finding) of the slices of one generation."""
     first = slices[0]
     label = f"pool {first.driver}/{first.pool}"
-    counts = {each.slice_count for each in slices}
+    counts = {published.slice_count for published in slices}
     if len(counts) > 1:
         text = f"{label}: its slices declare different numbers of slices: {', '.join(map(str, sorted(counts)))}"
         yield first.name, error(LintCode.POOL, 0, text)
@@ -98,13 +98,13 @@ def _of_pool(slices: Sequence[ResourceSlice]) -> Iterator[tuple[str, LintFinding
     try:
         check_device_names(slices)
         totals = counter_totals(slices)
-        check_consumption((device for each in slices for device in each.devices), totals)
+        check_consumption((device for published in slices for device in published.devices), totals)
     except InvalidPoolError as problem:
         yield first.name, error(LintCode.POOL, 0, f"{label}: {problem}; no device of the pool is offered")
         return
-    for each in slices:
-        for text in _never_fitting(each, totals):
-            yield each.name, warning(LintCode.NEVER_FITS, 0, text)
+    for published in slices:
+        for text in _never_fitting(published, totals):
+            yield published.name, warning(LintCode.NEVER_FITS, 0, text)
 
 
 def _never_fitting(published: ResourceSlice, totals: CounterTotals) -> Iterator[str]:

@@ -45,12 +45,12 @@ class LintReport(NamedTuple):
 
     def count(self, severity: Severity) -> int:
         """Count the findings of this severity that no manifest announces."""
-        return sum(each.severity == severity for each in self.findings if not each.expected)
+        return sum(finding.severity == severity for finding in self.findings if not finding.expected)
 
     @property
     def expected(self) -> int:
         """Findings that a manifest announces."""
-        return sum(each.expected for each in self.findings)
+        return sum(finding.expected for finding in self.findings)
 
 
 class _Inputs(NamedTuple):
@@ -79,7 +79,7 @@ def lint_files(texts: Iterable[tuple[str, str]], *, beside_counters: bool = Fals
     whole = (*inputs.unknown, *pool_findings(inputs.slices), *policy_findings(inputs.policies, inputs.slices))
     findings = sorted(
         (*_of_subjects(inputs.subjects), *map(_of_whole, whole)),
-        key=lambda each: (order[each.file], each.line, each.column),
+        key=lambda finding: (order[finding.file], finding.line, finding.column),
     )
     expressions = sum(len(subject.expressions) for _, subject in inputs.subjects)
     return LintReport(len(inputs.subjects), len(inputs.policies), expressions, findings, inputs.unreadable)
@@ -87,7 +87,7 @@ def lint_files(texts: Iterable[tuple[str, str]], *, beside_counters: bool = Fals
 
 def _read(name: str, text: str, inputs: _Inputs, *, beside_counters: bool) -> None:
     documents = read_documents(text)
-    policy = next((each for each in documents if is_policy(each.value)), None)
+    policy = next((document for document in documents if is_policy(document.value)), None)
     if policy is not None:
         inputs.policies.append(PolicyText(name, text, policy))
         return
@@ -102,7 +102,9 @@ def _read(name: str, text: str, inputs: _Inputs, *, beside_counters: bool) -> No
 def _of_subjects(subjects: Sequence[tuple[str, LintedObject]]) -> Iterator[ReportedFinding]:
     """Return the findings of objects in order; the selectors of a class apply before those of a request for it."""
     classes = {
-        subject.class_name: tuple(each.value for each in subject.expressions if each.value is not None)
+        subject.class_name: tuple(
+            expression.value for expression in subject.expressions if expression.value is not None
+        )
         for _, subject in subjects
         if subject.class_name is not None
     }
@@ -112,10 +114,10 @@ def _of_subjects(subjects: Sequence[tuple[str, LintedObject]]) -> Iterator[Repor
 
 def _of_subject(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
     expectation, met = subject.expectation, False
-    for found in _unexpected(file, subject, classes):
-        expected = expectation is not None and _announces(expectation, found)
+    for finding in _unexpected(file, subject, classes):
+        expected = expectation is not None and _announces(expectation, finding)
         met = met or expected
-        yield msgspec.structs.replace(found, expected=expected)
+        yield msgspec.structs.replace(finding, expected=expected)
     if expectation is not None and expectation.required and not met:
         wanted = ", ".join(sorted(expectation.codes)) or "a finding"
         message = f"annotation {LINT} expects {wanted}, but there is none"
@@ -124,14 +126,14 @@ def _of_subject(file: str, subject: LintedObject, classes: Mapping[str, tuple[st
         )
 
 
-def _announces(expectation: ExpectedFindings, found: ReportedFinding) -> bool:
-    return not expectation.codes or found.code in expectation.codes
+def _announces(expectation: ExpectedFindings, finding: ReportedFinding) -> bool:
+    return not expectation.codes or finding.code in expectation.codes
 
 
 def _unexpected(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
     """Return the findings of one object, its expectation left out of account."""
-    for each in subject.fields:
-        yield _reported(file, each.position, subject.name, each.field, each.finding)
+    for wrong in subject.fields:
+        yield _reported(file, wrong.position, subject.name, wrong.field, wrong.finding)
     for finding in _of_all(subject):
         yield _reported(file, (subject.line, 1), subject.name, "", finding)
     for expression in subject.expressions:
@@ -144,7 +146,9 @@ def _of_all(subject: LintedObject) -> Iterable[LintFinding]:
     """Return the findings about all expressions of a claim together."""
     if subject.class_name is not None:
         return ()
-    texts = {(each.value, each.condition) for each in subject.expressions if each.value is not None}
+    texts = {
+        (expression.value, expression.condition) for expression in subject.expressions if expression.value is not None
+    }
     return claim_limit_findings(sum(units_of(text, condition=condition) for text, condition in texts))
 
 
@@ -159,8 +163,8 @@ def _of_expression(expression: Expression, classes: Mapping[str, tuple[str, ...]
     return lint(expression.value, before=before, condition=expression.condition)
 
 
-def _of_whole(found: PlacedFinding) -> ReportedFinding:
-    return _reported(found.file, found.position, found.object, found.field, found.finding)
+def _of_whole(placed: PlacedFinding) -> ReportedFinding:
+    return _reported(placed.file, placed.position, placed.object, placed.field, placed.finding)
 
 
 def _reported(file: str, place: tuple[int, int], about: str, field: str, finding: LintFinding) -> ReportedFinding:

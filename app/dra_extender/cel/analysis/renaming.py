@@ -96,8 +96,8 @@ def renamed(expression: str, names: NamesOfExpressions) -> str | None:
 def _leaves(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
     """Return the conditions that logical operators join."""
     if isinstance(node, ast.CallExpression) and node.function in _LOGIC:
-        for each in node.arguments:
-            yield from _leaves(each)
+        for argument in node.arguments:
+            yield from _leaves(argument)
     else:
         yield node
 
@@ -116,9 +116,9 @@ def _is_plain(node: ast.SyntaxNode) -> bool:
             return isinstance(one, ast.Literal)
         return _is_value(one) and (_is_value(many) or _is_list(many))
     if node.function in _EQUALITY:
-        return all(_is_value(each) or _is_comparison(each) for each in node.arguments)
+        return all(_is_value(argument) or _is_comparison(argument) for argument in node.arguments)
     if node.function in _ORDER:
-        return all(_is_amount(each) or _is_comparison(each) for each in node.arguments) and any(
+        return all(_is_amount(argument) or _is_comparison(argument) for argument in node.arguments) and any(
             map(_is_certain_amount, node.arguments)
         )
     return _is_comparison(node)
@@ -138,13 +138,15 @@ def _is_value(node: ast.SyntaxNode) -> bool:
 
 
 def _is_list(node: ast.SyntaxNode) -> bool:
-    return isinstance(node, ast.ListLiteral) and all(_is_value(each.value) for each in node.elements)
+    return isinstance(node, ast.ListLiteral) and all(_is_value(element.value) for element in node.elements)
 
 
 def _is_amount(node: ast.SyntaxNode) -> bool:
     kind = kind_of(node)
     if kind in (AccessKind.QUANTITY, AccessKind.SEMVER):
-        return isinstance(node, ast.CallExpression) and all(isinstance(each, ast.Literal) for each in node.arguments)
+        return isinstance(node, ast.CallExpression) and all(
+            isinstance(argument, ast.Literal) for argument in node.arguments
+        )
     return kind in (AccessKind.NUMBER, AccessKind.ATTRIBUTE, AccessKind.CAPACITY)
 
 
@@ -155,10 +157,10 @@ def _is_certain_amount(node: ast.SyntaxNode) -> bool:
 
 def _texts(node: ast.SyntaxNode) -> Iterator[str]:
     """Return the text constants but domains and names of attributes."""
-    structural = {id(each) for each in nodes_of(node) for each in _keys(each)}
-    for each in nodes_of(node):
-        if isinstance(each, ast.Literal) and isinstance(each.value, str) and id(each) not in structural:
-            yield each.value
+    structural = {id(key) for part in nodes_of(node) for key in _keys(part)}
+    for part in nodes_of(node):
+        if isinstance(part, ast.Literal) and isinstance(part.value, str) and id(part) not in structural:
+            yield part.value
 
 
 def _keys(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
@@ -171,8 +173,8 @@ def _keys(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
 
 def _looks_into_driver(node: ast.SyntaxNode) -> bool:
     """Return whether the driver's name is used for anything but as the domain of an attribute."""
-    as_domain = {id(each) for found in nodes_of(node) for each in _keys(found)}
-    return any(is_device_field(each, "driver") and id(each) not in as_domain for each in nodes_of(node))
+    as_domain = {id(key) for part in nodes_of(node) for key in _keys(part)}
+    return any(is_device_field(part, "driver") and id(part) not in as_domain for part in nodes_of(node))
 
 
 def _renamed(root: ast.SyntaxNode, names: NamesOfExpressions) -> ast.SyntaxNode:
@@ -215,9 +217,9 @@ def _renamed_call(node: ast.CallExpression, names: NamesOfExpressions) -> ast.Sy
 def _with_text(node: ast.CallExpression, place: int, text: str, names: NamesOfExpressions) -> ast.SyntaxNode:
     """Return the call with this text as the argument at the place, and the other arguments renamed."""
     arguments = tuple(
-        msgspec.structs.replace(each, value=text)
-        if index == place and isinstance(each, ast.Literal)
-        else _renamed(each, names)
-        for index, each in enumerate(node.arguments)
+        msgspec.structs.replace(argument, value=text)
+        if index == place and isinstance(argument, ast.Literal)
+        else _renamed(argument, names)
+        for index, argument in enumerate(node.arguments)
     )
     return msgspec.structs.replace(node, arguments=arguments)

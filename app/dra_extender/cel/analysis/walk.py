@@ -27,9 +27,9 @@ def nodes_of(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
     """Return the node and everything below it, in the order of the text, apart from a filter's repeated variable."""
     pending = [node]
     while pending:
-        found = pending.pop()
-        yield found
-        pending.extend(reversed(children_of(found)))
+        part = pending.pop()
+        yield part
+        pending.extend(reversed(children_of(part)))
 
 
 def children_of(node: ast.SyntaxNode) -> list[ast.SyntaxNode]:
@@ -68,7 +68,7 @@ def visits(root: ast.SyntaxNode) -> Iterator[Visit]:
         inner = visit.names | set(node.names) if isinstance(node, ast.Comprehension) else visit.names
         source = node.source if isinstance(node, ast.Comprehension) else None
         below = children_of(node)
-        pending.extend(Visit(each, node, visit.names if each is source else inner) for each in reversed(below))
+        pending.extend(Visit(child, node, visit.names if child is source else inner) for child in reversed(below))
 
 
 Change = Callable[[ast.SyntaxNode], ast.SyntaxNode | None]

@@ -225,10 +225,10 @@ def compile_fast_path(node: typed_ast.TypedNode, owner: str = "") -> tuple[Evalu
     The cache charges `owner` for regular expressions. The attributes are those that `read_attributes` finds in the expression.
     """
     context = _FastPathContext(owner, set())
-    found = _compile(node, context)
-    if found is None or found.cost > COST_LIMIT // 2:
+    compiled = _compile(node, context)
+    if compiled is None or compiled.cost > COST_LIMIT // 2:
         return None
-    return found.evaluate, found.cost, frozenset(context.reads)
+    return compiled.evaluate, compiled.cost, frozenset(context.reads)
 
 
 def _compile(node: typed_ast.TypedNode, context: _FastPathContext) -> FastPath | None:
@@ -284,7 +284,7 @@ def _as_bool(term: FastPath) -> Evaluate:
 
 
 def _conditional(node: typed_ast.Conditional, context: _FastPathContext) -> FastPath | None:
-    condition, chosen, other = (_compile(each, context) for each in (node.condition, node.chosen, node.other))
+    condition, chosen, other = (_compile(part, context) for part in (node.condition, node.chosen, node.other))
     if condition is None or chosen is None or other is None:
         return None
     kind = chosen.kind if chosen.kind is other.kind else None
@@ -337,7 +337,7 @@ def _membership(part: typed_ast.TypedNode, among: typed_ast.TypedNode, context: 
     operand = _compile(part, context)
     if operand is None or not isinstance(among, typed_ast.MakeList) or any(among.optional):
         return None
-    values = [each.value for each in among.elements if isinstance(each, typed_ast.Constant)]
+    values = [element.value for element in among.elements if isinstance(element, typed_ast.Constant)]
     kinds = set(map(type, values))
     if len(values) < len(among.elements) or kinds not in ({str}, {int}):
         return None
@@ -406,9 +406,9 @@ def _constant_value(node: typed_ast.TypedNode) -> tuple[Any, int] | None:
         or len(node.candidates) != 1
     ):
         return None
-    if not all(isinstance(each, typed_ast.Constant) for each in node.arguments):
+    if not all(isinstance(argument, typed_ast.Constant) for argument in node.arguments):
         return None
-    values = tuple(each.value for each in node.arguments if isinstance(each, typed_ast.Constant))
+    values = tuple(argument.value for argument in node.arguments if isinstance(argument, typed_ast.Constant))
     single = node.candidates[0]
     try:
         value = single.run(*values)

@@ -241,12 +241,12 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
             return NONE
         wanted = key(frame)
         _charge(frame, wanted)
-        found = _look_up(value, wanted, lenient=False)
-        if found is _ABSENT:
+        selected = _look_up(value, wanted, lenient=False)
+        if selected is _ABSENT:
             if type(value) in LISTS:
                 raise CelRuntimeError(f"index out of bounds: {wanted}")
             raise no_key(wanted)
-        return found
+        return selected
 
     return run
 
@@ -287,11 +287,11 @@ def _select_from_value(frame: EvaluationFrame, value: Any, key: Any, *, opens: b
             return NONE
         value = value.value
     _charge(frame, key)
-    found = _look_up(value, key, lenient=True)
-    if found is _ABSENT:
+    selected = _look_up(value, key, lenient=True)
+    if selected is _ABSENT:
         frame.cost -= 1
         return NONE
-    return Optional(present=True, value=found)
+    return Optional(present=True, value=selected)
 
 
 def _charge(frame: EvaluationFrame, key: Any) -> None:

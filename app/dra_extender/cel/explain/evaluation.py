@@ -151,7 +151,7 @@ class Evaluation:
         """Return whether a part depends on the device or on a variable; True if the budget is spent."""
         known = self._open.get(id(node.written))
         if known is None:
-            known = any(not self.spend(_NODE_UNITS) or is_free_name(each) for each in nodes_of(node.written))
+            known = any(not self.spend(_NODE_UNITS) or is_free_name(part) for part in nodes_of(node.written))
             self._open[id(node.written)] = known
         return known
 

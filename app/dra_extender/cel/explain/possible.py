@@ -65,7 +65,7 @@ def _domains_read(root: ast.SyntaxNode) -> set[str] | None:
     while pending:
         node = pending.pop()
         step = step_of(node)
-        if step is not None and any(is_device_field(step.operand, each) for each in DEVICE_MAPS):
+        if step is not None and any(is_device_field(step.operand, device_map) for device_map in DEVICE_MAPS):
             domains.add(step.key)
         elif isinstance(node, ast.Identifier) and node.name == "device":
             return None

@@ -203,8 +203,8 @@ def _first_index(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
 
 
 def _last_index(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
-    found = first_index(frame, wanted, _reverse(frame, values), mirrored=True)
-    return found if found < 0 else len(values) - 1 - found
+    place = first_index(frame, wanted, _reverse(frame, values), mirrored=True)
+    return place if place < 0 else len(values) - 1 - place
 
 
 def _includes(frame: EvaluationFrame, target: Any, wanted: Any) -> bool:

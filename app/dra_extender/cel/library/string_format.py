@@ -45,17 +45,17 @@ def format_text(frame: EvaluationFrame, template: str, arguments: list[Any]) -> 
     end = used = length = 0
     plain = template.isascii()
     frame.spend(len(template) >> 3)
-    for found in _CLAUSE.finditer(template):
+    for clause in _CLAUSE.finditer(template):
         frame.spend(_PERCENT_WORK)
-        parts.append(template[end : found.start()])
-        end = found.end()
-        if found[1] == "%":
+        parts.append(template[end : clause.start()])
+        end = clause.end()
+        if clause[1] == "%":
             parts.append("%")
         else:
             if used >= len(arguments):
                 raise CelRuntimeError(f"index {used} out of range: the format string needs more arguments")
             frame.spend(_CLAUSE_WORK)
-            parts.append(_clause(frame, found[3] or "", found[2], arguments[used]))
+            parts.append(_clause(frame, clause[3] or "", clause[2], arguments[used]))
             used += 1
         length += len(parts[-2]) + len(parts[-1])
         plain = plain and parts[-1].isascii()
@@ -98,11 +98,11 @@ def check_format(template: str, arguments: Sequence[Sequence[Type]]) -> None:
     Raises:
         CelRuntimeError: A clause is wrong, an argument does not fit its clause, or there are too few or too many.
     """
-    clauses = [found for found in _CLAUSE.finditer(template) if found[1] != "%"]
+    clauses = [clause for clause in _CLAUSE.finditer(template) if clause[1] != "%"]
     if len(clauses) != len(arguments):
         raise CelRuntimeError(f"the format string needs {len(clauses)} arguments, not {len(arguments)}")
-    for found, given in zip(clauses, arguments, strict=True):
-        verb = found[3] or ""
+    for clause, given in zip(clauses, arguments, strict=True):
+        verb = clause[3] or ""
         if verb not in _SHOWABLE:
             raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
         for kind in given if verb == "s" else given[:1]:

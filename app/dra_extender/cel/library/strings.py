@@ -68,8 +68,8 @@ def _not_negative(index: int) -> int:
 
 def _index_of(frame: EvaluationFrame, text: str, part: str, start: int = 0) -> int:
     _not_negative(start)
-    found: int = FIND.call(frame, text, part, start if part else min(start, len(text)), len(text))
-    return found
+    place: int = FIND.call(frame, text, part, start if part else min(start, len(text)), len(text))
+    return place
 
 
 def _last_index_of(frame: EvaluationFrame, text: str, part: str, start: int | None = None) -> int:
@@ -79,8 +79,8 @@ def _last_index_of(frame: EvaluationFrame, text: str, part: str, start: int | No
         end = start + len(part)
     else:
         return -1
-    found: int = RFIND.call(frame, text, part, end)
-    return found
+    place: int = RFIND.call(frame, text, part, end)
+    return place
 
 
 def _replace(frame: EvaluationFrame, text: str, old: str, new: str, count: int = -1) -> str:
@@ -88,11 +88,11 @@ def _replace(frame: EvaluationFrame, text: str, old: str, new: str, count: int =
         frame.spend(_CALL_WORK + len(text))
         short: str = REPLACE.run(text, old, new, count)
         return short
-    found = COUNT.call(frame, text, old)
-    found = found if count < 0 else min(count, found)
+    times = COUNT.call(frame, text, old)
+    times = times if count < 0 else min(count, times)
     frame.spend(_CALL_WORK)
-    frame.build_text(len(text) + found * (len(new) - len(old)), plain=text.isascii() and new.isascii())
-    made: str = REPLACE.call(frame, text, old, new, found)
+    frame.build_text(len(text) + times * (len(new) - len(old)), plain=text.isascii() and new.isascii())
+    made: str = REPLACE.call(frame, text, old, new, times)
     return made
 
 
@@ -120,11 +120,11 @@ def _characters(frame: EvaluationFrame, text: str, length: int) -> list[str]:
     if not length:
         return []
     frame.require_list(length)
-    found: list[str] = []
+    characters: list[str] = []
     for start in range(0, length - 1, PIECE):
-        found += CHARACTERS.call(frame, text, start, min(start + PIECE, length - 1))
-    found.append(_slice(frame, text, length - 1, len(text)))
-    return found
+        characters += CHARACTERS.call(frame, text, start, min(start + PIECE, length - 1))
+    characters.append(_slice(frame, text, length - 1, len(text)))
+    return characters
 
 
 def _slice(frame: EvaluationFrame, text: str, start: int, end: int) -> str:
@@ -219,11 +219,11 @@ def _matches(frame: EvaluationFrame, text: str, pattern: str) -> bool:
 
 
 def _find(frame: EvaluationFrame, text: str, pattern: str) -> str:
-    found = _searched(frame, text, pattern)
-    if found is None:
+    match = _searched(frame, text, pattern)
+    if match is None:
         return ""
-    frame.build_text(found.end() - found.start(), plain=text.isascii())
-    return decode_with_surrogates(frame, found.group())
+    frame.build_text(match.end() - match.start(), plain=text.isascii())
+    return decode_with_surrogates(frame, match.group())
 
 
 def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) -> list[str]:
@@ -239,8 +239,8 @@ def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) 
     raw = ENCODE.call(frame, text)
     length, plain = len(raw), text.isascii()
     frame.spend(compiled.scan_work(length))
-    for found in compiled.regexp.finditer(raw):
-        start, stop = found.span()
+    for match in compiled.regexp.finditer(raw):
+        start, stop = match.span()
         frame.spend(_MATCH_WORK + compiled.scan_work(length - stop))
         if start == stop and (start == end or _inside_a_character(raw, start)):
             continue

@@ -31,12 +31,12 @@ def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
             continue
         if node.function in _OPERATORS:
             left, right = node.arguments
-            found = _operator(node, left, right, _OPERATORS[node.function])
-            if found is None:
+            finding = _operator(node, left, right, _OPERATORS[node.function])
+            if finding is None:
                 symbol = _OPERATORS[node.function]
-                found = _operator(node, right, left, _MIRRORED.get(symbol, symbol))
-            if found is not None:
-                yield found
+                finding = _operator(node, right, left, _MIRRORED.get(symbol, symbol))
+            if finding is not None:
+                yield finding
         elif node.function in _METHODS and node.target is not None and len(node.arguments) == 1:
             yield from _method(node, node.target, node.arguments[0])
 

@@ -102,25 +102,25 @@ def _contradiction(root: ast.SyntaxNode) -> str:
     allowed: dict[str, list[Any]] = {}
     forbidden: dict[str, list[Any]] = {}
     for node in _conjuncts(root):
-        found = _demand(node)
-        if found is None:
+        demand = _demand(node)
+        if demand is None:
             continue
-        subject, values, equal = found
+        subject, values, equal = demand
         if not equal:
             forbidden.setdefault(subject, []).extend(values)
         elif subject in allowed:
-            allowed[subject] = [each for each in allowed[subject] if each in values]
+            allowed[subject] = [value for value in allowed[subject] if value in values]
         else:
             allowed[subject] = values
-        if subject in allowed and not [each for each in allowed[subject] if each not in forbidden.get(subject, [])]:
+        if subject in allowed and not [value for value in allowed[subject] if value not in forbidden.get(subject, [])]:
             return f"{subject} cannot have different values at once"
     return ""
 
 
 def _conjuncts(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
     if isinstance(node, ast.CallExpression) and node.function == "_&&_":
-        for each in node.arguments:
-            yield from _conjuncts(each)
+        for argument in node.arguments:
+            yield from _conjuncts(argument)
     else:
         yield node
 
@@ -128,8 +128,8 @@ def _conjuncts(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
 def _demand(node: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
     """Return what a comparison with constants demands: (subject, values, whether it must be one of them)."""
     if isinstance(node, ast.CallExpression) and node.function == "!_":
-        found = _demand(node.arguments[0])
-        return None if found is None else (found[0], found[1], not found[2])
+        demand = _demand(node.arguments[0])
+        return None if demand is None else (demand[0], demand[1], not demand[2])
     if not isinstance(node, ast.CallExpression) or node.function not in {_EQUALITY, "_!=_", "@in"}:
         return None
     if node.function == "@in":
@@ -147,8 +147,8 @@ def _demand(node: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
 def _membership_demand(element: ast.SyntaxNode, among: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
     if not is_open(element) or not isinstance(among, ast.ListLiteral):
         return None
-    values = [_constant(each.value) for each in among.elements]
-    return (print_expression(element), values, True) if all(each is not None for each in values) else None
+    values = [_constant(element.value) for element in among.elements]
+    return (print_expression(element), values, True) if all(value is not None for value in values) else None
 
 
 def _constant(node: ast.SyntaxNode) -> tuple[str, Any] | None:

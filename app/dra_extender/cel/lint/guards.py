@@ -17,7 +17,7 @@ _NOTHING: Final[frozenset[Fact]] = frozenset()
 
 def facts_of(expressions: Iterable[ast.SyntaxNode]) -> frozenset[Fact]:
     """Return the facts about a device for which all of these conditions are true."""
-    return frozenset().union(*(_established(each, truth=True) for each in expressions))
+    return frozenset().union(*(_established(expression, truth=True) for expression in expressions))
 
 
 def guard_findings(root: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[LintFinding]:
@@ -66,17 +66,17 @@ def _children(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[as
     below = children_of(node)
     if isinstance(node, ast.CallExpression) and node.function in {"_&&_", "_||_"} and node.target is None:
         truth = node.function == "_&&_"
-        learned = [_established(each, truth=truth) for each in below]
-        for index, each in enumerate(below):
-            yield each, known.union(*learned[:index], *learned[index + 1 :])
+        learned = [_established(child, truth=truth) for child in below]
+        for index, child in enumerate(below):
+            yield child, known.union(*learned[:index], *learned[index + 1 :])
     elif isinstance(node, ast.CallExpression) and node.function == "_?_:_":
         condition, chosen, other = below
         yield condition, known
         yield chosen, known | _established(condition, truth=True)
         yield other, known | _established(condition, truth=False)
     else:
-        for each in below:
-            yield each, known
+        for child in below:
+            yield child, known
 
 
 def _is_guarded(access: AttributeAccess, known: frozenset[Fact]) -> bool:
@@ -97,7 +97,7 @@ def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:
     if node.function == "!_":
         return _established(node.arguments[0], truth=not truth)
     if node.function in {"_&&_", "_||_"}:
-        learned = [_established(each, truth=truth) for each in node.arguments]
+        learned = [_established(argument, truth=truth) for argument in node.arguments]
         every = (node.function == "_&&_") is truth
         return _NOTHING.union(*learned) if every else learned[0].intersection(*learned[1:])
     return _compared(node, truth=truth)

@@ -104,18 +104,18 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
     known = _facts(before or ())
     named = filter(None, map(driver_of, nodes_of(tree)))
     drivers = frozenset(fact[1] for fact in known if fact[0] in {"driver", "domain"}).union(named)
-    found = [*path_findings(tree, drivers), *comparison_findings(tree)]
+    findings = [*path_findings(tree, drivers), *comparison_findings(tree)]
     try:
         evaluation, units = _compiled(expression, condition=condition)
     except CelCompileError as problem:
-        if not any(each.severity is Severity.ERROR for each in found):
-            found.append(_not_compiling(problem))
-        return _ordered(found)
-    found.extend(_of_constants(evaluation, condition=condition))
-    found.extend(limit_findings(expression, tree, units))
-    if before is not None and not any(each.severity is Severity.ERROR for each in found):
-        found.extend(guard_findings(tree, known))
-    return _ordered(found)
+        if not any(finding.severity is Severity.ERROR for finding in findings):
+            findings.append(_not_compiling(problem))
+        return _ordered(findings)
+    findings.extend(_of_constants(evaluation, condition=condition))
+    findings.extend(limit_findings(expression, tree, units))
+    if before is not None and not any(finding.severity is Severity.ERROR for finding in findings):
+        findings.extend(guard_findings(tree, known))
+    return _ordered(findings)
 
 
 def _is_path(node: SyntaxNode) -> bool:
@@ -144,16 +144,16 @@ def _compiled(expression: str, *, condition: bool) -> tuple[Evaluation, int]:
 
 
 def _of_constants(evaluation: Evaluation, *, condition: bool) -> Iterator[LintFinding]:
-    for each in constant_findings(evaluation):
-        if condition or each.code is LintCode.CONSTANT_FAILURE:
-            yield each
+    for finding in constant_findings(evaluation):
+        if condition or finding.code is LintCode.CONSTANT_FAILURE:
+            yield finding
 
 
 def _facts(before: Sequence[str]) -> frozenset[Fact]:
     trees = []
-    for each in before:
+    for selector in before:
         try:
-            trees.append(parse(each))
+            trees.append(parse(selector))
         except CelCompileError:
             continue
     return facts_of(trees)
@@ -172,4 +172,4 @@ def _not_compiling(problem: CelCompileError) -> LintFinding:
 
 
 def _ordered(findings: list[LintFinding]) -> tuple[LintFinding, ...]:
-    return tuple(sorted(dict.fromkeys(findings), key=lambda each: (each.offset, each.severity, each.code)))
+    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: (finding.offset, finding.severity, finding.code)))

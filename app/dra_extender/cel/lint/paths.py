@@ -100,11 +100,11 @@ def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[LintFinding]:
     if "/" in step.key:
         yield from _qualified(visit, device_map, step.key)
         return
-    found = error if not step.optional and _is_value(visit) else warning
+    finding = error if not step.optional and _is_value(visit) else warning
     message = (
         f"{step.key!r} has no dot, so it is hardly a domain; device.{device_map} is indexed by domain, then by name"
     )
-    yield found(LintCode.UNQUALIFIED_NAME, visit.node.offset, message, access_expression(device_map, None, step.key))
+    yield finding(LintCode.UNQUALIFIED_NAME, visit.node.offset, message, access_expression(device_map, None, step.key))
 
 
 def _qualified(visit: Visit, device_map: str, key: str) -> Iterator[LintFinding]:
@@ -114,12 +114,12 @@ def _qualified(visit: Visit, device_map: str, key: str) -> Iterator[LintFinding]
     domain, _, name = key.partition("/")
     message = f"device.{device_map} is indexed by domain, then by name; no domain is called {key!r}"
     tested = isinstance(parent, ast.Select) and parent.test
-    found = warning if tested else error
-    yield found(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_expression(device_map, domain, name))
+    finding = warning if tested else error
+    yield finding(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_expression(device_map, domain, name))
 
 
 def _others(parent: ast.CallExpression, node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
-    return (each for each in parent.arguments if each is not node)
+    return (argument for argument in parent.arguments if argument is not node)
 
 
 def _is_value(visit: Visit) -> bool:
@@ -131,6 +131,8 @@ def _is_value(visit: Visit) -> bool:
         return False
     if parent.target is visit.node:
         return parent.function not in _ABOUT_MAPS
-    if any(isinstance(each, ast.MapLiteral) or device_map_of(each) is not None for each in _others(parent, visit.node)):
+    if any(
+        isinstance(other, ast.MapLiteral) or device_map_of(other) is not None for other in _others(parent, visit.node)
+    ):
         return False
     return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is visit.node)

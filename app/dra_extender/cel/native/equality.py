@@ -108,8 +108,8 @@ def _equal_contents(frame: EvaluationFrame, one: Any, other: Any) -> bool:
 def _equal_maps(frame: EvaluationFrame, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
     for key, value in one.items():
         frame.spend(COMPARISON_WORK + key_work(key, len(other)))
-        found = _value_of_key(other, key)
-        if found is _ABSENT or not elements_equal(frame, value, found):
+        other_value = _value_of_key(other, key)
+        if other_value is _ABSENT or not elements_equal(frame, value, other_value):
             return False
     return True
 

@@ -90,10 +90,10 @@ def types_of(frame: EvaluationFrame, values: Elements) -> set[type]:
     """Return the types of the elements."""
     if len(values) <= PIECE:
         return set(TYPES.call(frame, values, 0, len(values)))
-    found: set[type] = set()
+    kinds: set[type] = set()
     for start, end in pieces(len(values)):
-        found |= TYPES.call(frame, values, start, end)
-    return found
+        kinds |= TYPES.call(frame, values, start, end)
+    return kinds
 
 
 def charge_texts(frame: EvaluationFrame, values: Elements, start: int, end: int, shift: int) -> None:
@@ -115,9 +115,9 @@ def index_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
     for start, end in pieces(len(values)):
         if length > _LONG:
             frame.begin_call("a search for a long text in a list", (end - start) * (length >> 7))
-        found: int = INDEX_OF.call(frame, values, wanted, start, end)
-        if found >= 0:
-            return found
+        place: int = INDEX_OF.call(frame, values, wanted, start, end)
+        if place >= 0:
+            return place
     return -1
 
 

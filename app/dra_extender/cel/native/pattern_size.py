@@ -138,14 +138,14 @@ class _Estimate:
     def _group(self) -> None:
         extra = 0
         outer = self._fold
-        found = _FLAGS.match(self._text, self._place)
-        if found is not None:
-            self._place = found.end()
-            if "i" in found[1]:
+        match = _FLAGS.match(self._text, self._place)
+        if match is not None:
+            self._place = match.end()
+            if "i" in match[1]:
                 self._fold = True
-            elif found[2] and "i" in found[2]:
+            elif match[2] and "i" in match[2]:
                 self._fold = False
-            if found[3] == ")":
+            if match[3] == ")":
                 self._push(0)
                 return
         else:
@@ -166,15 +166,15 @@ class _Estimate:
         self._last = within + extra
 
     def _repeat(self) -> None:
-        found = _COUNT.match(self._text, self._place - 1)
-        if found is None:
+        match = _COUNT.match(self._text, self._place - 1)
+        if match is None:
             self._push(1)
             return
-        self._place = found.end()
-        least = int(found[1])
-        most = int(found[3]) if found[3] else least
+        self._place = match.end()
+        least = int(match[1])
+        most = int(match[3]) if match[3] else least
         size = max(1, self._last)
-        open_ended = found[2] and not found[3]
+        open_ended = match[2] and not match[3]
         self._last = min(least * size + max(0, most - least) * (size + 1) + (2 + size if open_ended else 1), _MOST)
 
     def _escape(self) -> None:
@@ -190,10 +190,10 @@ class _Estimate:
     def _escaped(self) -> tuple[int, int]:
         """Return the size of an escape sequence, and the character it stands for: -1 if it stands for a class or an assertion."""
         character = self._text[self._place + 1 : self._place + 2]
-        found = _UNICODE.match(self._text, self._place) if character in {"p", "P"} else None
-        if found is not None:
-            self._place = found.end()
-            return self._category_size(found), -1
+        match = _UNICODE.match(self._text, self._place) if character in {"p", "P"} else None
+        if match is not None:
+            self._place = match.end()
+            return self._category_size(match), -1
         code = self._number() if character in _BEGINNINGS else None
         if code is not None:
             return 0, code
@@ -206,18 +206,18 @@ class _Estimate:
             return 2, -1
         return 0, ord(character or " ")
 
-    def _category_size(self, found: re.Match[str]) -> int:
-        sizes = _CATEGORIES.get(found[1] or found[2] or "", (_SCRIPT, _SCRIPT))
-        complement = self._negated or self._fold or found[0].startswith("\\P") or found[0].startswith("^", 3)
+    def _category_size(self, match: re.Match[str]) -> int:
+        sizes = _CATEGORIES.get(match[1] or match[2] or "", (_SCRIPT, _SCRIPT))
+        complement = self._negated or self._fold or match[0].startswith("\\P") or match[0].startswith("^", 3)
         return sizes[complement]
 
     def _number(self) -> int | None:
         """Return the character that an escape sequence names by its hexadecimal or octal number, if it does."""
         for form, base in _NUMBERS:
-            found = form.match(self._text, self._place)
-            if found is not None:
-                self._place = found.end()
-                return int((found[1] or found[2]) if form is _HEXADECIMAL else found[0][1:], base)
+            match = form.match(self._text, self._place)
+            if match is not None:
+                self._place = match.end()
+                return int((match[1] or match[2]) if form is _HEXADECIMAL else match[0][1:], base)
         return None
 
     def _class(self) -> int:

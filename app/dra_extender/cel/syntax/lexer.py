@@ -70,12 +70,12 @@ def tokenize(source: str, meter: CompileMeter) -> list[Token]:
     """
     meter.spend(BYTE_UNITS * len(source))
     tokens = []
-    for found in _TOKENS.finditer(source):
-        group = found.lastindex or _NONE
+    for match in _TOKENS.finditer(source):
+        group = match.lastindex or _NONE
         if group == _NONE:
-            place = found.end() - 1
+            place = match.end() - 1
             raise CelCompileError(_complaint(source[place]), source, place)
-        tokens.append(Token(_KINDS[group], found[group], found.start(group)))
+        tokens.append(Token(_KINDS[group], match[group], match.start(group)))
         if group == _END:
             break
     meter.spend(TOKEN_UNITS * len(tokens))
@@ -128,30 +128,30 @@ def string_value(token: str) -> str | bytes:
     return _ESCAPE.sub(_text_escape, body)
 
 
-def _text_escape(found: re.Match[str]) -> str:
-    simple, hexadecimal, short, long, octal, wrong = found.groups()
+def _text_escape(match: re.Match[str]) -> str:
+    simple, hexadecimal, short, long, octal, wrong = match.groups()
     if simple is not None:
         return _SIMPLE[simple]
     if wrong is not None:
-        raise ValueError(f"invalid escape sequence {found.group()!r} in a string")
+        raise ValueError(f"invalid escape sequence {match.group()!r} in a string")
     code = int(octal, 8) if octal else int(hexadecimal or short or long, 16)
     if code >= _UNICODE_END or code in _SURROGATES:
-        raise ValueError(f"the escape sequence {found.group()!r} is no Unicode character")
+        raise ValueError(f"the escape sequence {match.group()!r} is no Unicode character")
     return chr(code)
 
 
 def _unescape_bytes(body: str) -> bytes:
     parts = []
     end = 0
-    for found in _ESCAPE.finditer(body):
-        simple, hexadecimal, _, _, octal, _ = found.groups()
-        parts.append(body[end : found.start()].encode())
-        end = found.end()
+    for match in _ESCAPE.finditer(body):
+        simple, hexadecimal, _, _, octal, _ = match.groups()
+        parts.append(body[end : match.start()].encode())
+        end = match.end()
         if simple is not None:
             parts.append(_SIMPLE[simple].encode())
         elif hexadecimal or octal:
             parts.append(bytes((int(hexadecimal, 16) if hexadecimal else int(octal, 8),)))
         else:
-            raise ValueError(f"invalid escape sequence {found.group()!r} in bytes")
+            raise ValueError(f"invalid escape sequence {match.group()!r} in bytes")
     parts.append(body[end:].encode())
     return b"".join(parts)

@@ -212,8 +212,8 @@ class _Parser:
         return CelCompileError(message, self._source, self._token.offset if offset is None else offset)
 
     def _unexpected(self, wanted: str) -> CelCompileError:
-        found = repr(self._token.text) if self._token.kind != "end" else "the end of the expression"
-        return self._error(f"Syntax error: found {found}, expected {wanted}")
+        shown = repr(self._token.text) if self._token.kind != "end" else "the end of the expression"
+        return self._error(f"Syntax error: found {shown}, expected {wanted}")
 
     def _accept(self, symbol: str) -> Token | None:
         token = self._token

@@ -75,7 +75,7 @@ def print_beginning(node: SyntaxNode, characters: int) -> str:
 def text_literal(text: str) -> str:
     """Return a string as CEL writes it, in the quotes that need no escape, double ones if neither do."""
     quote = "'" if '"' in text and "'" not in text else '"'
-    return quote + "".join(_character(each, quote) for each in text) + quote
+    return quote + "".join(_character(character, quote) for character in text) + quote
 
 
 def member_text(name: str) -> str:
@@ -116,7 +116,7 @@ def _character(character: str, quote: str) -> str:
 
 
 def _bytes_literal(value: bytes) -> str:
-    parts = (chr(each) if 0x20 <= each < 0x7F and each not in b'\\"' else f"\\x{each:02x}" for each in value)  # noqa: PLR2004 - printable ASCII
+    parts = (chr(byte) if 0x20 <= byte < 0x7F and byte not in b'\\"' else f"\\x{byte:02x}" for byte in value)  # noqa: PLR2004 - printable ASCII
     return f'b"{"".join(parts)}"'
 
 
@@ -188,7 +188,7 @@ class _Printer:
         symbol = "in" if node.function == "@in" else node.function.strip("_")
         first, *others = node.arguments
         left = self._at_least(first, own + 1 if node.function in _LOGICAL else own)
-        return f" {symbol} ".join([left, *(self._at_least(each, own + 1) for each in self._first(tuple(others)))])
+        return f" {symbol} ".join([left, *(self._at_least(operand, own + 1) for operand in self._first(tuple(others)))])
 
     def _listed(self, nodes: tuple[SyntaxNode, ...]) -> str:
         return ", ".join(map(self.text, self._first(nodes)))

@@ -169,12 +169,12 @@ class Checker:
             if name is not None:
                 return name
         operand = self._check(node.operand, scopes)
-        found = self._types.resolve(operand.type)
-        inner = found.parameters[0] if found.name == OPTIONAL_NAME else found
+        resolved = self._types.resolve(operand.type)
+        inner = resolved.parameters[0] if resolved.name == OPTIONAL_NAME else resolved
         result = self._member_type(node, inner)
         if node.test:
             result = BOOL
-        elif inner is not found or node.optional:
+        elif inner is not resolved or node.optional:
             result = optional_of(result)
         return typed_ast.FieldSelection(node, result, operand, node.field, node.optional, node.test)
 
@@ -258,10 +258,10 @@ class Checker:
             parameters, returned = self._types.instantiate(candidate.parameters, candidate.result)
             if self._types.assign(types, parameters):
                 candidates.append(candidate)
-                found = self._types.resolve(returned)
+                candidate_result = self._types.resolve(returned)
                 if result is None:
-                    result = found
-                elif result.kind != "dyn" and not self._types.same(result, found):
+                    result = candidate_result
+                elif result.kind != "dyn" and not self._types.same(result, candidate_result):
                     result = DYN
         return candidates, result
 
@@ -316,8 +316,8 @@ class Checker:
         for element in node.elements:
             value = self._check(element.value, scopes)
             values.append(value)
-            found = self._element_type(value.type, element.value, optional=element.optional)
-            common = self._join(common, found, element.value)
+            element_type = self._element_type(value.type, element.value, optional=element.optional)
+            common = self._join(common, element_type, element.value)
         optional = tuple([item.optional for item in node.elements])
         return typed_ast.MakeList(node, list_of(self._joined(common)), tuple(values), optional)
 
@@ -331,8 +331,8 @@ class Checker:
             common_key = self._join(common_key, key.type, entry.key)
             value = self._check(entry.value, scopes)
             values.append(value)
-            found = self._element_type(value.type, entry.value, optional=entry.optional)
-            common_value = self._join(common_value, found, entry.value)
+            element_type = self._element_type(value.type, entry.value, optional=entry.optional)
+            common_value = self._join(common_value, element_type, entry.value)
         optional = tuple([entry.optional for entry in node.entries])
         result = map_of(self._joined(common_key), self._joined(common_value))
         return typed_ast.MakeMap(node, result, tuple(keys), tuple(values), optional)
@@ -395,25 +395,27 @@ class Checker:
 
     def _optional_result(self, written: ast.SyntaxNode, body: Type, *, flat: bool) -> Type:
         """Return the type of `source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`."""
-        found = self._types.resolve(body)
+        resolved = self._types.resolve(body)
         either = self._types.fresh()
-        present, absent = found if flat else optional_of(found), optional_of(self._types.fresh())
+        present, absent = resolved if flat else optional_of(resolved), optional_of(self._types.fresh())
         if not self._types.assign((present, absent), (either, either)):
             raise self._error(f"expected an optional value but found '{self.final(body)}'", written)
         return self._types.resolve(either)
 
     def _range(self, node: ast.Comprehension, source: Type) -> tuple[Type, ...]:
         """Return the types of the variables of a loop over a source of this type."""
-        found = self._types.resolve(source)
+        resolved = self._types.resolve(source)
         single = len(node.names) == 1
-        if found.kind == "list":
-            return (found.parameters[0],) if single else (INT, found.parameters[0])
-        if found.kind == "map":
-            return found.parameters[: len(node.names)]
-        if found.kind == "variable":
-            self._types.assign((DYN,), (found,))
-        elif found.kind != "dyn" or found == ANY:
-            message = f"expression of type '{found}' cannot be range of a comprehension (must be list, map, or dynamic)"
+        if resolved.kind == "list":
+            return (resolved.parameters[0],) if single else (INT, resolved.parameters[0])
+        if resolved.kind == "map":
+            return resolved.parameters[: len(node.names)]
+        if resolved.kind == "variable":
+            self._types.assign((DYN,), (resolved,))
+        elif resolved.kind != "dyn" or resolved == ANY:
+            message = (
+                f"expression of type '{resolved}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            )
             raise self._error(message, node.source)
         return (DYN,) * len(node.names)
 
@@ -448,10 +450,10 @@ class Checker:
             if self._types.assign((source, keys), (result, list_of(kind))):
                 results.append(self._types.resolve(result))
         if not results:
-            found = self.final(source)
+            source_type = self.final(source)
             message = (
-                f"applied to '{found}'"
-                if found.kind not in {"list", "dyn"}
+                f"applied to '{source_type}'"
+                if source_type.kind not in {"list", "dyn"}
                 else f"with a key of type '{self.final(key)}'"
             )
             raise self._error(f"found no matching overload for 'sortBy' {message}", node)
@@ -486,10 +488,10 @@ class Checker:
 
     def _require_value(self, item: Type, name: str, node: ast.SyntaxNode) -> None:
         """Refuse a variable whose value is a type: cel-go takes it for the name of that type, which is undefined."""
-        found = self._types.resolve(item)
-        if found.kind == "variable":
-            self._open_variables_used.append((found, name, node))
-        elif found.kind == "type":
+        resolved = self._types.resolve(item)
+        if resolved.kind == "variable":
+            self._open_variables_used.append((resolved, name, node))
+        elif resolved.kind == "type":
             raise self._error(f"reference to undefined type: {name}", node)
 
     def _require_resolved(self) -> None:
@@ -536,9 +538,9 @@ class Checker:
         for first, node, other in self._literals:
             if expected is None or first is not known:
                 known, expected = first, self.final(first)
-            found = self.final(other)
-            if not self._types.same(expected, found):
-                raise self._error(f"expected type '{expected}' but found '{found}'", node)
+            given = self.final(other)
+            if not self._types.same(expected, given):
+                raise self._error(f"expected type '{expected}' but found '{given}'", node)
 
     _RULES: ClassVar[Mapping[type[ast.SyntaxNode], Callable[[Any, Any, Scopes], typed_ast.TypedNode]]] = {
         ast.Literal: _literal,
@@ -562,7 +564,9 @@ def call_units(name: str, arguments: Sequence[typed_ast.TypedNode]) -> int:
 
 
 def _texts(arguments: Sequence[typed_ast.TypedNode]) -> list[str]:
-    return [each.value for each in arguments if type(each) is typed_ast.Constant and type(each.value) is str]
+    return [
+        argument.value for argument in arguments if type(argument) is typed_ast.Constant and type(argument.value) is str
+    ]
 
 
 def end_of_operand(place: int, last: int) -> int:

@@ -113,7 +113,7 @@ def method(
 
 def with_work(work: int, item: Function) -> Function:
     """Return the function with `work` charged before each of its calls."""
-    overloads = (msgspec.structs.replace(each, work=work) for each in item.overloads)
+    overloads = (msgspec.structs.replace(candidate, work=work) for candidate in item.overloads)
     return Function(item.name, tuple(overloads), item.extra)
 
 

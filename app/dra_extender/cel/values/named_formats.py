@@ -98,12 +98,12 @@ def _qualified_name(text: str) -> list[str]:
         return [f"{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     problems: list[str] = []
     if slash:
-        found = _subdomain(prefix) if prefix else ["must be non-empty"]
-        problems.extend(f"prefix part {problem}" for problem in found)
-    found = _too_long(name, _LABEL_BYTES) if name else ["must be non-empty"]
+        wrong = _subdomain(prefix) if prefix else ["must be non-empty"]
+        problems.extend(f"prefix part {problem}" for problem in wrong)
+    wrong = _too_long(name, _LABEL_BYTES) if name else ["must be non-empty"]
     if not _KEY_MATCH.fullmatch(name):
-        found.append(_shape(_KEY_RULE, _KEY, *_KEY_EXAMPLES))
-    return problems + [f"name part {problem}" for problem in found]
+        wrong.append(_shape(_KEY_RULE, _KEY, *_KEY_EXAMPLES))
+    return problems + [f"name part {problem}" for problem in wrong]
 
 
 def _label_value(text: str) -> list[str]:
@@ -132,9 +132,9 @@ def _uri(text: str) -> list[str]:
 
 def _is_datetime(text: str) -> bool:
     date, separator, clock = text.lower().partition("t")
-    found = _CLOCK.fullmatch(clock.partition("t")[0])
+    match = _CLOCK.fullmatch(clock.partition("t")[0])
     return (
-        bool(separator) and found is not None and is_date(date) and found[1] <= "23" and max(found[2], found[3]) <= "59"
+        bool(separator) and match is not None and is_date(date) and match[1] <= "23" and max(match[2], match[3]) <= "59"
     )
 
 

@@ -83,12 +83,12 @@ def parse_ip(text: str) -> IpAddress:
     if "%" in text:
         raise CelRuntimeError(f"IP address {text[:60]!r} with zone value is not allowed")
     try:
-        found = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text)
     except ValueError:
         raise CelRuntimeError(f"IP Address {text[:60]!r} parse error during conversion from string") from None
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise CelRuntimeError(f"IPv4-mapped IPv6 address {text[:60]!r} is not allowed")
-    return IpAddress(found.version, int(found))
+    return IpAddress(address.version, int(address))
 
 
 def parse_cidr(text: str) -> Cidr:
@@ -164,16 +164,16 @@ class Url(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def parameters(self) -> dict[str, list[str]]:
         """Return the query's values by name; pairs that are malformed are left out."""
-        found: dict[str, list[str]] = {}
+        parameters: dict[str, list[str]] = {}
         if self.query.count("&") >= _MAX_PARAMETERS:
-            return found
+            return parameters
         for pair in self.query.split("&"):
             if not pair or ";" in pair:
                 continue
             key, _, value = pair.partition("=")
             if not _ESCAPE.search(key) and not _ESCAPE.search(value):
-                found.setdefault(_unescaped(key.replace("+", " ")), []).append(_unescaped(value.replace("+", " ")))
-        return found
+                parameters.setdefault(_unescaped(key.replace("+", " ")), []).append(_unescaped(value.replace("+", " ")))
+        return parameters
 
 
 def url_work(text: str) -> int:
@@ -242,13 +242,13 @@ def _scheme(text: str) -> tuple[str, str]:
 def _authority(scheme: str, authority: str) -> tuple[str | None, str]:
     """Return the user part in normal form with its `@`, if there is one, and the host."""
     user, at, host = authority.rpartition("@")
-    found = _host(scheme, host)
+    decoded = _host(scheme, host)
     if not at:
-        return None, found
+        return None, decoded
     if not _USER.fullmatch(user):
         raise UrlError("net/url: invalid userinfo")
     name, colon, password = user.partition(":")
-    return f"{_escaped(_decoded(name), 'user')}{colon}{_escaped(_decoded(password), 'user')}@", found
+    return f"{_escaped(_decoded(name), 'user')}{colon}{_escaped(_decoded(password), 'user')}@", decoded
 
 
 def _host(scheme: str, host: str) -> str:

@@ -75,13 +75,13 @@ def _cached_amount(text: str) -> int:
 
 
 def _parsed(text: str) -> int:
-    found = _GRAMMAR.fullmatch(text) if text and len(text) <= MAX_LENGTH else None
-    if found is None:
+    match = _GRAMMAR.fullmatch(text) if text and len(text) <= MAX_LENGTH else None
+    if match is None:
         raise QuantityError(
             f"cannot read quantity {_shown(text)}: "
             "expected an optional sign, digits, and a suffix such as k, M, Gi, m or e3",
         )
-    sign, whole, fraction, suffix = found.groups(default="")
+    sign, whole, fraction, suffix = match.groups(default="")
     if not (whole or fraction) and _needs_digits(suffix):
         raise QuantityError(f"cannot read quantity {_shown(text)}: expected digits before {suffix!r}")
     digits = int(f"0{whole}{fraction}")
@@ -105,7 +105,7 @@ def counter_text(nano: int) -> str:
     units, rest = divmod(nano, NANO)
     if rest or units < _LEAST_MEMORY or units % _BINARY_STEP:
         return format_quantity(nano)
-    suffix, exponent = next(each for each in _BINARY_BY_SIZE if units % (1 << each[1]) == 0)
+    suffix, exponent = next(size for size in _BINARY_BY_SIZE if units % (1 << size[1]) == 0)
     return f"{units >> exponent}{suffix}"
 
 
@@ -197,10 +197,10 @@ def _cached(text: str) -> Quantity:
 def read_uncached(text: str) -> Quantity:
     """Read a quantity as `read_quantity` does, without the cache."""
     nano = parse_quantity(text)
-    found = _PARTS.fullmatch(text)
-    if found is None:
+    match = _PARTS.fullmatch(text)
+    if match is None:
         raise QuantityError(f"cannot read quantity {text!r}")
-    whole, fraction, suffix = found[1] or "0", found[2], found[3]
+    whole, fraction, suffix = match[1] or "0", match[2], match[3]
     binary = BINARY_EXPONENTS.get(suffix)
     scale = (0 if binary is not None else _exponent(suffix)) - len(fraction)
     digits = len(whole) + len(fraction)
@@ -219,8 +219,8 @@ def read_uncached(text: str) -> Quantity:
 
 
 def _exponent(suffix: str) -> int:
-    found = DECIMAL_EXPONENTS.get(suffix)
-    return int(suffix[1:]) if found is None else found
+    exponent = DECIMAL_EXPONENTS.get(suffix)
+    return int(suffix[1:]) if exponent is None else exponent
 
 
 def whole_number(number: int) -> Quantity:
@@ -297,7 +297,7 @@ def _short(value: int, scale: int) -> QuantitySum:
 
 def _decimal_sum(one: Quantity, other: Quantity, sign: int) -> QuantitySum:
     least = min(one.scale, other.scale)
-    first, second = (each.value and each.value * 10 ** (each.scale - least) for each in (one, other))
+    first, second = (amount.value and amount.value * 10 ** (amount.scale - least) for amount in (one, other))
     return QuantitySum(one.nano + sign * other.nano, first + sign * second, least, decimal=True)
 
 

@@ -61,17 +61,17 @@ def _cached(text: str) -> Semver:
 
 
 def _parsed(text: str) -> Semver:
-    found = _STRICT.fullmatch(text) if len(text) <= LONGEST_VERSION else None
-    if found is None:
+    match = _STRICT.fullmatch(text) if len(text) <= LONGEST_VERSION else None
+    if match is None:
         raise SemverError(
             f"cannot read version {text[:60]!r}: expected MAJOR.MINOR.PATCH, as in 1.2.3 or 1.2.3-rc.1+build"
         )
-    numbers = tuple(map(int, found.groups()[:_PARTS]))
+    numbers = tuple(map(int, match.groups()[:_PARTS]))
     if max(numbers) > MAX_UINT:
         raise SemverError(f"cannot read version {text[:60]!r}: a number is above {MAX_UINT}")
     major, minor, patch = numbers
-    prerelease = () if found[4] is None else tuple(_identifier(text, part) for part in found[4].split("."))
-    if found[5] is not None and not all(found[5].split(".")):
+    prerelease = () if match[4] is None else tuple(_identifier(text, part) for part in match[4].split("."))
+    if match[5] is not None and not all(match[5].split(".")):
         raise SemverError(f"cannot read version {text[:60]!r}: a build identifier is empty")
     return Semver(text, major, minor, patch, (major, minor, patch, 0 if prerelease else 1, prerelease))
 

@@ -44,12 +44,12 @@ def parse_go_duration(text: str, spend: Callable[[int], None] | None = None) -> 
     while position < len(rest):
         if spend is not None:
             spend(_TERM_WORK)
-        found = _TERM.match(rest, position)
-        nanos = None if found is None else _term(found)
-        if found is None or nanos is None or total + nanos > _LONGEST:
+        match = _TERM.match(rest, position)
+        nanos = None if match is None else _term(match)
+        if match is None or nanos is None or total + nanos > _LONGEST:
             raise _no_duration(text)
         total += nanos
-        position = found.end()
+        position = match.end()
     if not rest or (sign != "-" and total >= _LONGEST):
         raise _no_duration(text)
     return -total if sign == "-" else total
@@ -59,12 +59,12 @@ def _no_duration(text: str) -> ValueError:
     return ValueError(f"expected a duration such as 5s or 11m0s, got {text!r}")
 
 
-def _term(found: re.Match[str]) -> int | None:
+def _term(match: re.Match[str]) -> int | None:
     """Return the nanoseconds of a number with a unit; fractions are computed in doubles, as Go does."""
-    whole, fraction, unit = found.groups()
+    whole, fraction, unit = match.groups()
     size = _UNITS.get(unit)
     whole = whole.lstrip("0") if whole and (size is not None) and len(whole) > _FRACTION_DIGITS else whole
-    if size is None or not (found[1] or fraction) or len(whole) > _FRACTION_DIGITS + 1:
+    if size is None or not (match[1] or fraction) or len(whole) > _FRACTION_DIGITS + 1:
         return None
     nanos = int(whole or "0") * size
     if fraction:
@@ -177,19 +177,19 @@ def parse_timestamp(text: str) -> Timestamp:
     Raises:
         CelRuntimeError: The text is not one, or the year is 0.
     """
-    found = _MOMENT.fullmatch(text)
-    seconds = None if found is None else _seconds(*map(int, found.groups()[:6]))
-    offset = None if found is None else _offset(*found.groups()[7:])
-    if found is None or seconds is None or offset is None:
+    match = _MOMENT.fullmatch(text)
+    seconds = None if match is None else _seconds(*map(int, match.groups()[:6]))
+    offset = None if match is None else _offset(*match.groups()[7:])
+    if match is None or seconds is None or offset is None:
         raise CelRuntimeError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
-    nano = int(f"{found[7] or '':0<9.9}")
+    nano = int(f"{match[7] or '':0<9.9}")
     return timestamp_of((seconds - offset) * SECOND + nano, offset)
 
 
 def is_date(text: str) -> bool:
     """Return whether a text is a date such as "2025-02-28"."""
-    found = _DATE.fullmatch(text)
-    return found is not None and _seconds(int(found[1]), int(found[2]), int(found[3]), 0, 0, 0) is not None
+    match = _DATE.fullmatch(text)
+    return match is not None and _seconds(int(match[1]), int(match[2]), int(match[3]), 0, 0, 0) is not None
 
 
 def _seconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
