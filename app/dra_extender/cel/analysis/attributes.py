@@ -151,7 +151,8 @@ def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
     pending = [root]
     while pending:
         node = pending.pop()
-        access = access_of(node, tested=True)
+        selects = isinstance(node, (ast.Select, ast.CallExpression))
+        access = access_of(node, tested=True) if selects else None
         if access is not None and (access.domain is not None or access.own_domain):
             names.add(qualified_name(access.domain or ANY_DOMAIN, access.name))
             continue
