@@ -6,7 +6,7 @@ from typing import Final
 from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.allocator.rules.held_consumption import FrozenView, frozen_view
+from dra_extender.allocator.rules.held_consumption import frozen_view
 from dra_extender.allocator.rules.node_binding import binds as device_binds
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Pick
@@ -75,10 +75,6 @@ def claim_placement(
 def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     device, published = pools.devices[pick.location], pools.views[pick.location].published
     conditions = pools.features.device_binding_and_status
-    consumed = {
-        name: amount_text(amount, capacity.text)
-        for (name, capacity), amount in zip(device.capacity, pick.share or (), strict=pick.share is not None)
-    }
     return DeviceResult(
         request=pick.wanted.name,
         driver=published.driver,
@@ -87,7 +83,12 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
         admin_access=True if pick.wanted.admin else None,
         tolerations=pick.wanted.tolerations,
         share_id=share_id,
-        consumed_capacity=consumed if pick.share else None,
+        consumed_capacity={
+            name: amount_text(amount, capacity.text)
+            for (name, capacity), amount in zip(device.capacity, pick.share, strict=True)
+        }
+        if pick.share
+        else None,
         binding_conditions=device.binding_conditions if conditions else None,
         binding_failure_conditions=device.binding_failure_conditions if conditions else None,
         skip_node_operations=published.skip_node_operations,
@@ -98,7 +99,7 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
     pools, location = node_view.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
     held = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
-    snapshot = (frozen_view(held, device) if held else None) or FrozenView.from_published(device)
+    snapshot = frozen_view(held, device) if held else None
     is_share = share_id is not None and not pick.wanted.admin
     return DeviceHolding(
         driver=published.driver,
@@ -106,14 +107,13 @@ def _holding(pick: Pick, share_id: str | None, node_view: NodeView, node: str | 
         device=device.name,
         share_id=share_id,
         admin=pick.wanted.admin,
-        consumption=snapshot.consumption,
-        compatible_only_with=snapshot.compatible_only_with,
-        neighbours_on=snapshot.neighbours_on,
-        sources=snapshot.sources,
-        consumed_capacity=tuple(
-            (name, amount)
-            for (name, _), amount in zip(device.capacity, pick.share or (), strict=pick.share is not None)
-        ),
+        consumption=device.consumes_counters if snapshot is None else snapshot.consumption,
+        compatible_only_with=device.compatible_only_with if snapshot is None else snapshot.compatible_only_with,
+        neighbours_on=device.neighbours_on if snapshot is None else snapshot.neighbours_on,
+        sources=device.sources if snapshot is None else snapshot.sources,
+        consumed_capacity=tuple((name, amount) for (name, _), amount in zip(device.capacity, pick.share, strict=True))
+        if pick.share
+        else (),
         node=node if is_share else None,
         binds_to_node=is_share and ((binds and device_binds(published, device)) or _joins_bound(pick, node_view)),
     )

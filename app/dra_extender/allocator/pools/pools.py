@@ -182,20 +182,23 @@ def gather(
     order: DeviceOrder | None = None
     if any(item.has_binding_conditions for item in built):
         order = ready_first([[device for part in item.offering for device in part.devices] for item in built])
-    # The ignored slices of the pools that have no problem of their own.
-    problematic = {item.pool.pool_id for item in built if item.pool.problem is not None}
-    beside = (
-        _ignored(pool_id, slices, by_pool.get(pool_id, ()))
-        for pool_id, slices in sorted(ignored.items())
-        if pool_id not in problematic
-    )
+    beside: tuple[IgnoredSlices, ...] = ()
+    if ignored:
+        # The ignored slices of the pools that have no problem of their own.
+        problematic = {item.pool.pool_id for item in built if item.pool.problem is not None}
+        current = (
+            _ignored(pool_id, slices, by_pool.get(pool_id, ()))
+            for pool_id, slices in sorted(ignored.items())
+            if pool_id not in problematic
+        )
+        beside = tuple(slices for slices in current if slices is not None)
     return NodePools(
         node=node.name,
         pools=tuple(item.pool for item in built),
         devices=tuple(devices),
         views=tuple(views),
         features=features,
-        ignored=tuple(slices for slices in beside if slices is not None) if ignored else (),
+        ignored=beside,
         ready_first=order,
     )
 
@@ -231,10 +234,8 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: R
         if partitionable:
             # A slice with counter sets is a slice of these alone, unless a release has devices beside them.
             beside = rules.devices_beside_counters
-            offering, elsewhere = (
-                tuple(part for part in parts if not part.counter_sets or (beside and part.devices))
-                for parts in (known.relevant, known.elsewhere)
-            )
+            offering = tuple([part for part in offering if not part.counter_sets or (beside and part.devices)])
+            elsewhere = tuple([part for part in elsewhere if not part.counter_sets or (beside and part.devices)])
         check_device_names(offering)
         if partitionable:
             totals = counter_totals(part for part in (*known.relevant, *known.elsewhere) if part.counter_sets)
@@ -242,15 +243,13 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: R
     except InvalidPoolError as problem:
         return _problematic(pool_id, known, Code.POOL_INVALID, f"pool {pool_id[0]}/{pool_id[1]}: {problem}")
     published = offering + elsewhere
-    scopes = {
-        device.neighbours_on for part in published for device in part.devices if device.compatible_only_with is not None
-    }
+    has_rules = any(device.compatible_only_with is not None for part in published for device in part.devices)
     pool = Pool(
         pool_id=pool_id,
         published=published,
         totals=totals,
-        has_compatibility_rules=bool(scopes),
-        has_node_rules=NODE in scopes,
+        has_compatibility_rules=has_rules,
+        has_node_rules=has_rules and any(device.neighbours_on == NODE for part in published for device in part.devices),
     )
     has_conditions = any(device.binding_conditions is not None for part in offering for device in part.devices)
     return _BuiltPool(has_conditions, pool, offering)

@@ -81,20 +81,20 @@ class NodeView:
 
         If such a rule concerns the whole node, `has_node_rules` is then True, and these are all pools of the node.
         """
-        if self._pools_with_rules is None:
-            self._pools_with_rules = ()
-            pools, has_held_rules = self.pools.pools, self._usage.has_compatibility_rules
-            if self.features.compatibility_groups:
-                self._pools_with_rules = tuple(
-                    [pool for pool in pools if pool.has_compatibility_rules or has_held_rules(pool.pool_id)]
-                )
+        if self._pools_with_rules is not None:
+            return self._pools_with_rules
+        pools, has_held_rules = self.pools.pools, self._usage.has_compatibility_rules
+        if self.features.compatibility_groups:
+            with_rules = tuple([pool for pool in pools if pool.has_compatibility_rules or has_held_rules(pool.pool_id)])
+        else:
+            with_rules = ()
+        if with_rules:
             self.has_node_rules = any(
                 pool.has_node_rules
                 or any(holding.neighbours_on == NODE for held in self.usage(pool).values() for holding in held)
-                for pool in self._pools_with_rules
+                for pool in with_rules
             )
-            if self.has_node_rules:
-                self._pools_with_rules = pools
+        self._pools_with_rules = pools if self.has_node_rules else with_rules
         return self._pools_with_rules
 
     def poll_deadline(self, devices: int) -> None:

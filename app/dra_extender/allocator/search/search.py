@@ -98,8 +98,9 @@ class Search:
         self.node_view = node_view = state.node_view
         devices = len(node_view.pools.devices)
         self.order = order
-        self.locations: Sequence[int] = range(devices) if order is None else order.locations
-        self.ranks: Sequence[int] = range(devices) if order is None else order.ranks
+        self.locations: Sequence[int]
+        self.ranks: Sequence[int]
+        self.locations, self.ranks = order or (range(devices),) * 2
         self.state = state
         self.steps = 0
         self.chosen: dict[tuple[int, int], int] = {}
