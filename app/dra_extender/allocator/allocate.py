@@ -82,7 +82,7 @@ class Allocation:
         self._new_state = new_state
         self._max_steps = max_steps
         self._all_mode_devices = AllModeDevices(demand, self._node_view)
-        self._search: PreferringSearch | None = None
+        self._search: Search | PreferringSearch | None = None
         self._solved: bool | None = None
 
     def decide(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
@@ -97,9 +97,10 @@ class Allocation:
                 self._search = self._begin()
             if self._solved is None:
                 self._solved = self._search.solve()
+            search = self._search if isinstance(self._search, Search) else self._search.search
             if not self._solved:
-                return self._no_fit(self._search.search)
-            return Placement(claims=self._placements(self._search.search), steps=self.steps)
+                return self._no_fit(search)
+            return Placement(claims=self._placements(search), steps=self._search.steps)
         except SearchEndedError as fatal:
             return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
 
@@ -111,16 +112,20 @@ class Allocation:
     @property
     def nogood_count(self) -> int:
         """How many nogoods the search keeps; they take most of the memory of a paused search."""
-        nogoods = None if self._search is None else self._search.search.nogoods
+        search = self._search.search if isinstance(self._search, PreferringSearch) else self._search
+        nogoods = None if search is None else search.nogoods
         return 0 if nogoods is None else len(nogoods)
 
-    def _begin(self) -> PreferringSearch:
+    def _begin(self) -> Search | PreferringSearch:
         demand, node_view, all_mode = self._demand, self._node_view, self._all_mode_devices.find()
 
         def new_search(max_steps: int, order: DeviceOrder | None) -> Search:
             return Search(demand, self._new_state(demand, node_view), all_mode, max_steps, order)
 
-        return PreferringSearch(new_search, self._max_steps, preference(demand, node_view))
+        order = preference(demand, node_view)
+        if order is None:
+            return new_search(self._max_steps, None)
+        return PreferringSearch(new_search, self._max_steps, order)
 
     def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
         numbers = itertools.count()

@@ -21,18 +21,18 @@ _MAX_STEPS: Final = 2_000
 
 
 class PreferringSearch:
-    """Searches in the preferred order first, if there is one; `solve` until it returns, then read `search`."""
+    """Searches in the preferred order first; `solve` until it returns, then read `search`."""
 
     __slots__ = ("_max_steps", "_new_search", "_preferred", "_spent", "_undecided", "search")
 
-    def __init__(self, new_search: NewSearch, max_steps: int, order: DeviceOrder | None) -> None:
+    def __init__(self, new_search: NewSearch, max_steps: int, order: DeviceOrder) -> None:
         """`order` is the preferred one."""
         self._new_search = new_search
         self._max_steps = max_steps
         self._preferred: Search | None = None
         self._spent = 0
-        self._undecided = order is not None
-        self.search = new_search(max_steps if order is None else min(max_steps, _MAX_STEPS), order)
+        self._undecided = True
+        self.search = new_search(min(max_steps, _MAX_STEPS), order)
 
     @property
     def steps(self) -> int:
