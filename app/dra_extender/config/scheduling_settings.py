@@ -11,7 +11,7 @@ from dra_extender.cel.environment import LATEST, Release
 from dra_extender.config.listener_settings import SettingsGroup
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.kept_claims import NAMESPACE_BYTES
-from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
+from dra_extender.scheduling.ports.options import DEFAULT_WEIGHTS, DevicesBesideCounters, Options, YieldPolicy
 
 FILTER_HTTP_SECONDS: Final = 5.0
 """The `httpTimeout` of the stanza with filter, prioritize and preempt: the scheduling loop stands still for as long."""
@@ -211,19 +211,19 @@ class SchedulingSettings(SettingsGroup):
     )
     selector_libraries: Release = Field(LATEST, description="Kubernetes release whose CEL libraries evaluate selectors")
     alternatives_weight: int = Field(
-        4,
+        DEFAULT_WEIGHTS.alternatives,
         ge=0,
         le=100,
         description="Weight of early alternatives of firstAvailable requests in the score of a node; 0: none",
     )
     readiness_weight: int = Field(
-        2,
+        DEFAULT_WEIGHTS.readiness,
         ge=0,
         le=100,
         description="Weight of devices without binding conditions in the score of a node; 0: none",
     )
     packing_weight: int = Field(
-        1,
+        DEFAULT_WEIGHTS.packing,
         ge=0,
         le=100,
         description="Weight of partitions beside partitions that are in use in the score of a node; 0: none",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dra_extender.scheduling.evaluation.scoring import placed_claims
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
@@ -141,3 +142,30 @@ async def test_a_second_pod_of_a_shared_claim_is_told_the_scores_of_the_first() 
 
     assert await scores(world, "p1", "n0", "n1") == {"n0": 8, "n1": 10}
     assert await scores(world, "p2", "n0", "n1") == {"n0": 8, "n1": 10}
+
+
+async def test_what_terms_may_read_is_equal_on_equivalent_nodes_and_differs_with_what_is_in_use() -> None:
+    """The nodes of a class share the terms of one of them, so a term may depend on nothing that differs within the class."""
+    world = world_of()
+    consumption = [{"counterSet": "card", "counters": {"units": {"value": "1"}}, "compatibilityGroups": ["mig"]}]
+    for name in ("n0", "n1", "n2"):
+        world.node(name, cpu=name[1])
+        parts = [gpu(f"part-{index}", "mig", consumesCounters=consumption) for index in range(3)]
+        world.slice(name, parts, counters={"card": 3})
+    for name in ("p1", "p2"):
+        world.add_claim(name)
+        world.add_pod(name, name)
+    await world.filter("p1", "n2")
+    async with world.watching():
+        await world.bind("p1", "n2")
+        await world.cluster.watch.caught_up()
+
+    result = world.extender.evaluate(pod_from(world.pod("p2")), ["n0", "n1", "n2"])
+
+    assert result.demand is not None
+    ledger, read = world.ledger, {}
+    for name, fit in result.fits.items():
+        assert fit is not None
+        assert fit.placement is not None
+        read[name] = list(placed_claims(result.demand, fit.placement, ledger.usage(), ledger.slices))
+    assert read["n0"] == read["n1"] != read["n2"]

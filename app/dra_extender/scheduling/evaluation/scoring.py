@@ -9,13 +9,13 @@ Three terms count, each as a share of the best node's:
   remaining devices whole.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.index.slices import SliceIndex
-from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
+from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.device import Device, PoolId
 from dra_extender.scheduling.ports.options import Weights
 
@@ -28,18 +28,58 @@ def has_alternatives(demand: Demand) -> bool:
     return any(request.prioritized for claim in demand.claims for request in claim.requests)
 
 
-def score_terms_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> tuple[ScoreTerms, ...]:
-    """The score terms of this placement under this usage, by claim; empty if no claim has any."""
-    score_terms = tuple(
-        ScoreTerms(
-            alternatives=_alternatives(demand, index, claim),
-            waits=any(each.binding_conditions for each in claim.allocation.devices.results),
-            counter_sets=sum(map(len, wanted.values())),
-            joined=sum(len(sets & _drawn(pool_id, usage, slices)) for pool_id, sets in wanted.items()),
+class PlacedClaim(NamedTuple):
+    """What a score term may read of a claim's placement: equal on all nodes of an equivalence class, which share the terms.
+
+    `alternatives`: of each `firstAvailable` request, the names of its alternatives in order.  `chosen`: the requests and
+    alternatives that got a device.  `waits`: some device has binding conditions.  `counter_sets`: of each pool that the placement
+    draws on, the counter sets that it draws on, and those that are in use already.
+    """
+
+    alternatives: tuple[tuple[str, ...], ...]
+    chosen: frozenset[str]
+    waits: bool
+    counter_sets: tuple[tuple[frozenset[str], frozenset[str]], ...]
+
+    @property
+    def terms(self) -> ScoreTerms:
+        """The score terms, from nothing but this value."""
+        return ScoreTerms(
+            alternatives=sum(
+                _FIRST_ALTERNATIVE - place
+                for names in self.alternatives
+                for place, name in enumerate(names)
+                if name in self.chosen
+            ),
+            waits=self.waits,
+            counter_sets=sum(len(drawn) for drawn, _ in self.counter_sets),
+            joined=sum(len(drawn & in_use) for drawn, in_use in self.counter_sets),
         )
-        for index, claim in enumerate(placement.claims)
-        for wanted in (_counter_sets(claim),)
-    )
+
+
+def placed_claims(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> Iterator[PlacedClaim]:
+    """Yield what the score terms of this placement depend on, by claim, without the names of node and pools."""
+    for asked, claim in zip(demand.claims, placement.claims, strict=True):
+        results = claim.allocation.devices.results
+        drawn: dict[PoolId, set[str]] = {}
+        for holding in claim.holdings:
+            for consumption in () if holding.admin else holding.consumption or ():
+                drawn.setdefault(holding.pool_id, set()).add(consumption.counter_set)
+        yield PlacedClaim(
+            alternatives=tuple(
+                tuple(option.name for option in request.options) for request in asked.requests if request.prioritized
+            ),
+            chosen=frozenset(result.request for result in results),
+            waits=any(result.binding_conditions for result in results),
+            counter_sets=tuple(
+                (frozenset(sets), _counter_sets_in_use(pool_id, usage, slices)) for pool_id, sets in drawn.items()
+            ),
+        )
+
+
+def score_terms_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> tuple[ScoreTerms, ...]:
+    """Return the score terms of this placement under this usage, by claim; empty if no claim has any."""
+    score_terms = tuple(claim.terms for claim in placed_claims(demand, placement, usage, slices))
     return score_terms if any(score_terms) else ()
 
 
@@ -71,41 +111,17 @@ def total(score_terms: Iterable[ScoreTerms]) -> ScoreTerms:
     return sum(score_terms, ScoreTerms())
 
 
-def _alternatives(demand: Demand, index: int, claim: ClaimPlacement) -> int:
-    """The sum of 8 - index over the alternatives that got a device."""
-    requests = demand.claims[index].requests
-    if not any(each.prioritized for each in requests):
-        return 0
-    chosen = {each.request for each in claim.allocation.devices.results}
-    return sum(
-        _FIRST_ALTERNATIVE - place
-        for request in requests
-        if request.prioritized
-        for place, option in enumerate(request.options)
-        if option.name in chosen
-    )
-
-
-def _counter_sets(claim: ClaimPlacement) -> dict[PoolId, set[str]]:
-    wanted: dict[PoolId, set[str]] = {}
-    for holding in claim.holdings:
-        for consumption in () if holding.admin else holding.consumption or ():
-            wanted.setdefault(holding.pool_id, set()).add(consumption.counter_set)
-    return wanted
-
-
-def _drawn(pool_id: PoolId, usage: Usage, slices: SliceIndex) -> set[str]:
-    """The counter sets of a pool that are in use."""
+def _counter_sets_in_use(pool_id: PoolId, usage: Usage, slices: SliceIndex) -> frozenset[str]:
     held = usage.pool(pool_id)
     if not held:
-        return set()
+        return frozenset()
     published: dict[str, Device] = {}
-    if any(each.consumption is None for holdings in held.values() for each in holdings):
+    if any(holding.consumption is None for holdings in held.values() for holding in holdings):
         published = {device.name: device for item in slices.of_pool(pool_id) for device in item.devices}
-    return {
+    return frozenset(
         consumption.counter_set
         for holdings in held.values()
         for holding in holdings
         if not holding.admin
         for consumption in holding.drawn(published.get(holding.device))
-    }
+    )

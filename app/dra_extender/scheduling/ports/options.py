@@ -1,6 +1,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dra_extender.cel.environment import LATEST, Release
 from dra_extender.ledger.index.pod_groups import GroupReservation
@@ -30,9 +30,12 @@ class YieldPolicy(StrEnum):
 class Weights(NamedTuple):
     """How much each of the ratings of a node counts; 0 leaves it out."""
 
-    alternatives: int
-    readiness: int
-    packing: int
+    alternatives: int = 4
+    readiness: int = 2
+    packing: int = 1
+
+
+DEFAULT_WEIGHTS: Final = Weights()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,9 @@ class Options:
     pod_group_claims: bool = True
     pod_group_trial_seconds: float = 60.0
     selector_libraries: Release = LATEST
-    alternatives_weight: int = 4
-    readiness_weight: int = 2
-    packing_weight: int = 1
+    alternatives_weight: int = DEFAULT_WEIGHTS.alternatives
+    readiness_weight: int = DEFAULT_WEIGHTS.readiness
+    packing_weight: int = DEFAULT_WEIGHTS.packing
 
     @property
     def weights(self) -> Weights:
