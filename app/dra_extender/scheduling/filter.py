@@ -160,7 +160,8 @@ class Filter:
         candidates = [name for name in nodes if name not in in_backoff] if in_backoff else nodes
         result = FilterResult()
         try:
-            if candidates:
+            # Whether names that were sent are empty is not asked: that would decode thousands of them.
+            if not in_backoff or candidates:
                 self._holds.expire()
                 gang = None if pod.pod_group is None else gang_of(pod, self._ledger)
                 planned = None if gang is None else self.gangs.place_member(pod, gang, candidates, budget)
