@@ -175,7 +175,7 @@ ALLOWED = {
         "page/server.py",
         "running_task",
     ): "awaited at the end; what it fails to read is on the page, with the age of the data",
-    ("page/sources.py", "to_thread"): "awaited at once",
+    ("page/states.py", "to_thread"): "awaited at once",
     ("simulator/apiserver/cluster.py", "create_task"): "the demo's cluster, not the service's",
     ("simulator/virtual_time.py", "run_in_executor"): "the demo's event loop counts what its caller awaits",
 }
