@@ -114,7 +114,7 @@ async def _story(mortals: Mortals, event: Callable[[Mortals], Awaitable[None]]) 
     scene.delete_pod()
     await mortals.until(lambda: not scene.world.devices("c1"))
     await mortals.until(lambda: any("allocation" in each.get("status", {}) for each in guards(scene.world)))
-    # A guard claim that was allocated before is released and allocated anew; the set of the other scheduler lacks the device until then.
+    # A guard claim is allocated anew; until then the other scheduler does not know that the device is taken.
     await turns()
     scene.in_tree.add_pod("late")
     await turns()
