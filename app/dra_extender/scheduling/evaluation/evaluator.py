@@ -7,8 +7,9 @@ from typing import Final
 from dra_extender.allocator.demand.demand import Demand, reads_of
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.allocation import Placement, ScoreTerms
+from dra_extender.model.allocation import Placement
 from dra_extender.model.device import DeviceId
 from dra_extender.scheduling.evaluation.backoff import DEVICES_IN_BACKOFF, BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
@@ -251,25 +252,30 @@ class NodeEvaluator:
                     evaluation.demand, node, usage, evaluation.out_of_time, (is_held, *versions)
                 )
                 self._metrics.search(cached=False, steps=answer.steps)
-                score_terms: tuple[ScoreTerms, ...] = ()
-                if isinstance(answer, NoFit):
-                    placement, rejection = None, answer.rejections[0]
-                    codes = {each.code for each in answer.rejections}
-                    is_limited = Code.SEARCH_LIMIT in codes and not answer.counted
-                    is_shared = answer.counted or (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS))
-                else:
-                    placement, rejection, is_limited, is_shared = answer, None, False, True
-                    score_terms = score_terms_of(evaluation.demand, answer, usage, ledger.slices)
-                text = "" if rejection is None else rejection.summary
-                result = NodeResult(*versions, placement, rejection, text, score_terms, limited=is_limited)
-                if not is_limited:
+                result, is_shared = self._read_answer(evaluation.demand, answer, usage, versions)
+                if not result.limited:
                     cached[name] = result
                 if is_shared and equivalence_class is not None and inventory is not None:
+                    placement = result.placement
                     template = None if placement is None else PlacementTemplate(name, inventory.pools, placement)
-                    table.learn(equivalence_class, ClassResult(template, rejection, text, score_terms))
+                    of_all = ClassResult(template, result.rejection, result.text, result.score_terms)
+                    table.learn(equivalence_class, of_all)
         if not (is_held or result.limited):
             table.keep(name, result)
         return result
+
+    def _read_answer(
+        self, demand: Demand, answer: Placement | NoFit, usage: Usage, versions: tuple[int, int]
+    ) -> tuple[NodeResult, bool]:
+        """Return the result that the search of a node means, and whether it holds for every equivalent node."""
+        if not isinstance(answer, NoFit):
+            score_terms = score_terms_of(demand, answer, usage, self._ledger.slices)
+            return NodeResult(*versions, answer, None, "", score_terms), True
+        rejection = answer.rejections[0]
+        codes = {reason.code for reason in answer.rejections}
+        is_limited = Code.SEARCH_LIMIT in codes and not answer.counted
+        is_shared = answer.counted or (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS))
+        return NodeResult(*versions, None, rejection, rejection.summary, (), limited=is_limited), is_shared
 
     def _publish(self) -> None:
         self._metrics.search(cached=True, steps=self._cached_results)
