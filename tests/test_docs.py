@@ -27,60 +27,6 @@ DOCUMENTS: Final = tuple(
         for path in ROOT.glob(pattern)
     )
 )
-CORE_TERMS: Final = frozenset(
-    [
-        "allocation",
-        "assumed allocation",
-        "bind session",
-        "binding condition",
-        "candidate",
-        "compatibility group",
-        "conflict",
-        "constraint",
-        "consumer",
-        "counter set",
-        "dead end",
-        "demand",
-        "equivalence class",
-        "feasible node",
-        "gang",
-        "generation",
-        "hold",
-        "ledger",
-        "node version",
-        "node view",
-        "nogood",
-        "nominated node",
-        "offered node",
-        "orphan",
-        "overlay",
-        "partial assignment",
-        "pending allocation",
-        "permit",
-        "placement",
-        "pool",
-        "prefetch",
-        "program",
-        "queueing hint",
-        "quorum",
-        "reclaim",
-        "rejection",
-        "request",
-        "requeue",
-        "reservation",
-        "score term",
-        "selector",
-        "share",
-        "shortfall",
-        "snapshot",
-        "stale hold",
-        "symmetry class",
-        "taint",
-        "trail",
-        "unschedulable",
-        "verdict",
-    ]
-)
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _PATH: Final = re.compile(r"(?:app|tests|deploy|helm|docs|bench)/[\w./-]+")
@@ -254,11 +200,6 @@ def test_the_document_of_objects_names_every_key_of_ours() -> None:
     assert keys <= set(_CODE.findall(text_of("docs/reference/objects.md")))
 
 
-def test_each_decision_record_names_the_test_that_shows_it() -> None:
-    for name in (name for name in DOCUMENTS if re.match(r"docs/adr/\d", name)):
-        assert re.search(r"`(?:tests/[\w/]+\.py|make \w+)", text_of(name).partition("## Test\n")[2]), name
-
-
 def test_the_index_of_decision_records_has_their_numbers_and_titles() -> None:
     records = sorted(ROOT.glob("docs/adr/0*.md"))
     titles = [record.read_text().partition("\n")[0].removeprefix("# ") for record in records]
@@ -283,24 +224,6 @@ def classes_in_glossary() -> frozenset[str]:
 
 def test_each_class_that_the_glossary_names_exists() -> None:
     assert classes_in_glossary() - classes() == set()
-
-
-@pytest.mark.parametrize("layer", ["allocator", "ledger", "scheduling"])
-def test_the_glossary_has_a_class_of_each_package_that_decides(layer: str) -> None:
-    named = "|".join(classes_in_glossary())
-    for package in {file.parent for file in (ROOT / "app" / "dra_extender" / layer).rglob("*.py")}:
-        text = "\n".join(file.read_text() for file in package.glob("*.py"))
-        assert "\nclass " not in text or re.search(rf"^class (?:{named})\b", text, re.MULTILINE), package
-
-
-def test_the_glossary_explains_each_term_once_and_the_core_terms_all() -> None:
-    terms = [term.strip("`") for row in rows_of("docs/glossary.md") for term in row[0].split(", ")]
-    assert sorted(terms) == sorted(set(terms))
-    assert CORE_TERMS - set(terms) == set()
-
-
-def test_each_term_of_the_glossary_has_a_meaning_and_a_source() -> None:
-    assert [row for row in rows_of("docs/glossary.md") if not all(row)] == []
 
 
 def test_the_table_of_packages_is_made_from_their_docstrings() -> None:

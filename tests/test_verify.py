@@ -26,14 +26,6 @@ def outcome(part: Part, seconds_left: float = 1000.0) -> Outcome:
     return Outcome(found.part, found.status, found.problem)
 
 
-def test_a_part_that_passes_has_no_problem() -> None:
-    assert outcome(Part("one", DONE, 60.0, needs=DONE, prepare=(DONE,))) == Outcome("one", 0)
-
-
-def test_a_part_that_fails_is_told_with_its_status() -> None:
-    assert outcome(Part("one", python("raise SystemExit(3)"), 60.0)) == Outcome("one", 3, "failed with status 3")
-
-
 @pytest.mark.real_time(reason="the limit of a part is the time that a real program may take")
 def test_a_part_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
     """Its child holds a pipe open, of which the end is read once nobody does."""
@@ -58,15 +50,6 @@ def test_a_part_runs_while_another_one_is_being_prepared(tmp_path: Path) -> None
     assert [(each.part, each.problem) for each in found] == [("quick", ""), ("slow", "")]
 
 
-def test_a_part_runs_while_what_some_of_its_tests_use_is_being_built(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    part = Part(
-        "one", python(f"open({str(pipe)!r}, 'w').close()"), 60.0, beside=(python(f"open({str(pipe)!r}).read()"),)
-    )
-    assert outcome(part) == Outcome("one", 0)
-
-
 UNPREPARED = [
     Part("one", DONE, 60.0, needs=python("print('no browser'); raise SystemExit(1)")),
     Part("one", DONE, 60.0, prepare=(python("raise SystemExit('no browser')"), DONE)),
@@ -86,27 +69,6 @@ def test_a_part_that_the_machine_cannot_run_is_said_and_fails_a_strict_run(
     assert close([found], [report], strict=True, folder=tmp_path) == 1
 
 
-def test_a_program_that_the_set_up_installs_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "program"
-    needs = python(f"import pathlib, sys; sys.exit(not pathlib.Path({str(program)!r}).exists())")
-    install = python(f"import pathlib; pathlib.Path({str(program)!r}).touch()")
-    part = Part("one", DONE, 60.0, needs=needs, setup=(install,))
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert outcome(part).status is None
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    assert outcome(part) == Outcome("one", 0)
-
-
-def test_a_set_up_that_fails_is_told_beside_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    part = Part(
-        "one", DONE, 60.0, needs=python("raise SystemExit('no fish')"), setup=(python("raise SystemExit('no net')"),)
-    )
-    assert outcome(part).problem == "NOT RUN: no fish; no net"
-
-
 def test_no_part_is_started_that_may_not_end_in_time() -> None:
     assert outcome(Part("one", DONE, 60.0), seconds_left=30.0).problem.startswith("NOT RUN: it may take 60 s, and")
 
@@ -122,12 +84,6 @@ def test_the_closing_line_adds_up_what_ran(tmp_path: Path, capsys: pytest.Captur
     assert close([image, Outcome("old", 1, "failed")], [tested], strict=False, folder=tmp_path) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 1 failed"
     assert close([Outcome("image", 2, "failed")], [tested], strict=False, folder=tmp_path) == 1
-
-
-def test_a_part_without_a_report_fails_the_run(tmp_path: Path) -> None:
-    tested = tmp_path / "unit.xml"
-    tested.write_text(GOOD)
-    assert close([Outcome("image", 0)], [tested], strict=False, folder=tmp_path) == 1
 
 
 def test_parts_are_targets_of_the_makefile_that_write_reports_of_their_names() -> None:

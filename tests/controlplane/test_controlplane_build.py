@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.build import (
-    CONTROL_PLANE,
     HELM,
     REFUSED,
     BuildError,
-    cache_folder,
     ensure,
     find_go,
-    pinned,
-    programs_folder,
 )
 
 BUILDER = Path(__file__).with_name("build.py")
@@ -108,33 +104,3 @@ def test_without_a_go_that_can_be_used_or_installed_the_builder_says_so(tmp_path
     assert (process.returncode, printed) == (1, "")
     assert "build.py: Go cannot be had: installing it from the package index failed" in said
     assert "Traceback" not in said
-
-
-def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("DRA_EXTENDER_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "dra-extender"
-    monkeypatch.setenv("DRA_EXTENDER_CACHE", str(tmp_path / "own"))
-    assert cache_folder() == tmp_path / "own"
-    monkeypatch.delenv("DRA_EXTENDER_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache" / "dra-extender"
-
-
-@pytest.mark.parametrize("changed", ["go.mod", "go.sum"])
-def test_a_changed_pin_changes_the_folder(tmp_path: Path, changed: str) -> None:
-    texts = {name: (HELM.module / name).read_text() for name in ("go.mod", "go.sum")}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-    copy = type(HELM)(HELM.name, tmp_path, HELM.programs, HELM.ldflags)
-    assert programs_folder(copy) == programs_folder(HELM)
-    (tmp_path / changed).write_text(texts[changed] + "\n")
-    assert programs_folder(copy) != programs_folder(HELM)
-
-
-def test_pins_are_read_from_go_mod() -> None:
-    go_mod = (CONTROL_PLANE.module / "go.mod").read_text()
-    assert pinned(go_mod, "k8s.io/kubernetes") == "v1.37.1"
-    assert pinned("require example.com/a v1.2.3", "example.com/a") == "v1.2.3"
-    with pytest.raises(BuildError, match=r"go\.mod requires no version of example\.com/b"):
-        pinned(go_mod, "example.com/b")
