@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dra_extender.kube.client.resources import WATCHED
+from dra_extender.kube.client.objects import WATCHED
 from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION

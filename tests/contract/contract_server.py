@@ -13,8 +13,7 @@ from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.observer import NullObserver
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.discovery.discovery import Discovery
-from dra_extender.kube.discovery.server_features import ServerFacts
+from dra_extender.kube.discovery import Discovery, ServerFacts
 from dra_extender.runtime.clock import SystemClock
 
 from tests.support.turns import turns

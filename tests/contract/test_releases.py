@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
-from dra_extender.kube.discovery.server_features import Support
+from dra_extender.kube.discovery import Support
 from dra_extender.simulator.virtual_time import VirtualClockLoop
 
 from tests.contract.conftest import OPTIONS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from dra_extender.kube.client.credentials import ConfigurationError
-from dra_extender.kube.client.resources import WATCHED
+from dra_extender.kube.client.objects import WATCHED
 from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster

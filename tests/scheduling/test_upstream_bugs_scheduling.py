@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
-from dra_extender.kube.events.recorder import POD_BURST, KubeEvents
+from dra_extender.kube.events import POD_BURST, KubeEvents
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.scheduling.ports.errors import RetryableError

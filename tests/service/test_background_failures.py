@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from dra_extender.kube.client.credentials import Credentials
-from dra_extender.kube.events.recorder import KubeEvents
+from dra_extender.kube.events import KubeEvents
 from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.ledger import sinks
 from dra_extender.ledger.sinks import sinks_of

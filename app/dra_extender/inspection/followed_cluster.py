@@ -11,7 +11,7 @@ from dra_extender.inspection.extender_view import ExtenderView, read_view, viewe
 from dra_extender.inspection.kept_fields import kept
 from dra_extender.inspection.objects import KINDS, ClusterObjects, objects_of
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.follower import ClusterFollower
+from dra_extender.kube.reading import ClusterFollower
 from dra_extender.model.api_json import ModelError, decode
 from dra_extender.runtime.clock import SystemClock
 

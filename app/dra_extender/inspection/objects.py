@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, ServerFacts, Support
-from dra_extender.kube.reader import ClusterReading, read_cluster
+from dra_extender.kube.discovery import OPTIONAL_FIELDS, ServerFacts, Support
+from dra_extender.kube.reading import ClusterReading, read_cluster
 from dra_extender.model.api_json import Value
 from dra_extender.scheduling.hold_report import HoldReport
 from dra_extender.scheduling.ports.cluster import ClusterError

@@ -6,19 +6,19 @@ from typing import Final
 import structlog
 
 from dra_extender.kube.client.errors import ForbiddenError
+from dra_extender.kube.client.objects import WATCHED
 from dra_extender.kube.client.observer import Observer
-from dra_extender.kube.client.resources import WATCHED
 from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.connection import ClusterConnection
-from dra_extender.kube.discovery.server_features import (
+from dra_extender.kube.discovery import (
     DEVICES_BESIDE_COUNTERS_UNTIL,
     EXTENDED_RESOURCES,
     ServerFacts,
     Support,
 )
-from dra_extender.kube.events.recorder import KubeEvents
+from dra_extender.kube.events import KubeEvents
 from dra_extender.kube.leader.election import LeaderElection
 from dra_extender.kube.objects.claims import KubeClaims, KubeClaimTemplates
 from dra_extender.kube.objects.pods import KubePodGroups, KubePods

@@ -6,13 +6,12 @@ from functools import partial
 from typing import Any
 
 from dra_extender.kube.client.credentials import Credentials
+from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.observer import NullObserver, Observer
-from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport, WriteGuard
-from dra_extender.kube.discovery.discovery import Discovery
-from dra_extender.kube.discovery.server_features import ServerFacts
+from dra_extender.kube.discovery import Discovery, ServerFacts
 from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.runtime.clock import SystemClock

@@ -14,7 +14,7 @@ from typing import Final
 import aiohttp
 
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent, no_answer
-from dra_extender.kube.client.resources import PODS
+from dra_extender.kube.client.objects import PODS
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 
 PROTOCOL: Final = "v4.channel.k8s.io"

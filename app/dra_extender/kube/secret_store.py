@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.kube.client.errors import ApiCallError
-from dra_extender.kube.client.objects import ApiObjects
-from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.objects import ApiObjects, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.model.api_json import Value

@@ -7,8 +7,8 @@ import msgspec
 
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent
+from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.observer import Observer
-from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.model.api_json import Value

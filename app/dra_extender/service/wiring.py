@@ -22,7 +22,7 @@ from dra_extender.config.service_settings import LeaderElectionSettings
 from dra_extender.config.settings import InvalidSettingsError, Settings
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.discovery.server_features import Support
+from dra_extender.kube.discovery import Support
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import EndpointPublisher, ServiceEndpoint
 from dra_extender.kube.leader.lease import LeaseTimes

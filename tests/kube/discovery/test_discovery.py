@@ -3,11 +3,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.discovery.discovery import Discovery
-from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, ServerFacts, Support, supports
+from dra_extender.kube.discovery import OPTIONAL_FIELDS, Discovery, ServerFacts, Support, supports
 from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
 
 from tests.simulation.api_server import Fault
@@ -74,7 +73,6 @@ async def test_a_current_server_needs_few_notes(faults: Faults, discovery: Disco
     faults.plan("get", "/metrics", Fault(answer=(200, gates(**everything).encode())))
     facts = await discovery.facts()
     assert (facts.git_version, facts.minor) == ("v1.37.1", 37)
-    assert facts.scheduling_versions == ("v1", "v1beta1", "v1alpha3")
     assert facts.pod_groups == ResourceKind("podgroups", "scheduling.k8s.io/v1beta1")
     assert facts.taint_rules == ResourceKind("devicetaintrules", "resource.k8s.io/v1", namespaced=False)
     assert set(facts.fields.values()) == {Support.KEPT}
@@ -168,7 +166,7 @@ async def test_kinds_that_nobody_serves_are_noted(faults: Faults, discovery: Dis
 @pytest.mark.parametrize("minor", range(30, 40))
 def test_every_field_has_one_support_at_every_release(minor: int) -> None:
     for known in (None, {}, {field.gate: False for field in OPTIONAL_FIELDS}):
-        facts = ServerFacts("v", minor, ("v1",), (), None, None, supports(minor, known))
+        facts = ServerFacts("v", minor, None, None, supports(minor, known))
         assert facts.fields.keys() == {field.name for field in OPTIONAL_FIELDS}
         for field in OPTIONAL_FIELDS:
             noted = field.name in facts.notes()

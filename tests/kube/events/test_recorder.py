@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.events.recorder import (
+from dra_extender.kube.events import (
     BURST,
     MOST_SERIES,
     MOST_SERIES_OF_NAMESPACE,
@@ -16,8 +16,8 @@ from dra_extender.kube.events.recorder import (
     POD_BURST,
     QUEUE,
     KubeEvents,
+    RecentSeries,
 )
-from dra_extender.kube.events.series import RecentSeries
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import running_task
 from dra_extender.simulator.apiserver.objects import Key, StoredKind

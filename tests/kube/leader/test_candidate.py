@@ -1,9 +1,8 @@
 """Who leads, by rules alone: at most one replica acts at a time, whatever the clocks and the network do."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from dra_extender.kube.leader.lease import LeaseRecord, LeaseTimes, LeaseView, held_on
-from dra_extender.kube.leader.stored_lease import held_lease, read_lease, released_lease
+from dra_extender.kube.leader.lease import LeaseRecord, LeaseTimes, LeaseView, held_lease, held_on
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,16 +12,14 @@ THEIRS = LeaseRecord("1", "b", 15.0, 3, "t0", "t1")
 
 def taken_by(identity: str, before: LeaseRecord | None, now: float, version: str) -> LeaseRecord:
     """What the server has after this candidate's write."""
-    body = held_lease("ns", "lease", identity, before, duration=TIMES.duration, now=now)
-    found = read_lease(body)
-    return LeaseRecord(version, found.holder, found.duration, found.transitions, found.acquired, found.renewed)
+    return replace(held_lease(before, identity, duration=TIMES.duration, now=now), version=version)
 
 
 def test_a_lease_that_nobody_has_is_taken_at_once() -> None:
     candidate = LeaseView("a", TIMES)
     candidate.saw(None, 100.0)
     assert candidate.may_take(100.0)
-    candidate.saw(read_lease(released_lease("ns", "lease", THEIRS, now=0.0)), 101.0)
+    candidate.saw(THEIRS.released(0.0), 101.0)
     assert candidate.may_take(101.0)
 
 

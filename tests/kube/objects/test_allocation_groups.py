@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.discovery.discovery import Discovery
-from dra_extender.kube.discovery.server_features import Support
+from dra_extender.kube.discovery import Discovery, Support
 from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import (

@@ -12,8 +12,9 @@ from dra_extender.kube.client.protobuf import (
     one,
     text,
 )
-from dra_extender.kube.objects.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
+from dra_extender.kube.objects.claim_messages import has_driver_data, with_metadata, with_reservations
 from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.model.resource_claim import read_head
 from dra_extender.scheduling.ports.cluster import ConflictError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,7 +88,7 @@ def wanted(status: str) -> bytes:
 def test_reservations_of_others_and_what_drivers_say_stay_byte_by_byte() -> None:
     before = stored(status=[ALLOCATION, OTHER, DATA])
     both = '{"resource":"pods","name":"o","uid":"other"},{"apiGroup":"g","resource":"r","name":"n","uid":"new"}'
-    body = with_reservations(before, wanted_status(wanted(f'{{"allocation":{ALLOCATED},"reservedFor":[{both}]}}')))
+    body = with_reservations(before, read_head(wanted(f'{{"allocation":{ALLOCATED},"reservedFor":[{both}]}}')))
     status = one(claim_of(body), 3)
     new = field(2, message_of((field(1, b"g"), field(3, b"r"), field(4, b"n"), field(5, b"new"))))
     assert fields(status.content) == [ALLOCATION, DATA, OTHER, new]
@@ -97,12 +98,12 @@ def test_reservations_of_others_and_what_drivers_say_stay_byte_by_byte() -> None
 
 
 def test_an_allocation_is_taken_away_and_never_written() -> None:
-    body = with_reservations(stored(status=[ALLOCATION, OTHER, DATA]), wanted_status(wanted("{}")))
+    body = with_reservations(stored(status=[ALLOCATION, OTHER, DATA]), read_head(wanted("{}")))
     assert fields(one(claim_of(body), 3).content) == [DATA]
     other = ALLOCATED.replace('"p"', '"q"')
     for status in ([], [ALLOCATION]):
         with pytest.raises(ProtobufError, match="another allocation"):
-            with_reservations(stored(status=status), wanted_status(wanted(f'{{"allocation":{other}}}')))
+            with_reservations(stored(status=status), read_head(wanted(f'{{"allocation":{other}}}')))
 
 
 @pytest.mark.parametrize(

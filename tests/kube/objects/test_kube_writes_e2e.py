@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
-from dra_extender.kube.client.resources import WATCHED
+from dra_extender.kube.client.objects import WATCHED
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import OPTIONAL_KINDS, KubeCluster
-from dra_extender.kube.discovery.server_features import Support
+from dra_extender.kube.discovery import Support
 from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
 from dra_extender.model.claim_edits import MetadataChange, with_finalizer_and_snapshot
 from dra_extender.model.pod import Pod

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent
-from dra_extender.kube.client.resources import WATCHED
+from dra_extender.kube.client.objects import WATCHED
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.cluster import KubeCluster

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.objects.pods import KubePodGroups

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
@@ -113,8 +113,8 @@ async def test_a_page_of_objects_that_are_larger_than_those_before_is_not_read_w
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenant's small objects come before its large ones: no number of objects suits both."""
-    monkeypatch.setattr("dra_extender.kube.watch.listing.PAGE_BYTES", KIB * 64)
-    monkeypatch.setattr("dra_extender.kube.watch.listing.MOST_BYTES", KIB * 512, raising=False)
+    monkeypatch.setattr("dra_extender.kube.watch.list_watch.PAGE_BYTES", KIB * 64)
+    monkeypatch.setattr("dra_extender.kube.watch.list_watch.MOST_BYTES", KIB * 512, raising=False)
     for number in range(600):
         bench.put(f"a{number:03}")
     for number in range(80):

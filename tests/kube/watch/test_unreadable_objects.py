@@ -6,7 +6,7 @@ import pytest
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.watch.dispatch import read_meta
-from dra_extender.kube.watch.listing import next_size
+from dra_extender.kube.watch.list_watch import next_size
 
 from tests.kube.watch.test_reflector import Bench
 from tests.simulation.api_server import ApiServer, Fault

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.retry import LONGEST, SHORTEST, Backoff
-from dra_extender.kube.watch.stream import lines
+from dra_extender.kube.watch.list_watch import lines
 from hypothesis import given
 from hypothesis import strategies as st
 

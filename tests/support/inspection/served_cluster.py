@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from dra_extender.kube.client.resources import CLAIM_TEMPLATES, WATCHED
+from dra_extender.kube.client.objects import CLAIM_TEMPLATES, WATCHED
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.simulator.apiserver.objects import StoredKind
 

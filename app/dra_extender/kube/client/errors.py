@@ -1,6 +1,8 @@
 import asyncio
 import ssl
 from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -14,12 +16,9 @@ from dra_extender.scheduling.ports.cluster import (
     ServerUnavailableError,
 )
 
-GONE = 410
 MESSAGE_LIMIT = 256
-_REQUEST_TIMEOUT = 408
-_UNPROCESSABLE = 422
-_FORBIDDEN = 403
-_TOO_MANY_REQUESTS = 429
+_TRY_AGAIN: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.GONE, HTTPStatus.TOO_MANY_REQUESTS})
+"""410 refuses only the requested version, 408 and 429 ask the client to retry: another try may succeed."""
 
 
 class _Cause(msgspec.Struct, frozen=True, gc=False):
@@ -44,12 +43,12 @@ class ApiStatus(msgspec.Struct, frozen=True, gc=False):
     def gone(self) -> bool:
         """Whether a new list is needed: our version has expired (410), or the server has not reached it yet."""
         causes = self.details.causes if self.details else None
-        return self.code == GONE or any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ())
+        return self.code == HTTPStatus.GONE or any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ())
 
     @property
     def invalid_fields(self) -> frozenset[str]:
         """The fields of the object for which a write was refused as invalid (422), such as "spec"."""
-        causes = self.details.causes if self.details and self.code == _UNPROCESSABLE else None
+        causes = self.details.causes if self.details and self.code == HTTPStatus.UNPROCESSABLE_ENTITY else None
         return frozenset(cause.field for cause in causes or ())
 
 
@@ -96,6 +95,11 @@ class ApiCallError(Exception):
         super().__init__(f"{intent}: {label}: {cut(said)}")
 
     @property
+    def code(self) -> int:
+        """The HTTP status of the answer; 0 without an answer."""
+        return self.status.code if self.status is not None else 0
+
+    @property
     def gone(self) -> bool:
         """Whether a new list is needed."""
         return self.status is not None and self.status.gone
@@ -103,12 +107,7 @@ class ApiCallError(Exception):
     @property
     def forbidden(self) -> bool:
         """Whether the account lacks the right; an API server that is starting says so before it has loaded its roles."""
-        return self.status is not None and self.status.code == _FORBIDDEN
-
-    @property
-    def busy(self) -> bool:
-        """Whether the server rejected the request unread, because of its load."""
-        return self.status is not None and self.status.code == _TOO_MANY_REQUESTS
+        return self.code == HTTPStatus.FORBIDDEN
 
     @property
     def kind_of_failure(self) -> str:
@@ -119,25 +118,21 @@ class ApiCallError(Exception):
 
     def as_cluster_error(self) -> ClusterError:
         """Return the error of `scheduling.ports` that says what the caller can do."""
-        code = self.status.code if self.status is not None else 0
-        return _error_type(code)(str(self))
+        code = self.code
+        error: type[ClusterError] = ServerUnavailableError
+        if code == HTTPStatus.FORBIDDEN:
+            error = ForbiddenError
+        elif code == HTTPStatus.NOT_FOUND:
+            error = NotFoundError
+        elif code == HTTPStatus.CONFLICT:
+            error = ConflictError
+        elif 400 <= code < 500 and code not in _TRY_AGAIN:  # noqa: PLR2004 - HTTP's own numbers
+            error = RequestRejectedError
+        return error(str(self))
 
 
 class ForbiddenError(RequestRejectedError):
     """The account lacks a right; the message names verb and resource."""
-
-
-def _error_type(code: int) -> type[ClusterError]:
-    if code == _FORBIDDEN:
-        return ForbiddenError
-    if code == 404:  # noqa: PLR2004 - HTTP's own numbers
-        return NotFoundError
-    if code == 409:  # noqa: PLR2004
-        return ConflictError
-    # 410 refuses only the requested version, 408 and 429 ask the client to retry: another try may succeed.
-    if 400 <= code < 500 and code not in (_REQUEST_TIMEOUT, GONE, _TOO_MANY_REQUESTS):  # noqa: PLR2004
-        return RequestRejectedError
-    return ServerUnavailableError
 
 
 class WriteBlockedError(aiohttp.ClientError):

@@ -1,5 +1,6 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Final
 
 import structlog
@@ -11,15 +12,7 @@ from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.retry import SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
-from dra_extender.kube.leader.lease import LeaseRecord, LeaseTimes, LeaseView, held_on
-from dra_extender.kube.leader.stored_lease import (
-    CONFLICT,
-    NOT_FOUND,
-    StoredLease,
-    answered,
-    held_lease,
-    released_lease,
-)
+from dra_extender.kube.leader.lease import LeaseRecord, LeaseTimes, LeaseView, StoredLease, held_lease, held_on
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -151,7 +144,7 @@ class LeaderElection:
         try:
             await self._write()
         except ApiCallError as failed:
-            if not answered(failed, CONFLICT, NOT_FOUND):
+            if failed.code not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
             self._saw(await self._lease.read())
             if self._view.holder == self._settings.identity:
@@ -172,24 +165,16 @@ class LeaderElection:
 
     async def _write(self) -> None:
         """Take or renew the lease as it was last seen; the server refuses if it has changed since."""
-        lease, before, settings = self._lease, self._view.record, self._settings
-        body = held_lease(
-            lease.namespace,
-            lease.name,
-            settings.identity,
-            before,
-            duration=settings.times.duration,
-            now=self._clock.now(),
-        )
+        settings = self._settings
+        held = held_lease(self._view.record, settings.identity, duration=settings.times.duration, now=self._clock.now())
         sent = self._clock.monotonic()
-        stored = await (lease.replace(body) if before is not None and before.version else lease.create(body))
+        stored = await self._lease.write(held)
         self._view.renewed(stored, sent, self._clock.monotonic())
 
     async def _give_up(self) -> None:
         record = self._view.record
         if record is not None and record.version:
-            body = released_lease(self._lease.namespace, self._lease.name, record, now=self._clock.now())
-            self._saw(await self._lease.replace(body))
+            self._saw(await self._lease.write(record.released(self._clock.now())))
 
     def _saw(self, record: LeaseRecord | None) -> None:
         self._view.saw(record, self._clock.monotonic())
@@ -199,7 +184,7 @@ class LeaderElection:
             await work()
         except ApiCallError as failed:
             # A conflict is no error: another candidate was faster.
-            problem = None if answered(failed, CONFLICT) else str(failed)
+            problem = None if failed.code == HTTPStatus.CONFLICT else str(failed)
             if problem is not None and problem != self.last_error:
                 _LOG.warning("lease request failed", problem=problem)
             self.last_error = problem

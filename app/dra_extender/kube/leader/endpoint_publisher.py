@@ -7,8 +7,7 @@ import msgspec
 import structlog
 
 from dra_extender.kube.client.errors import ApiCallError
-from dra_extender.kube.client.objects import ApiObjects
-from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.objects import ApiObjects, ResourceKind
 from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import APPLY, ApiTransport

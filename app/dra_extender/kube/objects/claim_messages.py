@@ -24,7 +24,7 @@ from dra_extender.kube.client.protobuf import (
 )
 from dra_extender.model.api_json import Value, decode
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.model.resource_claim import ClaimHead, ConsumerReference
 from dra_extender.scheduling.ports.cluster import ConflictError
 
 _METADATA, _STATUS = 1, 3
@@ -35,61 +35,28 @@ _CONSUMER: Final = (("api_group", 1), ("resource", 3), ("name", 4), ("uid", 5))
 _CONSUMER_UID: Final = 5
 
 
-class _Metadata(Value, frozen=True):
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Result(Value, frozen=True):
-    request: str = ""
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-
-
-class _Results(Value, frozen=True):
-    results: tuple[_Result, ...] = ()
-
-
-class _Allocation(Value, frozen=True):
-    devices: _Results = _Results()
-
-
 class _Device(Value, frozen=True):
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Status(Value, frozen=True):
-    allocation: _Allocation | None = None
-    reserved_for: tuple[ConsumerReference, ...] = ()
+    allocation: msgspec.Raw = msgspec.Raw(b"null")
     devices: tuple[_Device, ...] = ()
 
 
-class WantedStatus(Value, frozen=True):
-    """Who has the claim afterwards, and whether it is allocated."""
-
-    metadata: _Metadata = _Metadata()
+class _Claim(Value, frozen=True):
     status: _Status = _Status()
 
 
-_DECODER: Final = msgspec.json.Decoder(WantedStatus)
-
-
-def wanted_status(body: bytes) -> WantedStatus:
-    """Decode what a claim (API JSON) says of it.
-
-    Raises:
-        ModelError: it is no claim.
-    """
-    return decode("ResourceClaim", _DECODER, body)
+_DECODER: Final = msgspec.json.Decoder(_Claim)
 
 
 def has_driver_data(body: bytes) -> bool:
     """Return whether the claim (API JSON) is allocated and a driver has put data of its own form into its status."""
     if b'"data"' not in body:
         return False
-    status = wanted_status(body).status
-    return status.allocation is not None and any(bytes(device.data) != b"null" for device in status.devices)
+    status = decode("ResourceClaim", _DECODER, body).status
+    return bytes(status.allocation) != b"null" and any(bytes(device.data) != b"null" for device in status.devices)
 
 
 def with_metadata(body: bytes, change: MetadataChange) -> bytes:
@@ -110,7 +77,7 @@ def with_metadata(body: bytes, change: MetadataChange) -> bytes:
     return envelope.holding(message_of(replaced(claim, field(_METADATA, message_of(metadata)))))
 
 
-def with_reservations(body: bytes, wanted: WantedStatus) -> bytes:
+def with_reservations(body: bytes, wanted: ClaimHead) -> bytes:
     """Return the claim (protobuf) with these reservations, and without an allocation if none is wanted.
 
     Raises:
@@ -122,7 +89,9 @@ def with_reservations(body: bytes, wanted: WantedStatus) -> bytes:
     status = fields(one(claim, _STATUS).content)
     if wanted.status.allocation is None:
         status = [part for part in status if part.number != _ALLOCATION]
-    elif _results(status) != list(wanted.status.allocation.devices.results):
+    elif _results(status) != [
+        (result.request, *result.device_id) for result in wanted.status.allocation.devices.results
+    ]:
         raise ProtobufError("the claim has another allocation than the one to be written")
     known = {text(fields(part.content), _CONSUMER_UID): part for part in status if part.number == _RESERVED_FOR}
     status = [part for part in status if part.number != _RESERVED_FOR]
@@ -146,14 +115,11 @@ def _checked(claim: list[ProtobufField], uid: str, version: str) -> list[Protobu
     return metadata
 
 
-def _results(status: list[ProtobufField]) -> list[_Result]:
-    """Return what is allocated: `allocation.devices.results`, all with field number 1."""
+def _results(status: list[ProtobufField]) -> list[tuple[str, ...]]:
+    """Return request, driver, pool and device of what is allocated: `allocation.devices.results`, all with field number 1."""
     devices = fields(one(fields(one(status, _ALLOCATION).content), 1).content)
     results = [fields(result.content) for result in devices if result.number == 1]
-    return [
-        _Result(request=text(result, 1), driver=text(result, 2), pool=text(result, 3), device=text(result, 4))
-        for result in results
-    ]
+    return [tuple(text(result, number) for number in (1, 2, 3, 4)) for result in results]
 
 
 def _annotation(part: ProtobufField) -> str | None:

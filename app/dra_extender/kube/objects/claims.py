@@ -5,13 +5,13 @@ from typing import Final
 import msgspec
 
 from dra_extender.kube.client.errors import ApiCallError
-from dra_extender.kube.client.objects import ApiObjects
+from dra_extender.kube.client.objects import CLAIM_TEMPLATES, RESOURCE_CLAIMS, ApiObjects
 from dra_extender.kube.client.protobuf import MEDIA_TYPE, ProtobufError
-from dra_extender.kube.client.resources import CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
-from dra_extender.kube.objects.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
+from dra_extender.kube.objects.claim_messages import has_driver_data, with_metadata, with_reservations
 from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.model.resource_claim import read_head
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 
 _NOT_OURS: Final = frozenset({"spec", "status.allocation", "status.devices"})
@@ -90,7 +90,7 @@ class KubeClaims:
                 return await self._api.perform(call)
             except RequestRejectedError as problem:
                 refused = problem
-        wanted = wanted_status(body)
+        wanted = read_head(body)
         return await self._update_as_protobuf(
             call, (namespace, name), lambda stored: with_reservations(stored, wanted), refused
         )

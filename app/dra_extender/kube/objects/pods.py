@@ -3,8 +3,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.kube.client.objects import ApiObjects
-from dra_extender.kube.client.resources import PODS, ResourceKind
+from dra_extender.kube.client.objects import PODS, ApiObjects, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiTransport
 from dra_extender.model.api_json import ModelError, Value, decode

@@ -3,8 +3,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.kube.client.objects import ApiObjects
-from dra_extender.kube.client.resources import DEVICE_CLASSES, micro_time
+from dra_extender.kube.client.objects import DEVICE_CLASSES, ApiObjects, micro_time
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import MERGE_PATCH, ApiTransport
 from dra_extender.scheduling.ports.cluster import Clock, NotFoundError, RequestRejectedError

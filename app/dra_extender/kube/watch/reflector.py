@@ -1,19 +1,19 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Final
 
 import structlog
 
-from dra_extender.kube.client.errors import GONE, ApiCallError, ApiStatus, RequestIntent, StreamSilentError
+from dra_extender.kube.client.errors import ApiCallError, ApiStatus, RequestIntent, StreamSilentError, read_status
+from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.observer import Observer
-from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.retry import Backoff, SleepAndJitter
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.watch.dispatch import EventDispatcher, Key, read_meta
-from dra_extender.kube.watch.listing import list_pages
-from dra_extender.kube.watch.stream import WatchEvent, failure, watch_events
+from dra_extender.kube.watch.list_watch import WatchEvent, list_pages, watch_events
 from dra_extender.ledger.sinks import EventSink
 from dra_extender.model.metadata import version_number
 from dra_extender.runtime.supervision import UNREADY_AFTER
@@ -189,14 +189,18 @@ class Reflector:
     def _take(self, event: WatchEvent) -> None:
         self._observer.watch_event(self.kind.plural, event.type)
         if event.type == "ERROR":
-            raise failure(self.kind, event)
+            status = read_status(0, bytes(event.object))
+            pause = status.details.retry_after_seconds if status.details else None
+            raise ApiCallError(RequestIntent("watch", self.kind.plural), status, retry_after=pause or 0.0)
         data = bytes(event.object)
         meta = read_meta(data)
         version = meta.resource_version if meta else ""
         if 0 < version_number(version) < version_number(self._version):
             # The server's store was restored from a backup: our version is not part of its history.
             sentence = f"the server's version went back from {self._version} to {version}"
-            raise ApiCallError(RequestIntent("watch", self.kind.plural), ApiStatus(code=GONE, message=sentence))
+            raise ApiCallError(
+                RequestIntent("watch", self.kind.plural), ApiStatus(code=HTTPStatus.GONE, message=sentence)
+            )
         if event.type == "DELETED":
             self._dispatcher.removed(meta)
         elif event.type != "BOOKMARK":

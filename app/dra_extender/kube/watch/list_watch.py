@@ -1,18 +1,33 @@
+"""The two requests that follow a kind: its list, in pages, and its watch."""
+
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final, TypeVar
 
 import msgspec
 import structlog
 
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent, ResponseTooLongError
-from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.objects import ResourceKind
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.model.api_json import decode_any
 
 T = TypeVar("T")
 
+FIRST_PAGE: Final = 16
+PAGE_BYTES: Final = 4 * 2**20
+"""The target size of a page.  Servers limit pages by objects only, so the number follows from the sizes of earlier objects."""
+MOST_BYTES: Final = 8 * PAGE_BYTES
+"""The limit for a page of several objects; a longer page is requested again with fewer objects."""
+LONGEST_LINE: Final = 64 * 2**20
+"""Bytes of one event of a watch."""
+_GROWTH: Final = 4
+_SHRINKING: Final = 16
 _AT_ONCE: Final = 2**18
+_GRACE_SECONDS: Final = 30.0
+"""The server closes a watch after the requested time; we close it this much later."""
+
+_LOG = structlog.get_logger(__name__)
 
 
 async def in_turns(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
@@ -20,9 +35,6 @@ async def in_turns(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
     if len(data) <= _AT_ONCE:
         return decode_any(decoder, data)
     return await asyncio.to_thread(decode_any, decoder, data)
-
-
-_LOG = structlog.get_logger(__name__)
 
 
 class _ListMeta(msgspec.Struct, frozen=True, gc=False):
@@ -38,15 +50,6 @@ class Page(msgspec.Struct, frozen=True, gc=False):
 
 
 _PAGE = msgspec.json.Decoder(Page)
-
-
-FIRST_PAGE: Final = 16
-PAGE_BYTES: Final = 4 * 2**20
-"""The target size of a page.  Servers limit pages by objects only, so the number follows from the sizes of earlier objects."""
-MOST_BYTES: Final = 8 * PAGE_BYTES
-"""The limit for a page of several objects; a longer page is requested again with fewer objects."""
-_GROWTH: Final = 4
-_SHRINKING: Final = 16
 
 
 async def list_pages(
@@ -100,3 +103,78 @@ async def _page(
         return await in_turns(_PAGE, body), len(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ApiCallError(intent, None, f"the answer is not a list: {problem}") from problem
+
+
+class WatchEvent(msgspec.Struct, frozen=True, gc=False):
+    """One event: ADDED, MODIFIED, DELETED, BOOKMARK, or ERROR with a Status; and the object as it was sent."""
+
+    type: str
+    object: msgspec.Raw
+
+
+_EVENT = msgspec.json.Decoder(WatchEvent)
+
+
+async def watch_events(
+    transport: ApiTransport,
+    kind: ResourceKind,
+    path: str,
+    version: str,
+    *,
+    seconds: int,
+    silence: float,
+    opened: Callable[[], None],
+) -> AsyncGenerator[WatchEvent | bytes, None]:
+    """Yield the events at `path` after `version`, until the server ends the watch after `seconds`.
+
+    `opened` is called when the server has accepted the watch.  A line that is no event is handed out as bytes, for the caller to
+    count.
+
+    Raises:
+        StreamSilentError: nothing came for `silence` seconds.
+        ApiCallError: the server refuses or does not answer, or the connection breaks.
+    """
+    query = {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": version,
+        "timeoutSeconds": str(seconds),
+    }
+    call = ApiCall(RequestIntent("watch", kind.plural), "GET", path, seconds + _GRACE_SECONDS, query=query)
+    async with transport.stream(call, silence) as pieces:
+        opened()
+        async for line in lines(pieces):
+            try:
+                event = await in_turns(_EVENT, line)
+            except Exception:  # noqa: BLE001 - whatever a line does to the decoder must not end the watch
+                yield line
+                continue
+            yield event
+
+
+async def lines(pieces: AsyncIterator[bytes], longest: int = LONGEST_LINE) -> AsyncIterator[bytes]:
+    """Yield the complete lines in a stream; what follows the last line break is part of a line that was cut off, and is dropped.
+
+    aiohttp's own line reader stops at lines longer than its buffer, and a slice with many devices is one line.
+
+    Raises:
+        ApiCallError: a line is longer than `longest` bytes.
+    """
+    begun: list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            begun.append(end)
+            line = b"".join(begun)
+            begun.clear()
+            size = 0
+            if line and not line.isspace():
+                yield line
+        if rest:
+            begun.append(rest)
+            size += len(rest)
+            if size > longest:
+                raise ApiCallError(
+                    RequestIntent("watch", "a stream"), None, f"one event is longer than {longest} bytes"
+                )

@@ -1,16 +1,23 @@
+"""What an API server serves, and which optional fields it keeps."""
+
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
 
 from dra_extender.kube.client.errors import ApiCallError, RequestIntent
-from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.objects import CLAIM_TEMPLATES, WARNINGS, WATCHED, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
-from dra_extender.kube.discovery.server_features import ServerFacts, Support, supports
 from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
+
+_Shape = TypeVar("_Shape")
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
@@ -18,13 +25,119 @@ NEEDED_MINOR: Final = 34
 # The last two are served by no release: a later version, and that of the first draft of KEP-5729.
 POD_GROUP_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2", "v1", "v1alpha1")
 TAINT_RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
-
-_LOG = structlog.get_logger(__name__)
-_NOT_FOUND = 404
 _GATE = re.compile(rb'^kubernetes_feature_enabled\{[^}\n]*\bname="([^"]+)"[^}\n]*\} ([01])\b', re.MULTILINE)
 
+_LOG = structlog.get_logger(__name__)
 
-_Shape = TypeVar("_Shape")
+
+class Support(StrEnum):
+    """Whether an API server stores an optional field."""
+
+    KEPT = "kept"
+    DROPPED = "dropped"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalField:
+    """Fields that an API server drops without an error while a feature gate is off.
+
+    `since`: minor release of Kubernetes 1 that introduced the gate; `always`: the first one in which the gate is locked on.
+    `lost`: what does not work without them.  Releases follow the gate tables of Kubernetes 1.34 to 1.37.
+    """
+
+    name: str
+    gate: str
+    since: int
+    lost: str
+    always: int | None = None
+
+
+EXTENDED_RESOURCES: Final = "extended-resources"
+DEVICES_BESIDE_COUNTERS_UNTIL: Final = 34
+"""The last minor release of Kubernetes 1 whose slices may have devices beside counter sets; later ones refuse such slices."""
+OPTIONAL_FIELDS: Final = (
+    OptionalField("compatibility-groups", "DRADeviceCompatibilityGroups", 37, "drivers cannot publish groups"),
+    OptionalField("partitionable-devices", "DRAPartitionableDevices", 33, "drivers cannot publish shared counters"),
+    OptionalField(
+        "consumable-capacity", "DRAConsumableCapacity", 34, "devices cannot be shared, nor consumed capacity stored"
+    ),
+    OptionalField(
+        "binding-conditions", "DRADeviceBindingConditions", 34, "drivers cannot publish conditions to wait for"
+    ),
+    OptionalField(
+        "device-status", "DRAResourceClaimDeviceStatus", 32, "drivers cannot report conditions of devices", always=37
+    ),
+    OptionalField(
+        EXTENDED_RESOURCES,
+        "DRAExtendedResource",
+        34,
+        "pods cannot be told of a claim, so extended resources are served by nodes that list them and by no device class",
+        always=37,
+    ),
+    OptionalField("device-taints", "DRADeviceTaints", 33, "devices cannot be tainted"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What an API server is and serves.
+
+    `minor` is the release of Kubernetes 1 as which it behaves (an emulated version counts, not the build).
+    `pod_groups` and `taint_rules`: the kinds to watch, None where they are not served.
+    `fields`: support by name of `OPTIONAL_FIELDS`.
+    `allocation_groups`: whether the API's schema has `compatibilityGroups` in allocation results as KEP-5963 plans it.
+    """
+
+    git_version: str
+    minor: int
+    pod_groups: ResourceKind | None
+    taint_rules: ResourceKind | None
+    fields: Mapping[str, Support]
+    allocation_groups: Support = Support.UNKNOWN
+
+    def kinds(self) -> Mapping[str, ResourceKind]:
+        """Return the kinds that a reader may ask for, by plural name."""
+        optional = {kind.plural: kind for kind in (self.pod_groups, self.taint_rules) if kind is not None}
+        return {**WATCHED, CLAIM_TEMPLATES.plural: CLAIM_TEMPLATES, WARNINGS.plural: WARNINGS, **optional}
+
+    def notes(self) -> Mapping[str, str]:
+        """Return sentences for people, by name: the version, and each field or kind that is missing or uncertain."""
+        notes = {"api-server": f"{self.git_version}, behaves as 1.{self.minor}"}
+        for field in OPTIONAL_FIELDS:
+            support = self.fields.get(field.name, Support.UNKNOWN)
+            if support is Support.UNKNOWN:
+                notes[field.name] = (
+                    f"unknown until an object carries it: /metrics does not tell us about gate {field.gate}"
+                )
+            elif support is Support.DROPPED:
+                reason = f"behaves as 1.{self.minor}" if self.minor < field.since else f"gate {field.gate} is off"
+                notes[field.name] = f"not served by this API server ({reason}): {field.lost}"
+        if self.allocation_groups is Support.KEPT:
+            notes["allocation-groups"] = "the groups of allocated devices are written to the allocation, too"
+        elif self.allocation_groups is Support.UNKNOWN:
+            notes["allocation-groups"] = "the API's schema cannot be read: groups are kept in the annotation alone"
+        if self.pod_groups is None:
+            notes["pod-groups"] = "not served by this API server: pods are placed one by one"
+        if self.taint_rules is None:
+            notes["device-taint-rules"] = "not served by this API server: only taints in slices count"
+        return notes
+
+
+def supports(minor: int, gates: Mapping[str, bool] | None) -> Mapping[str, Support]:
+    """Return the support of each optional field at a release, given the gates that the server publishes (None: none)."""
+    return MappingProxyType({field.name: _support(field, minor, gates) for field in OPTIONAL_FIELDS})
+
+
+def _support(field: OptionalField, minor: int, gates: Mapping[str, bool] | None) -> Support:
+    if minor < field.since:
+        return Support.DROPPED
+    if field.always is not None and minor >= field.always:
+        return Support.KEPT
+    if gates is None:
+        return Support.UNKNOWN
+    # A server that reports its gates but not this one has outgrown it.
+    return Support.KEPT if gates.get(field.gate, True) else Support.DROPPED
 
 
 class _AbsentError(NotFoundError):
@@ -99,8 +212,6 @@ class Discovery:
         return ServerFacts(
             git_version=version.git_version,
             minor=minor,
-            resource_versions=resource,
-            scheduling_versions=scheduling,
             pod_groups=await self._kind("podgroups", SCHEDULING_GROUP, POD_GROUP_VERSIONS, scheduling, namespaced=True),
             taint_rules=await self._kind(
                 "devicetaintrules", RESOURCE_GROUP, TAINT_RULE_VERSIONS, resource, namespaced=False
@@ -169,7 +280,7 @@ class Discovery:
             body = await self._transport.send(ApiCall(intent, "GET", path, self._timeouts.read))
             return msgspec.json.decode(body, type=shape)
         except ApiCallError as failed:
-            if failed.status is not None and failed.status.code == _NOT_FOUND:
+            if failed.code == HTTPStatus.NOT_FOUND:
                 raise _AbsentError(str(failed)) from failed
             raise failed.as_cluster_error() from failed
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:

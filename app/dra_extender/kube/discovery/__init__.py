@@ -1,1 +1,0 @@
-"""What the API server serves and which fields it keeps."""
