@@ -14,8 +14,8 @@ from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import OWN, UPSTREAM, Rules
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.cel.values.quantity import parse_quantity
-from dra_extender.ledger.index.slices import SliceIndex
-from dra_extender.ledger.state.usage import UsageTable
+from dra_extender.ledger.slices import SliceIndex
+from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device_taint_rule import read_device_taint_rule
 from dra_extender.model.node import Node

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from dra_extender.inspection.audit.claims import refused
 from dra_extender.inspection.audit.findings import KUBELET
-from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import FINALIZER, ResourceClaim, claim_from

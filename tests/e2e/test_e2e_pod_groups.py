@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
-from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupReservation
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.planes import SECOND_DEFAULTS

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from dra_extender.ledger.holds import Hold, HoldBook, kept_by
+from dra_extender.ledger.hold_book import Hold, HoldBook, kept_by
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from hypothesis import given

@@ -1,11 +1,11 @@
 """How many holds there are, how long they last, and what is in use without some of them."""
 
 import pytest
-from dra_extender.ledger import holds
-from dra_extender.ledger.holds import Hold, HoldBook
+from dra_extender.ledger import hold_book
+from dra_extender.ledger.hold_book import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.ledger.state.usage import UsageTable
+from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def hold(claim: str, namespace: str = "a", nodes: int = 2, **fields: float) -> H
 def test_namespace_with_too_many_holds_loses_its_oldest_and_no_other_namespace_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(holds, "MOST_OF_A_NAMESPACE", 3)
+    monkeypatch.setattr(hold_book, "MOST_OF_A_NAMESPACE", 3)
     book = HoldBook(lambda _: None)
     book.place(hold("other", "b"))
     for index in range(5):

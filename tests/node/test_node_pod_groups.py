@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
-from dra_extender.ledger.index.pod_groups import START_LABEL
+from dra_extender.ledger.pod_groups import START_LABEL
 from dra_extender.model.resource_claim import OWN_ENTRIES
 
 from tests.controlplane.cluster import DEFAULT_OPTIONS

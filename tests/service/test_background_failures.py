@@ -14,11 +14,11 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.runtime import supervision
 from dra_extender.runtime.garbage import GarbageCollector
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
-from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
+from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
-from dra_extender.scheduling.binding.session import BindSession
-from dra_extender.scheduling.claims.group_trials import GroupTrials
-from dra_extender.scheduling.claims.reserver import ClaimReserver
+from dra_extender.scheduling.binding.reports import ConflictMonitor
+from dra_extender.scheduling.claims.group_entries import GroupTrials
+from dra_extender.scheduling.claims.reservations import ClaimReserver
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.reclaim.controller import ReclaimController

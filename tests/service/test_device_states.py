@@ -8,7 +8,7 @@ from dra_extender.allocator.explain.accounts import DeviceAccount
 from dra_extender.allocator.state.features import Features
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.devices import devices_report
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import EventSink, sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.kube.leader.lease import held_on
-from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import node_from

@@ -19,8 +19,8 @@ from dra_extender.inspection.audit.findings import (
     UNREADABLE,
     InvariantViolation,
 )
-from dra_extender.ledger.index.guards import is_guard
-from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.guard_index import is_guard
+from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId

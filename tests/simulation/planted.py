@@ -22,20 +22,19 @@ from dra_extender.kube.leader.lease import LeaseView
 from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.kube.watch.dispatch import EventDispatcher
-from dra_extender.ledger.holds import HoldBook
-from dra_extender.ledger.index.claims import ClaimIndex
+from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.ledger.hold_book import HoldBook
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.claim_edits import with_allocation, without_reservations
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.runtime import clock
-from dra_extender.scheduling.binding import session
+from dra_extender.scheduling.binding import bind
+from dra_extender.scheduling.binding.bind import BindSession
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
-from dra_extender.scheduling.binding.decision import BindDecision
-from dra_extender.scheduling.binding.pending_claims import PendingClaims
-from dra_extender.scheduling.binding.session import BindSession
+from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
 from dra_extender.scheduling.binding.yielding import ConflictYield
 from dra_extender.scheduling.claims import preconditions, writer
-from dra_extender.scheduling.claims.reserver import ClaimReserver
+from dra_extender.scheduling.claims.reservations import ClaimReserver
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.reclaim.controller import ReclaimController
 from dra_extender.service.leadership import KubeLeadership
@@ -61,7 +60,7 @@ def _value(value: Any) -> Callable[..., Any]:
 
 
 async def _binding_first(self: Any) -> None:
-    await session.post_binding(self._deps, self.pod, self.node)
+    await bind.post_binding(self._deps, self.pod, self.node)
     await _WRITE_CLAIMS(self)
 
 

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.environment import LATEST, Release
 from dra_extender.config.listener_settings import SettingsGroup
-from dra_extender.ledger.index.pod_groups import GroupReservation
-from dra_extender.ledger.state.kept_claims import NAMESPACE_BYTES
+from dra_extender.ledger.claim_record import NAMESPACE_BYTES
+from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.scheduling.ports.options import DEFAULT_WEIGHTS, DevicesBesideCounters, Options, YieldPolicy
 
 FILTER_HTTP_SECONDS: Final = 5.0

@@ -16,7 +16,7 @@ from dra_extender.kube.client.errors import ApiCallError
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.port_forward import get_at, get_through
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
 from dra_extender.model.api_json import ModelError, Value, decode, listed

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.inspection.lines import age_text, clock_text
-from dra_extender.ledger.holds import Hold
-from dra_extender.ledger.index.guards import is_guard_reservation
+from dra_extender.ledger.guard_index import is_guard_reservation
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value, listed

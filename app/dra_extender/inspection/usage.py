@@ -9,7 +9,7 @@ from dra_extender.allocator.availability import DeviceAvailability
 from dra_extender.inspection.cluster_view import ClusterView
 from dra_extender.inspection.free_devices import FreeDevices, counted, free_devices
 from dra_extender.inspection.objects import DEVICES, Origin, require, unread
-from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device import Device, DeviceId

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from dra_extender.ledger.holds import Hold
-from dra_extender.ledger.index.guards import Guard
-from dra_extender.ledger.state.claim_record import ClaimRecord, Orphan
+from dra_extender.ledger.claim_record import ClaimRecord, Orphan
+from dra_extender.ledger.guard_index import Guard
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import DeviceId
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from dra_extender.allocator.state.usage import Usage
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.ledger.events import (
     AllocationEnded,
     AllocationObserved,
@@ -17,20 +19,16 @@ from dra_extender.ledger.events import (
     PodGroupChanged,
     PodResolved,
 )
-from dra_extender.ledger.holds import HeldNodes, Hold, HoldBook, HoldView
-from dra_extender.ledger.index.claims import ClaimIndex
-from dra_extender.ledger.index.group_starts import GroupStarts
-from dra_extender.ledger.index.guards import GUARD_MARK, Guard, GuardIndex, guard_reservations, whole_devices
-from dra_extender.ledger.index.member_fit import MemberFit
-from dra_extender.ledger.index.orphans import users_of
-from dra_extender.ledger.index.pod_groups import PodGroupIndex
-from dra_extender.ledger.index.pods import PodIndex
-from dra_extender.ledger.index.slices import SliceIndex
-from dra_extender.ledger.overlays import Overlays
-from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.ledger.state.node_versions import NodeVersions
-from dra_extender.ledger.state.notifier import Notifier
-from dra_extender.ledger.state.usage import Overlaid, Reduced, UsageChange, UsageTable
+from dra_extender.ledger.guard_index import GUARD_MARK, Guard, GuardIndex, guard_reservations, whole_devices
+from dra_extender.ledger.hold_book import HeldNodes, Hold, HoldBook, HoldView
+from dra_extender.ledger.member_fit import MemberFit
+from dra_extender.ledger.node_versions import NodeVersions
+from dra_extender.ledger.notifier import Notifier
+from dra_extender.ledger.orphans import users_of
+from dra_extender.ledger.pod_groups import GroupStarts, PodGroupIndex
+from dra_extender.ledger.pods import PodIndex
+from dra_extender.ledger.slices import Overlays, SliceIndex
+from dra_extender.ledger.usage import Overlaid, Reduced, UsageChange, UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId

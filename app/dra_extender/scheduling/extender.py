@@ -19,21 +19,16 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel_all
-from dra_extender.scheduling.binding.bind import Bind
+from dra_extender.scheduling.binding.bind import Bind, BindDependencies
 from dra_extender.scheduling.binding.competitors import Competitors
 from dra_extender.scheduling.binding.condition_wait import ConditionWait
-from dra_extender.scheduling.binding.conflict_monitor import ConflictMonitor
-from dra_extender.scheduling.binding.decision import BindDecision
+from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
 from dra_extender.scheduling.binding.guards import GuardClaims, GuardReservations
-from dra_extender.scheduling.binding.pending_claims import PendingClaims
-from dra_extender.scheduling.binding.session import BindDependencies
+from dra_extender.scheduling.binding.reports import ClaimReports, ConflictMonitor
 from dra_extender.scheduling.binding.yielding import ConflictYield
-from dra_extender.scheduling.claims.group_trials import GroupTrials
-from dra_extender.scheduling.claims.reports import ClaimReports
-from dra_extender.scheduling.claims.reserver import ClaimReserver
-from dra_extender.scheduling.claims.short_claims import ShortClaims
-from dra_extender.scheduling.claims.undelivered_claims import UndeliveredClaims
-from dra_extender.scheduling.claims.unreserve import Unreserve
+from dra_extender.scheduling.claims.group_entries import GroupTrials
+from dra_extender.scheduling.claims.live_reads import ShortClaims, UndeliveredClaims
+from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
@@ -45,9 +40,8 @@ from dra_extender.scheduling.extended_resources.claims import ExtendedClaims
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.account import GangAccount
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
-from dra_extender.scheduling.gang.failure_cache import GangFailures
-from dra_extender.scheduling.gang.plan import GangHolds
 from dra_extender.scheduling.gang.planner import GangPlanner
+from dra_extender.scheduling.gang.plans import GangFailures, GangHolds
 from dra_extender.scheduling.hold_report import HoldReporter
 from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.holds.node_offers import NodeOffers

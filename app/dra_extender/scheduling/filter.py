@@ -12,8 +12,7 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.lazy_node_names import rotated
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.claims.short_claims import ShortClaims, UnreadSpecs
-from dra_extender.scheduling.claims.undelivered_claims import UndeliveredClaims
+from dra_extender.scheduling.claims.live_reads import ShortClaims, UndeliveredClaims, UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import NODE_IN_BACKOFF, DeviceBackoff
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.result import FilterResult, Pending, rejected_everywhere
@@ -24,7 +23,7 @@ from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.holds.node_offers import NodeOffers
 from dra_extender.scheduling.holds.stale import RevocationScope
 from dra_extender.scheduling.holds.without_holds import search_without_holds
-from dra_extender.scheduling.permit.members import gang_of
+from dra_extender.scheduling.permit.gang_members import gang_of
 from dra_extender.scheduling.pod_query import PodQuery, build_query, group_nodes
 from dra_extender.scheduling.ports.context import SchedulingContext
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
-from dra_extender.scheduling.gang.plan import GangPlan
+from dra_extender.scheduling.gang.plans import GangPlan
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.cluster import Clock
 

@@ -8,7 +8,7 @@ node, and ends them when their claim is allocated or deleted, or when their pod 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, ScoreTerms
 from dra_extender.scheduling.evaluation.placement_template import new_share_id, with_fresh_shares

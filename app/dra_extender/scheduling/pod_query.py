@@ -8,6 +8,7 @@ from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.cel.budget import Budget
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import (
     ClaimsByState,
@@ -17,7 +18,6 @@ from dra_extender.scheduling.claims.preconditions import (
     sort_claims,
     useless_on,
 )
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.result import FilterResult

@@ -6,12 +6,12 @@ from typing import Final
 
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit, SearchPaused
-from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.ledger.state.usage import Reduced
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.usage import Reduced
 from dra_extender.model.pod import Pod
+from dra_extender.scheduling.claims.live_reads import ShortClaims, UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import excluded, sort_claims
-from dra_extender.scheduling.claims.short_claims import ShortClaims, UnreadSpecs
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import extended_need
 from dra_extender.scheduling.ports.context import SchedulingContext

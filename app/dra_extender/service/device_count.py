@@ -16,7 +16,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.config.service_settings import MetricsSettings
 from dra_extender.inspection.free_devices import FreeDeviceRule, published_names
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.node_versions import NodeVersions
+from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.device import PoolId
 from dra_extender.runtime.clock import Turns
 from dra_extender.scheduling.extender import Extender

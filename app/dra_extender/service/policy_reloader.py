@@ -17,7 +17,7 @@ from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
 from dra_extender.config.policy_file import InvalidPolicyError, MissingPolicyError, read_policy
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.overlays import Prepared
+from dra_extender.ledger.slices import Prepared
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.telemetry.metrics import Metrics
 

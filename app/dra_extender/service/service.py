@@ -35,7 +35,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.runtime.garbage import GarbageCollector, collected_in_short
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor, cancel
-from dra_extender.scheduling.claims.takeover import Takeover
+from dra_extender.scheduling.claims.writer import Takeover
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.errors import STOPPING
 from dra_extender.scheduling.recent_decisions import DecisionReport, RecentDecisions

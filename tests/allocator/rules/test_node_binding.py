@@ -11,7 +11,7 @@ from dra_extender.allocator.rules.verdict import DEVICE, NODE, published_pool, v
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code
 from dra_extender.allocator.state.release_rules import UPSTREAM
-from dra_extender.ledger.holds import kept_by
+from dra_extender.ledger.hold_book import kept_by
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice

@@ -11,12 +11,12 @@ from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.cel.budget import Budget
 from dra_extender.cel.cost import COST_LIMIT
-from dra_extender.ledger.index.guards import guard_reservations
+from dra_extender.ledger.guard_index import guard_reservations
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.competitors import NODE_COST, POD_COST, Competitors
 from dra_extender.scheduling.binding.guards import MOST_WAIT_SECONDS
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import claim_from

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from dra_extender.ledger.index.claims import ClaimIndex
-from dra_extender.ledger.index.guards import GUARD_PREFIX, name_of_guard
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.ledger.guard_index import GUARD_PREFIX, name_of_guard
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding.guards import GuardClaims
 from dra_extender.scheduling.ports.errors import RetryableError

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, GUARD_PREFIX, name_of_guard
+from dra_extender.ledger.guard_index import DEVICE_ANNOTATION, GUARD_PREFIX, name_of_guard
 from dra_extender.scheduling.binding import guards as module
 from dra_extender.scheduling.binding import yielding
 from dra_extender.scheduling.ports.cluster import Claims

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, name_of_guard
+from dra_extender.ledger.guard_index import DEVICE_ANNOTATION, name_of_guard
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from dra_extender.inspection.holders import consumer_text
-from dra_extender.ledger.index.guards import GUARD_PREFIX, guard_reservations, is_guard_reservation, name_of_guard
+from dra_extender.ledger.guard_index import GUARD_PREFIX, guard_reservations, is_guard_reservation, name_of_guard
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.binding import guards as module
 from dra_extender.scheduling.binding import yielding

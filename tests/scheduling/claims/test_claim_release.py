@@ -1,7 +1,7 @@
 """Giving back what a claim has, for whoever no longer uses it: nothing else goes, whatever happened meanwhile."""
 
 import pytest
-from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.writer import ClaimWriter

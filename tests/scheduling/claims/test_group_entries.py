@@ -3,11 +3,10 @@
 import asyncio
 
 import pytest
-from dra_extender.ledger.index.group_starts import GroupEntrySupport
-from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
+from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
-from dra_extender.scheduling.claims.group_trials import UNABLE_SECONDS
+from dra_extender.scheduling.claims.group_entries import UNABLE_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 

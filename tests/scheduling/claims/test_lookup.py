@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod

@@ -10,10 +10,10 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import MOST_CLAIMS, FoundClaim
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
-from dra_extender.scheduling.permit.members import MOST_PARTS
+from dra_extender.scheduling.permit.gang_members import MOST_PARTS
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.simulator.apiserver.objects import Json, StoredKind

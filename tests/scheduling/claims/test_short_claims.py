@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dra_extender.ledger.index.claims import ClaimIndex
-from dra_extender.ledger.state import kept_claims
+from dra_extender.ledger.claim_record import Specs
+from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.scheduling.ports.cluster import (
     ConflictError,
     NotFoundError,
@@ -148,8 +148,8 @@ async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable
 async def test_an_api_server_that_does_not_answer_costs_seconds_and_not_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dra_extender.scheduling.claims.short_claims._MOST_SECONDS", 0.01)
-    monkeypatch.setattr("dra_extender.scheduling.claims.short_claims._LEAST_SECONDS", 0.01)
+    monkeypatch.setattr("dra_extender.scheduling.claims.live_reads._MOST_SECONDS", 0.01)
+    monkeypatch.setattr("dra_extender.scheduling.claims.live_reads._LEAST_SECONDS", 0.01)
     world, seam = prepared()
     seam.before("read", asyncio.Event().wait)
     with pytest.raises(RetryableError, match="did not answer in"):
@@ -247,10 +247,10 @@ async def test_a_gang_with_short_claims_is_placed_whole(sizes: tuple[str, ...]) 
 
 
 async def test_claims_of_one_pod_that_cannot_be_read_again_together_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def small(limit: int = 8000) -> kept_claims.Specs:
-        return kept_claims.Specs(limit)
+    def small(limit: int = 8000) -> Specs:
+        return Specs(limit)
 
-    monkeypatch.setattr("dra_extender.ledger.index.claims.Specs", small)
+    monkeypatch.setattr("dra_extender.ledger.claims.Specs", small)
     world, _ = prepared()
     for index in range(6):
         world.add_claim(f"more{index}", selector=f"{EVEN} || '{'x' * 600}{index}' == ''")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.claims.takeover import MOST_SECONDS, Takeover
+from dra_extender.scheduling.claims.writer import MOST_SECONDS, Takeover
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.simulator.apiserver.objects import StoredKind
 

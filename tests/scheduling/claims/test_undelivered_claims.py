@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from dra_extender.scheduling.claims.undelivered_claims import QUESTIONS_BURST, UndeliveredClaims
+from dra_extender.scheduling.claims.live_reads import QUESTIONS_BURST, UndeliveredClaims
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options

@@ -9,7 +9,7 @@ import pytest
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.result import NoFit
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import Placement

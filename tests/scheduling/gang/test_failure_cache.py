@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import pytest
-from dra_extender.scheduling.gang.assignment import Assignment
-from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
+from dra_extender.scheduling.gang.search import Assignment, GangSearch, PlanLimitError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangExtender

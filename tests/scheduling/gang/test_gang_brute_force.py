@@ -17,9 +17,8 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.gang.assignment import Assignment
-from dra_extender.scheduling.gang.search import GangSearch
-from dra_extender.scheduling.permit.members import GangMember
+from dra_extender.scheduling.gang.search import Assignment, GangSearch
+from dra_extender.scheduling.permit.gang_members import GangMember
 
 from tests.support.allocator.building import DRIVER, claim_of, either, exactly, slice_of
 from tests.support.scheduling.placement_oracle import MadePlacements

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
-from dra_extender.scheduling.gang.assignment import Assignment
-from dra_extender.scheduling.gang.search import GangSearch
+from dra_extender.scheduling.gang.search import Assignment, GangSearch
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController

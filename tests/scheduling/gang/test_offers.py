@@ -13,10 +13,9 @@ from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
-from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
-from dra_extender.scheduling.gang.placement_oracle import LedgerPlacementOracle
-from dra_extender.scheduling.gang.search import GangSearch
+from dra_extender.scheduling.gang.placements import LedgerPlacementOracle
+from dra_extender.scheduling.gang.search import Assignment, GangSearch
 
 from tests.scheduling.gang.test_coordinator import GangExtender
 

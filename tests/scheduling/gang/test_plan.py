@@ -1,7 +1,7 @@
 """The phases of a gang's plan."""
 
-from dra_extender.scheduling.gang.assignment import Assignment
-from dra_extender.scheduling.gang.plan import GangPhase, GangPlan
+from dra_extender.scheduling.gang.plans import GangPhase, GangPlan
+from dra_extender.scheduling.gang.search import Assignment
 
 AT = Assignment("n1", {})
 

@@ -7,9 +7,8 @@ import pytest
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.gang.assignment import Assignment
-from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
-from dra_extender.scheduling.permit.members import GangMember
+from dra_extender.scheduling.gang.search import Assignment, GangSearch, PlanLimitError
+from dra_extender.scheduling.permit.gang_members import GangMember
 from hypothesis import given
 from hypothesis import strategies as st
 

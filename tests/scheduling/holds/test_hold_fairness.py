@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.holds.shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE, HoldShares

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.errors import RetryableError

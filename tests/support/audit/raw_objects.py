@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dra_extender.inspection.audit.claims import claim_name, claim_violations, extended_claim_violation, pod_violations
 from dra_extender.inspection.audit.findings import UNREADABLE, InvariantViolation
 from dra_extender.inspection.audit.pools import claims_text, neighbour_violations, pool_violations
-from dra_extender.ledger.index.guards import is_guard
-from dra_extender.ledger.index.pod_groups import GroupReservation
-from dra_extender.ledger.state.usage import UsageTable
+from dra_extender.ledger.guard_index import is_guard
+from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 from dra_extender.allocator.state.features import Features
 from dra_extender.inspection.audit.findings import AWAY, KUBELET, InvariantViolation
-from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import node_from
 from dra_extender.model.pod_group import PodGroup, read_pod_group

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 import aiohttp
 import yaml
-from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupReservation
 
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import ControlPlane

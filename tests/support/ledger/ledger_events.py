@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from dra_extender.ledger.index.slices import SliceIndex
+from dra_extender.ledger.slices import SliceIndex
 from dra_extender.model.resource_slice import ResourceSlice
 
 

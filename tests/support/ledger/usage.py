@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from dra_extender.ledger.state.usage import UsageTable
+from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import PoolId
 

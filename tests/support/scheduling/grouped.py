@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 from dra_extender.inspection.audit.claims import refused
-from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.ports.errors import RetryableError

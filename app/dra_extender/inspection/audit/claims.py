@@ -17,10 +17,10 @@ from dra_extender.inspection.audit.findings import (
     InvariantViolation,
     finding,
 )
-from dra_extender.ledger.index.guards import is_guard_reservation
-from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.guard_index import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.allocation import AllocationResult, named_nodes
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId

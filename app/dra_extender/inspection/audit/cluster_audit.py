@@ -40,8 +40,8 @@ from dra_extender.inspection.audit.published import (
     unmatched_classes,
 )
 from dra_extender.inspection.audit.requests import RequestAudit, UnjudgedClaims
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import NODE, PoolId
 from dra_extender.model.pod import Pod

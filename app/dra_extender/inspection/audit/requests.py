@@ -18,8 +18,8 @@ from dra_extender.cel.values.quantity import QuantityError, parse_quantity
 from dra_extender.inspection.audit.findings import AuditFinding, Check, finding
 from dra_extender.inspection.audit.pools import claims_text
 from dra_extender.inspection.audit.published import DeviceInSlice, PublishedDevices
+from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import AllocationResult, DeviceResult, named_nodes
 from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device_class import DeviceClass

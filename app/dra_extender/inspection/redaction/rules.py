@@ -9,7 +9,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from dra_extender.inspection.redaction.names import REDACTED, ClusterNames
-from dra_extender.ledger.index.guards import DEVICE_ANNOTATION
+from dra_extender.ledger.guard_index import DEVICE_ANNOTATION
 from dra_extender.model.api_json import Value
 from dra_extender.model.device import PHYSICAL_DEVICE, AttributeBody, DeviceBody
 from dra_extender.model.fields import (

@@ -18,7 +18,7 @@ from dra_extender.inspection.pod_facts import read_pod_facts
 from dra_extender.inspection.what_if.copied_cluster import ASSUMED, CopiedCluster, is_made
 from dra_extender.inspection.what_if.report import OutcomeKind, PodOutcome, ReasonCount
 from dra_extender.inspection.what_if.unjudged import Unjudged
-from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.nodefit.node_fit import NodeFit

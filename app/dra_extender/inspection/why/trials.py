@@ -13,7 +13,7 @@ from dra_extender.cel.values.quantity import format_quantity
 from dra_extender.inspection.cluster_view import ClusterView, ObjectChange
 from dra_extender.inspection.holders import Holder
 from dra_extender.inspection.why.report import DEVICES_AND_NODES, DEVICES_ONLY, NextStep
-from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.api_json import decode_object
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import split_key

@@ -1,12 +1,347 @@
-"""The bind verb: starts and joins binds, one session per pod at a time."""
+"""The bind verb: one session per pod at a time, from the decision to the Binding."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
 
+import msgspec
+
+from dra_extender.allocator.state.rejection import Rejection
+from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.notifier import Notifier, wait_for_any
+from dra_extender.model.allocation import ClaimPlacement
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.metadata import time_text
+from dra_extender.model.pod import Pod
+from dra_extender.model.resource_claim import ClaimHead
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.binding.session import BindDependencies, BindSession, post_binding
-from dra_extender.scheduling.permit.members import gang_of
-from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.binding.condition_wait import ConditionWait, PreBindTimer
+from dra_extender.scheduling.binding.decision import BindDecision, PendingClaims
+from dra_extender.scheduling.binding.yielding import ConflictYield
+from dra_extender.scheduling.claims.group_entries import most_entries, relying
+from dra_extender.scheduling.claims.live_reads import ShortClaims, UnreadSpecs
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
+from dra_extender.scheduling.claims.reservations import ClaimReserver, Unreserve
+from dra_extender.scheduling.claims.writer import ClaimWriter, OutcomeUnknownError, is_kept
+from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
+from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
+from dra_extender.scheduling.hold_service import HoldService
+from dra_extender.scheduling.permit.gang_members import gang_of
+from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
+from dra_extender.scheduling.pod_resolver import PodResolver
+from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, ServerUnavailableError
+from dra_extender.scheduling.ports.errors import SHARE_USED_UP, RetryableError, Shutdown
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
+from dra_extender.telemetry.metrics import Metrics
+from dra_extender.telemetry.spans import Spans
+
+_ALREADY_BOUND: Final = "pod {} is bound to node {} already"
+_LIVE_BYTES: Final = 64 * 1024
+"""A claim that was read for the decision and is no larger is not read again for its write."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindDependencies:
+    """The parts that all binds share."""
+
+    ledger: Ledger
+    cluster: Cluster
+    metrics: Metrics
+    options: Options
+    shutdown: Shutdown
+    pods: PodResolver
+    decision: BindDecision
+    short_claims: ShortClaims
+    extended: ExtendedClaims
+    pending: PendingClaims
+    writer: ClaimWriter
+    reserver: ClaimReserver
+    unreserve: Unreserve
+    conditions: ConditionWait
+    conflicts: ConflictYield
+    permit: Permit
+    holds: HoldService
+    unschedulable: UnschedulablePods
+    backoff: DeviceBackoff
+    spans: Spans
+
+
+class BindSession:
+    """One bind of one pod to one node; every caller that asks for the same joins it.
+
+    `bind` is the flow.  Between the decision and the first pending claim nothing is awaited, so no other bind decides in between.
+    What is written stays written when the session ends early: the next bind of the pod carries on from the API objects.
+
+    `key`: namespace and name of the pod.  `callers`: for each caller an event that is set when it disconnects.  `other_node`: where
+    the scheduler wants the pod now instead.  `recheck` fires when `cancel_reason` may have changed.  `pod`, `claims` and `deadline`
+    (monotonic seconds) are set by `bind`.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_decided",
+        "_deps",
+        "_live",
+        "callers",
+        "claims",
+        "deadline",
+        "key",
+        "node",
+        "other_node",
+        "pod",
+        "recheck",
+        "task",
+        "uid",
+    )
+
+    pod: Pod
+
+    def __init__(self, deps: BindDependencies, key: tuple[str, str], uid: str, node: str) -> None:
+        self.key = key
+        self.uid = uid
+        self.node = node
+        self.callers: list[asyncio.Event] = []
+        self.other_node = ""
+        self.recheck = Notifier()
+        self.task: asyncio.Task[None] | None = None
+        self.claims: tuple[FoundClaim, ...] = ()
+        self.deadline = 0.0
+        self._deps = deps
+        self._clock = deps.cluster.clock
+        self._decided = False
+        self._live: dict[str, bytes] = {}
+
+    async def bind(self) -> None:
+        """Decide, write, wait and post the Binding.
+
+        Raises:
+            RetryableError: not bound.
+        """
+        deps = self._deps
+        self.deadline = self._clock.monotonic() + deps.options.binding_timeout_seconds
+        pod = self.pod = await self._resolve_pod()
+        if pod.node_name:
+            if pod.node_name != self.node:
+                raise RetryableError(_ALREADY_BOUND.format(pod.key, pod.node_name))
+            return
+        async with deps.extended.claimed(pod, self.node) as extended:
+            try:
+                if not pod.needs_devices:
+                    self._decided = True
+                    await self._permit_and_bind((), PreBindTimer(self._clock, deps.metrics))
+                    return
+                with deps.spans.step("decide"):
+                    await self._decide_and_begin_pending(extended)
+                requires_conditions = deps.conditions.concerns(self.claims)
+                with PreBindTimer(self._clock, deps.metrics, requires_conditions=requires_conditions) as timer:
+                    try:
+                        with deps.spans.step("write claims"):
+                            await self._write_claims()
+                        with deps.spans.step("wait for the watch"):
+                            await self._confirm_delivery()
+                    finally:
+                        deps.pending.end_unwritten(self.claims)
+                    with deps.spans.step("wait for binding conditions"):
+                        ready = await self._wait_for_conditions()
+                    if extended is not None:
+                        await deps.extended.publish(pod, extended)
+                    with deps.spans.step("wait for the permit, and bind"):
+                        await self._permit_and_bind(ready, timer)
+            except BaseException:
+                deps.ledger.group_starts.bind_failed(self.uid)
+                raise
+
+    def cancel_reason(self) -> str | None:
+        """Return why the bind should end now, None if it should go on.
+
+        Once the claims are decided it ends for two further reasons.  Nobody waits any more: the scheduler gives the pod's CPU and
+        memory to other pods then.  The node is gone: the API server would bind the pod all the same, and delete it soon after.
+        """
+        ledger, shutdown, name = self._deps.ledger, self._deps.shutdown, "/".join(self.key)
+        if shutdown.reason is not None:
+            return f"{shutdown.reason}; the next bind of pod {name} carries on"
+        pod = ledger.pods.by_uid(self.uid)
+        if ledger.pods.was_deleted(self.uid) or (pod is not None and pod.deleting):
+            return f"pod {name} does not exist any more"
+        if pod is not None and pod.node_name not in ("", self.node):
+            return _ALREADY_BOUND.format(name, pod.node_name)
+        if self.other_node:
+            return f"pod {name} is to be bound to node {self.other_node} now, no more to {self.node}"
+        if self._decided and self.node not in ledger.nodes:
+            return f"node {self.node} does not exist any more"
+        if self._decided and all(caller.is_set() for caller in self.callers):
+            return f"nobody waits for the bind of pod {name} any more; its devices stay reserved for it"
+        return None
+
+    def check(self) -> None:
+        """Raise RetryableError if there is a `cancel_reason`."""
+        reason = self.cancel_reason()
+        if reason is not None:
+            raise RetryableError(reason)
+
+    async def _resolve_pod(self) -> Pod:
+        deps, (namespace, name) = self._deps, self.key
+        pod = deps.pods.known(namespace, name, self.uid)
+        if pod is None or names_missing(pod):
+            # kube-scheduler may have seen a later state of the pod than our watch has brought.
+            return await deps.pods.read(namespace, name, self.uid)
+        if pod.deleting or deps.ledger.pods.was_deleted(self.uid):
+            raise RetryableError(f"pod {namespace}/{name} with UID {self.uid} does not exist any more")
+        return pod
+
+    async def _decide_and_begin_pending(self, extended: ExtendedResourceClaim | None) -> None:
+        """Decide for every open claim of the pod, and make these allocations pending; nothing is awaited in between."""
+        deps, pod = self._deps, self.pod
+        slices = deps.short_claims.slices
+        budget = slices.begin(pod, deps.options.filter_budget_seconds)
+        while True:
+            claims = self.claims = await self._wait_for_shared_claims(extended)
+            try:
+                decided = deps.decision.decide(pod, self.node, claims, budget)
+            except SearchPaused:
+                if not await slices.next(pod, budget):
+                    raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}") from None
+                continue
+            if not isinstance(decided, UnreadSpecs):
+                break
+            live = await deps.short_claims.read_for(pod, decided, budget)
+            self._live.update((uid, raw) for uid, raw in live.items() if len(raw) <= _LIVE_BYTES)
+        slices.end(pod, budget)
+        stamp = time_text(self._clock.now())
+        for claim, placement in decided:
+            timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
+            deps.ledger.begin_pending(claim.uid, ClaimPlacement(allocation=timed, holdings=placement.holdings))
+        self._decided = True
+        node = deps.ledger.nodes.get(self.node)
+        if node is not None and (by_group := relying(claims, node, deps.ledger)):
+            deps.ledger.group_starts.begin(pod, node, by_group)
+
+    async def _wait_for_shared_claims(self, extended: ExtendedResourceClaim | None) -> tuple[FoundClaim, ...]:
+        """Return the claims of the pod, as soon as no other bind writes one of them."""
+        deps, pod = self._deps, self.pod
+        deadline = self._clock.monotonic() + deps.options.shared_claim_wait_seconds
+        while True:
+            self.check()
+            claims = find_claims(pod, deps.ledger, deps.ledger.nodes.get(self.node))
+            if isinstance(claims, Rejection):
+                raise RetryableError(claims.text)
+            if extended is not None:
+                claims = (*claims, deps.extended.known(extended))
+            if not any(deps.pending.is_busy(claim.record) for claim in claims):
+                return claims
+            left = deadline - self._clock.monotonic()
+            if left <= 0 or not await wait_for_any((deps.pending.changed, self.recheck), left):
+                raise RetryableError(f"pod {pod.key}: another pod's bind is still writing a shared claim")
+
+    async def _write_claims(self) -> None:
+        """Write the pending allocations, and add the reservation to claims that are allocated.
+
+        The claims are written at the same time; if one fails, the others are finished first, and the next bind finds them.
+        """
+        if len(self.claims) == 1:
+            await self._write_claim(self.claims[0])
+            return
+        outcomes = await asyncio.gather(*map(self._write_claim, self.claims), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _write_claim(self, claim: FoundClaim) -> None:
+        deps, record = self._deps, claim.record
+        if record.pending is not None:
+            try:
+                await deps.conflicts.wait_for_guards(record, self)
+                live = self._live.pop(claim.uid, b"") if self._live else b""
+                await deps.writer.allocate(record, record.pending, claim.consumer, live)
+            except OutcomeUnknownError:
+                deps.pending.resolve(record)
+                raise
+            deps.pending.end(record)
+            return
+        await deps.writer.check_shares(record, claim.consumer.uid)
+        if not claim.reserved:
+            most = most_entries(claim, self.pod, deps.ledger.nodes.get(self.node), deps.ledger)
+            await deps.reserver.reserve(record, claim.consumer, most)
+
+    async def _confirm_delivery(self) -> None:
+        """Wait until our claim watch has delivered these allocations, and with them every one that was stored before.
+
+        That includes one that another pod's bind wrote, or an earlier bind of this pod that did not wait so long.
+        """
+        deps = self._deps
+        for claim in self.claims:
+            if claim.record.allocated_version:
+                continue
+            version = claim.record.claim.metadata.resource_version
+            try:
+                alive = await deps.ledger.claims.delivered(claim.uid, version, deps.options.watch_lag_seconds)
+            except TimeoutError as late:
+                raise RetryableError(f"claim {claim.name}: the claim watch is behind") from late
+            if not alive:
+                raise RetryableError(f"claim {claim.name} was deleted while pod {self.pod.key} was being bound")
+
+    async def _wait_for_conditions(self) -> Sequence[ClaimHead]:
+        """Wait for the binding conditions; return the claims as they were when every device was ready.
+
+        Restores the finalizer of our allocations, and the snapshot they had before the wait, where another client removed them.
+        """
+        before = [claim.record.claim for claim in self.claims]
+        await self._deps.conditions.wait_until_ready(self)
+        ready = [claim.record.claim for claim in self.claims]
+        for claim, then in zip(self.claims, before, strict=True):
+            snapshot = then.metadata.annotations.get(SNAPSHOT_ANNOTATION)
+            if snapshot is not None and not is_kept(claim.record.claim, snapshot) and is_snapshotted(then):
+                await self._deps.writer.restore(claim.record, snapshot)
+        return ready
+
+    async def _permit_and_bind(self, ready: Sequence[ClaimHead], timer: PreBindTimer) -> None:
+        """Wait for the pod's gang, and post the Binding if everything is still as it was.
+
+        Claims that are as in `ready` need no further look at their conditions.
+        """
+        deps, pod = self._deps, self.pod
+        timer.pause()
+        try:
+            left = self.deadline - self._clock.monotonic()
+            async with deps.permit.wait(pod, left, self.check, self.recheck):
+                timer.resume()
+                await deps.conflicts.release_conflicting(self)
+                await deps.conditions.confirm(self.claims, ready, pod)
+                timer.pause()
+                with deps.unreserve.counted_as_bound(pod):
+                    await post_binding(deps, pod, self.node)
+        except QuorumNotReachedError:
+            for claim in self.claims:
+                await deps.unreserve.release(claim, pod)
+            raise
+
+
+async def post_binding(deps: BindDependencies, pod: Pod, node: str) -> None:
+    """Post the Binding of the pod, and forget what is kept for a pod that is not bound.
+
+    A conflict, or no answer, is success if the pod is on our node already.
+
+    Raises:
+        RetryableError: the pod is not bound, or it is not known whether it is.
+    """
+    try:
+        await deps.cluster.pods.bind(pod.namespace, pod.name, pod.uid, node)
+    except (ConflictError, ServerUnavailableError) as unclear:
+        try:
+            live = await deps.cluster.pods.read(pod.namespace, pod.name)
+        except (ClusterError, ModelError) as problem:
+            raise RetryableError(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
+        if live.uid != pod.uid or live.node_name != node:
+            raise RetryableError(f"pod {pod.key}: {unclear}") from unclear
+    except ClusterError as problem:
+        raise RetryableError(f"pod {pod.key}: {problem}") from problem
+    deps.unschedulable.forget(pod.uid)
+    deps.backoff.forget(pod.uid)
+    deps.holds.release_pods(pod.uid)
 
 
 class Bind:

@@ -14,9 +14,9 @@ from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import fully_reserved, sort_claims, useless_on
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import existing_claim, extended_need
 from dra_extender.scheduling.time_slices import CallBudget

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import structlog
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.notifier import wait_for_any
+from dra_extender.ledger.notifier import wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
@@ -20,7 +20,7 @@ from dra_extender.scheduling.claims.conditions import (
     evaluate_conditions,
 )
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.unreserve import ClaimReleasedError, Unreserve
+from dra_extender.scheduling.claims.reservations import ClaimReleasedError, Unreserve
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock, Cluster, ClusterError
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -29,7 +29,7 @@ from dra_extender.scheduling.requeue.messages import with_why_command
 from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from dra_extender.scheduling.binding.session import BindSession
+    from dra_extender.scheduling.binding.bind import BindSession
 
 PENDING_REASON: Final = "BindingConditionsPending"
 _LONGEST_SECONDS: Final = 60.0

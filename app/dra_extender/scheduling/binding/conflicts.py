@@ -12,10 +12,10 @@ from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.neighbours import IsTrue, first_incompatible
 from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, NODE, published_pool, verdict
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.ledger.index.claims import ClaimIndex
-from dra_extender.ledger.index.slices import SliceIndex
-from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.ledger.state.usage import Reduced, UsageTable
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.ledger.slices import SliceIndex
+from dra_extender.ledger.usage import Reduced, UsageTable
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import PoolId
 from dra_extender.model.snapshot import is_snapshotted

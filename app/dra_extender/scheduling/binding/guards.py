@@ -1,4 +1,4 @@
-"""Guards of devices that another scheduler allocated while a claim of ours had them (`dra_extender.ledger.index.guards` says why).
+"""Guards of devices that another scheduler allocated while a claim of ours had them (`dra_extender.ledger.guard_index` says why).
 
 A guard claim keeps such a device after our claim is released.  Until our claim may be released, a reservation for that guard claim
 keeps its allocation, whatever happens to its pod: kube-controller-manager removes the reservation of a deleted pod and, with the
@@ -14,8 +14,9 @@ import msgspec
 import structlog
 
 from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.events import AllocationEnded, GuardObserved, GuardReservationObserved, Subscription
-from dra_extender.ledger.index.guards import (
+from dra_extender.ledger.guard_index import (
     DEVICE_ANNOTATION,
     Guard,
     annotation_text,
@@ -25,7 +26,6 @@ from dra_extender.ledger.index.guards import (
     whole_devices,
 )
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import with_only_device, without_allocation
 from dra_extender.model.device import DeviceId

@@ -7,10 +7,10 @@ import structlog
 
 from dra_extender.allocator.rules.verdict import DEVICE
 from dra_extender.allocator.state.result import SearchPaused
-from dra_extender.ledger.index.guards import guard_reservations, whole_devices
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.guard_index import guard_reservations, whole_devices
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.ledger.state.notifier import wait_for_any
+from dra_extender.ledger.notifier import wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.binding.conflicts import FOREIGN, AllocationConflict, find_conflict
 from dra_extender.scheduling.binding.guards import (
@@ -20,7 +20,7 @@ from dra_extender.scheduling.binding.guards import (
     GuardReservations,
 )
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.unreserve import ClaimReleasedError, Unreserve
+from dra_extender.scheduling.claims.reservations import ClaimReleasedError, Unreserve
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.cluster import Clock
@@ -30,7 +30,7 @@ from dra_extender.scheduling.time_slices import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from dra_extender.scheduling.binding.session import BindSession
+    from dra_extender.scheduling.binding.bind import BindSession
 
 _LOG = structlog.get_logger(__name__)
 

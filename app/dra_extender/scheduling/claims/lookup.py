@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.ledger.index.group_starts import GroupEntrySupport
-from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.ledger.pod_groups import GroupEntrySupport, GroupReservation
 from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, PodResourceClaim

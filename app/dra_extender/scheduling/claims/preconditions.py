@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from dra_extender.allocator.explain.messages import node_allocatable_message
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.ledger.index.guards import is_guard_reservation
+from dra_extender.ledger.guard_index import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node

@@ -26,8 +26,8 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.runtime.caches import LruCache
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.placement_template import new_share_id
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.time_slices import CallBudget

@@ -10,8 +10,8 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.rejection import Code, Rejection, closeness
 from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
 from dra_extender.model.device import PoolId
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
 from dra_extender.scheduling.ports.errors import OneText
 

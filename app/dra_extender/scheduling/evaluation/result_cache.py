@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from dra_extender.allocator.demand.demand import Reads
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.ledger.state.node_versions import NodeVersions
+from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.allocation import ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.runtime.caches import LruCache

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.ledger.index.slices import SliceIndex
+from dra_extender.ledger.slices import SliceIndex
 from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.device import Device, PoolId
 from dra_extender.scheduling.ports.options import Weights

@@ -12,9 +12,9 @@ import msgspec
 import structlog
 
 from dra_extender.allocator.state.rejection import Rejection
-from dra_extender.ledger.index.guards import is_guard_reservation
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.guard_index import is_guard_reservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.managed_fields import writers_of
 from dra_extender.model.node import Node
@@ -23,7 +23,7 @@ from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, read_claim
 from dra_extender.model.templated_claim import suffix_of
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 from dra_extender.scheduling.claims.preconditions import useless_on
-from dra_extender.scheduling.claims.unreserve import ClaimReleasedError
+from dra_extender.scheduling.claims.reservations import ClaimReleasedError
 from dra_extender.scheduling.claims.writer import ClaimWriter
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
 from dra_extender.scheduling.hold_service import HoldService

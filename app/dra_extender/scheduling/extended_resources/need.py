@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.state.rejection import Code, Rejection
+from dra_extender.ledger.claim_record import ClaimRecord, digest_of_spec
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord, digest_of_spec
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node import Node

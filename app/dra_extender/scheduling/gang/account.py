@@ -8,11 +8,11 @@ from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import GangOffers
-from dra_extender.scheduling.gang.plan import GangHolds
 from dra_extender.scheduling.gang.planner import GangPlanner
-from dra_extender.scheduling.permit.members import MemberCandidate, existing_members, take_snapshot, too_large
+from dra_extender.scheduling.gang.plans import GangHolds
+from dra_extender.scheduling.gang.search import Assignment
+from dra_extender.scheduling.permit.gang_members import MemberCandidate, existing_members, take_snapshot, too_large
 from dra_extender.scheduling.time_slices import CallBudget
 
 

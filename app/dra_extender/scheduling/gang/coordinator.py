@@ -12,18 +12,16 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.result import FilterResult, rejected_everywhere
 from dra_extender.scheduling.gang.account import GangAccounts
-from dra_extender.scheduling.gang.assignment import Assignment
-from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.offers import GangOffers
-from dra_extender.scheduling.gang.plan import GangHolds, GangPhase, GangPlan
 from dra_extender.scheduling.gang.planner import GangPlanner, PlanResult
-from dra_extender.scheduling.gang.search import MAX_STEPS, PlanUnfinishedError
+from dra_extender.scheduling.gang.plans import GangFailures, GangHolds, GangPhase, GangPlan
+from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, PlanUnfinishedError
 from dra_extender.scheduling.holds.shares import HoldShares
 from dra_extender.scheduling.holds.stale import StaleHolds
-from dra_extender.scheduling.permit.members import (
+from dra_extender.scheduling.permit.gang_members import (
     GangSnapshot,
     MemberCandidate,
     candidate_of,

@@ -6,23 +6,22 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.allocator.state.usage import Usage
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.ledger.state.node_versions import NodeVersions
+from dra_extender.ledger.node_versions import NodeVersions
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.caches import LruCache
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
-from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import OfferedNodes
-from dra_extender.scheduling.gang.placement_oracle import LedgerPlacementOracle, PlannerContext
-from dra_extender.scheduling.gang.search import MAX_STEPS, GangSearch, PlanLimitError, PlanUnfinishedError
+from dra_extender.scheduling.gang.placements import LedgerPlacementOracle, PlannerContext
+from dra_extender.scheduling.gang.search import MAX_STEPS, Assignment, GangSearch, PlanLimitError, PlanUnfinishedError
 from dra_extender.scheduling.holds.stale import StaleHolds
-from dra_extender.scheduling.permit.members import MemberCandidate, members_of
+from dra_extender.scheduling.permit.gang_members import MemberCandidate, members_of
 from dra_extender.scheduling.time_slices import CallBudget
 
 _MOST_CAPACITIES: Final = 10_000

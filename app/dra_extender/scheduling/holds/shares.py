@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_extender.ledger.events import HoldEnded
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import PoolId

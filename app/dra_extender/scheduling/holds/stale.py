@@ -6,7 +6,7 @@ from enum import Enum, auto
 from typing import Final
 
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.hold_book import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.scheduling.hold_service import HoldService

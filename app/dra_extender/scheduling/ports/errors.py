@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dra_extender.ledger.state.notifier import Notifier, wait_for_any
+from dra_extender.ledger.notifier import Notifier, wait_for_any
 
 STOPPING: Final = "the extender is stopping"
 

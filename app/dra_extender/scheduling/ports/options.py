@@ -3,7 +3,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from dra_extender.cel.environment import LATEST, Release
-from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.pod_groups import GroupReservation
 
 
 class DevicesBesideCounters(StrEnum):

@@ -8,8 +8,8 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import without
 from dra_extender.model.managed_fields import Writers, writers_of
@@ -18,7 +18,7 @@ from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.binding.pending_claims import PendingClaims
+from dra_extender.scheduling.binding.decision import PendingClaims
 from dra_extender.scheduling.claims.writer import ClaimWriter, same_allocation
 from dra_extender.scheduling.evaluation.backoff import DeviceBackoff
 from dra_extender.scheduling.hold_service import HoldService

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import AllocationResult, named_nodes
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId
@@ -403,6 +403,6 @@ def _state_of(claim: ClaimHead, unused: Releasable, states: Mapping[str, Consume
     metadata, allocation = claim.metadata, claim.status.allocation
     lasting = frozenset(uid for uid in unused.consumers if states[uid] not in ENDED)
     snapshot = metadata.annotations.get(SNAPSHOT_ANNOTATION)
-    # The ledger drops the content of the snapshot of a claim without allocation (app/dra_extender/ledger/state/kept_claims.py).
+    # The ledger drops the content of the snapshot of a claim without allocation (app/dra_extender/ledger/claim_record.py).
     marks = (FINALIZER in metadata.finalizers, "" if snapshot and allocation is None else snapshot)
     return metadata.uid, allocation, marks, unused.reason, unused.release, lasting

@@ -11,11 +11,11 @@ import structlog
 
 from dra_extender.allocator.state.rejection import Rejection
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.node_versions import NodeVersions
-from dra_extender.ledger.state.notifier import Notifier, wait_for_any
+from dra_extender.ledger.node_versions import NodeVersions
+from dra_extender.ledger.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.evaluation.result import Pending
 from dra_extender.scheduling.hold_service import HoldService
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError

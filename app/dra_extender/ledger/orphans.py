@@ -6,8 +6,8 @@ counted until the last of these pods has ended.  None of this is stored: a resta
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dra_extender.ledger.index.pods import PodIndex
-from dra_extender.ledger.state.claim_record import ClaimRecord, Orphan
+from dra_extender.ledger.claim_record import ClaimRecord, Orphan
+from dra_extender.ledger.pods import PodIndex
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod

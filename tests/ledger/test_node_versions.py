@@ -1,6 +1,6 @@
 """Versions by node, and the journal of what changed."""
 
-from dra_extender.ledger.state.node_versions import NodeVersions
+from dra_extender.ledger.node_versions import NodeVersions
 
 NAMES = frozenset(f"node-{number}" for number in range(100))
 

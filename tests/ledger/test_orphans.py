@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dra_extender.ledger.claim_record import Orphan
 from dra_extender.ledger.events import ClaimOrphaned
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.ledger.state.claim_record import Orphan
 from hypothesis import given
 from hypothesis import strategies as st
 

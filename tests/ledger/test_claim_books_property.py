@@ -4,7 +4,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from dra_extender.ledger.index.guards import GUARD_PREFIX
+from dra_extender.ledger.guard_index import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError

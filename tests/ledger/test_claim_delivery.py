@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from dra_extender.ledger.index.claims import ClaimIndex
+from dra_extender.ledger.claims import ClaimIndex
 
 UID = "00000000-0000-4000-8000-000000000001"
 

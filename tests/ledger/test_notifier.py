@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dra_extender.ledger.state.notifier import Notifier, wait_for_any
+from dra_extender.ledger.notifier import Notifier, wait_for_any
 
 
 async def test_the_first_signal_ends_the_wait_and_all_forget_the_waiter() -> None:

@@ -10,20 +10,20 @@ from dra_extender.allocator.state.rejection import Code, Rejection
 from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.usage import Overlaid, UsageTable
+from dra_extender.ledger.usage import Overlaid, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, DeviceId, PoolId
 from dra_extender.model.node import Node
+from dra_extender.scheduling.claims.live_reads import UnreadSpecs
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.short_claims import UnreadSpecs
 from dra_extender.scheduling.evaluation.backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.extended_resources.need import ExtendedClaimNeed
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.gang.search import PlanUnfinishedError
-from dra_extender.scheduling.permit.members import GangMember, MemberCandidate
+from dra_extender.scheduling.permit.gang_members import GangMember, MemberCandidate
 from dra_extender.scheduling.time_slices import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())

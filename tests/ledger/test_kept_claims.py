@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.ledger.index.claims import ClaimIndex
+from dra_extender.ledger.claim_record import WHOLE_BYTES, Specs
+from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
-from dra_extender.ledger.state.kept_claims import WHOLE_BYTES, Specs
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ResourceClaim, read_claim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 

@@ -1,12 +1,15 @@
+"""Reports of what this service cannot repair: devices allocated twice, claims deleted in use, snapshots that differ."""
+
 import asyncio
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import structlog
 
-from dra_extender.ledger.events import AllocationObserved, Subscription
+from dra_extender.ledger.claim_record import ClaimRecord, Orphan
+from dra_extender.ledger.events import AllocationObserved, ClaimOrphaned, Subscription
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.api_json import listed
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.snapshot import is_snapshotted
@@ -15,8 +18,10 @@ from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, find_conflic
 from dra_extender.scheduling.ports.cluster import Events
 from dra_extender.telemetry.metrics import Metrics
 
-REASON: Final = "DevicesAllocatedTwice"
+ALLOCATED_TWICE: Final = "DevicesAllocatedTwice"
+DELETED_IN_USE: Final = "ClaimDeletedInUse"
 _REPORT_SECONDS: Final = 2.0
+_MOST_DEVICES: Final = 4
 _LOG = structlog.get_logger(__name__)
 
 
@@ -110,7 +115,7 @@ class ConflictMonitor:
             text = f"{conflict.kind} {conflict.what} of claim {name} was given to claim {to}, too{by}"
             for pod in self._users(claim):
                 if pod.node_name:
-                    self._events.about_pod(pod, warning=True, reason=REASON, message=text)
+                    self._events.about_pod(pod, warning=True, reason=ALLOCATED_TWICE, message=text)
 
     def _users(self, record: ClaimRecord) -> Iterator[Pod]:
         """Yield the pods for which the claim is reserved; the members, where it is reserved for a PodGroup."""
@@ -120,3 +125,62 @@ class ConflictMonitor:
                 yield from pods.members(record.claim.metadata.namespace, consumer.name)
             elif (pod := pods.by_uid(consumer.uid)) is not None:
                 yield pod
+
+
+class ClaimReports:
+    """Reports claims that were deleted while pods use their devices, and claims whose snapshots of compatibility groups differ.
+
+    A deleted claim cannot be made anew under its old UID.  Its devices are free for others when the pods have ended, or at a
+    restart of this service, which then knows nothing of them any more.  Of two snapshots the groups in the allocation count, which
+    nobody can change; the annotation can be edited by every client that may edit the claim.
+    """
+
+    def __init__(self, ledger: Ledger, events: Events, metrics: Metrics) -> None:
+        self._ledger = ledger
+        self._events = events
+        self._metrics = metrics
+        self._subscription: Subscription | None = None
+        self._logged: frozenset[str] = frozenset()
+        metrics.before_render(lambda: metrics.orphaned_allocations.set(len(ledger.claims.orphans)))
+        metrics.before_render(self._report_contradictions)
+
+    def start(self) -> None:
+        """Report deleted claims from now on, and those that are known already."""
+        self.stop()
+        self._subscription = self._ledger.events.subscribe(ClaimOrphaned, lambda event: self._report(event.orphan))
+        for orphan in tuple(self._ledger.claims.orphans.all()):
+            self._report(orphan)
+
+    def stop(self) -> None:
+        """Report no further deleted claims: another replica does."""
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
+
+    def _report(self, orphan: Orphan) -> None:
+        """Record an Event on each pod that uses devices of the deleted claim; log and count it."""
+        claim = "/".join(orphan.record.claim.metadata.key)
+        names = [f"{holding.driver}/{holding.pool}/{holding.device}" for holding in orphan.record.holdings]
+        devices = listed(names, _MOST_DEVICES)
+        pods = [pod for uid in sorted(orphan.pods) if (pod := self._ledger.pods.by_uid(uid)) is not None]
+        self._metrics.claims_deleted_in_use.inc()
+        _LOG.warning("a claim was deleted while pods use its devices", claim=claim, pods=[pod.key for pod in pods])
+        text = (
+            f"ResourceClaim {claim} was deleted while this pod uses its devices ({devices}); no other pod gets them before"
+            " this pod ends: delete the pod to free them"
+        )
+        for pod in pods:
+            self._events.about_pod(pod, warning=True, reason=DELETED_IN_USE, message=text)
+
+    def _report_contradictions(self) -> None:
+        """Set the metric, and log each claim once for as long as its snapshots differ."""
+        contradicted = self._ledger.claims.contradicted
+        self._metrics.contradicted_snapshots.set(len(contradicted))
+        for uid, device in contradicted.items():
+            record = self._ledger.claims.by_uid(uid)
+            if uid not in self._logged and record is not None:
+                claim = "/".join(record.claim.metadata.key)
+                _LOG.warning(
+                    "the groups of an allocation and of its annotation differ", claim=claim, device="/".join(device)
+                )
+        self._logged = frozenset(contradicted)

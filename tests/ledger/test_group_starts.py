@@ -4,9 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.ledger.index.group_starts import GroupEntrySupport, GroupStarts
-from dra_extender.ledger.index.pod_groups import START_LABEL
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.pod_groups import START_LABEL, GroupEntrySupport, GroupStarts
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.node import Node, read_node
 from dra_extender.model.pod import Pod, PodResourceClaim, read_pod

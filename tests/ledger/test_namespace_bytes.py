@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.ledger.claim_record import SpecNotKeptError
+from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.ledger.events import ClaimSpecsDropped
-from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.resource_claim import read_claim
 
-from tests.ledger.state.test_kept_claims import SHAPES
+from tests.ledger.test_kept_claims import SHAPES
 from tests.support.ledger.usage import holdings_by_device
 
 OBJECTS = 100

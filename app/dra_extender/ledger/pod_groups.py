@@ -1,4 +1,4 @@
-"""Which kubelets start pods whose claims are reserved for their PodGroup alone, as far as it is known.
+"""PodGroups, and the kubelets that start pods whose claims are reserved for their PodGroup alone.
 
 A kubelet accepts the pod's own entry in `reservedFor` always, and that of its PodGroup only with the gate
 DRAWorkloadResourceClaims, which no object of the API reports.  So one pod that has only its group's entry is bound to a node: when
@@ -8,13 +8,96 @@ it starts, the kubelet is known to accept the entry until the node reboots or it
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
-from dra_extender.ledger.index.claims import ClaimIndex
-from dra_extender.ledger.index.pod_groups import known_on
+from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, ClaimHead
+
+GROUP_RESERVATIONS_FEATURE: Final = "DRAWorkloadResourceClaims"
+"""What a node declares if its kubelet runs pods whose claims are reserved for their PodGroup; no release declares it yet."""
+
+
+START_LABEL: Final = "dra-extender.io/pod-group-claims"
+"""A label by which an administrator says of a node whether its kubelet starts such pods: `true` or `false`."""
+
+
+def known_on(node: Node) -> bool | None:
+    """Return what the node's label or its kubelet says of pods that are reserved through their PodGroup alone, if anything."""
+    label = node.labels.get(START_LABEL)
+    if label in ("true", "false"):
+        return label == "true"
+    return True if GROUP_RESERVATIONS_FEATURE in node.declared_features else None
+
+
+class GroupReservation(StrEnum):
+    """Whether claims of PodGroups are reserved for the group or for each of its pods (256 at most).
+
+    A kubelet whose gate is off refuses pods that are reserved only through their group.  AUTO reserves for the group on nodes
+    that declare the feature, and where a claim has many entries already (`ledger.index.group_starts`).  Such a kubelet also refuses
+    a claim that was generated from a template of the group, whatever its reservations are.  So AUTO reserves that claim for the
+    group, and with NEVER no pod can use it.
+    """
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+    def applies_on(self, node: Node | None) -> bool:
+        """Return whether to reserve for the group; without a node, when it is not known yet where the pod will run."""
+        if self is GroupReservation.AUTO:
+            return node is not None and known_on(node) is True
+        return self is GroupReservation.ALWAYS
+
+    @property
+    def may_apply(self) -> bool:
+        """Whether some kubelet may start pods with what was generated for their group."""
+        return self is not GroupReservation.NEVER
+
+
+class PodGroupIndex:
+    """PodGroups by name.
+
+    `served`: whether the cluster has PodGroups at all; without them a pod's group is nothing but a name.  `have_claims` is the
+    feature KEP-5729: without it a group has no claims.  `reservation`: which consumer their claims are reserved for.
+    `ends_entries`: whether a controller removes the entry of a PodGroup that is gone; otherwise AUTO adds none to make room.
+    """
+
+    __slots__ = ("_by_key", "ends_entries", "have_claims", "reservation", "served")
+
+    def __init__(self) -> None:
+        self.served = False
+        self.have_claims = True
+        self.ends_entries = True
+        self.reservation = GroupReservation.AUTO
+        self._by_key: dict[tuple[str, str], PodGroup] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def all(self) -> Iterable[PodGroup]:
+        """Return all PodGroups."""
+        return self._by_key.values()
+
+    def get(self, namespace: str, name: str) -> PodGroup | None:
+        """Return the PodGroup with this name."""
+        return self._by_key.get((namespace, name))
+
+    def put(self, group: PodGroup) -> PodGroup | None:
+        """Add or replace; returns the previous state."""
+        old = self._by_key.get(group.metadata.key)
+        self._by_key[group.metadata.key] = group
+        return old
+
+    def drop(self, namespace: str, name: str, uid: str) -> PodGroup | None:
+        """Remove; returns what was there.  A group of the same name with another UID stays."""
+        known = self._by_key.get((namespace, name))
+        if known is None or (uid and known.metadata.uid != uid):
+            return None
+        return self._by_key.pop((namespace, name))
+
 
 _Key = TypeVar("_Key", str, tuple[str, str])
 

@@ -3,11 +3,20 @@
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
-from dra_extender.ledger.index.orphans import Orphans
-from dra_extender.ledger.state.claim_record import ClaimRecord, PartlyReadClaim, digest_of_spec, read_partly
-from dra_extender.ledger.state.kept_claims import KeptBytes, Specs, kept_bytes, kept_form, without_spec
-from dra_extender.ledger.state.notifier import Deliveries, Notifier
-from dra_extender.ledger.state.usage import UsageChange, UsageTable
+from dra_extender.ledger.claim_record import (
+    ClaimRecord,
+    KeptBytes,
+    PartlyReadClaim,
+    Specs,
+    digest_of_spec,
+    kept_bytes,
+    kept_form,
+    read_partly,
+    without_spec,
+)
+from dra_extender.ledger.notifier import Deliveries, Notifier
+from dra_extender.ledger.orphans import Orphans
+from dra_extender.ledger.usage import UsageChange, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import DeviceId

@@ -1,6 +1,6 @@
 """The pods of a PodGroup, and whether any of them runs, after any changes are what a look at all pods says."""
 
-from dra_extender.ledger.index.pods import PodIndex
+from dra_extender.ledger.pods import PodIndex
 from dra_extender.model.pod import Pod
 from hypothesis import given
 from hypothesis import strategies as st

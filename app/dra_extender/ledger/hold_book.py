@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.ledger.state.notifier import Notifier
-from dra_extender.ledger.state.usage import UsageTable
+from dra_extender.ledger.notifier import Notifier
+from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, ScoreTerms
 from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.runtime.caches import LruCache

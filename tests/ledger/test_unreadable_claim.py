@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.rejection import Code, Rejection
-from dra_extender.ledger.index.guards import GUARD_PREFIX
+from dra_extender.ledger.guard_index import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.sinks import sinks_of
 from dra_extender.model.allocation import DeviceHolding

@@ -1,10 +1,12 @@
+"""What is held of devices, by pool."""
+
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from dra_extender.allocator.state.usage import PoolUsage, Usage
-from dra_extender.ledger.state.claim_record import Orphan
+from dra_extender.ledger.claim_record import Orphan
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import PoolId
 
