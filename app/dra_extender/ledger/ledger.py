@@ -99,7 +99,7 @@ class Ledger:
 
     @property
     def hold_book(self) -> HoldBook:
-        """All holds, deferred ones included, for the one service that changes them (scheduling/holds.py)."""
+        """All holds, deferred ones included, for the one service that changes them (scheduling/hold_service.py)."""
         self._place_deferred()
         return self._holds
 
