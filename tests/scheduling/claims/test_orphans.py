@@ -5,7 +5,7 @@ from dra_extender.inspection.audit.findings import ORPHANED
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.events import AllocationObserved
 from dra_extender.scheduling.binding.conflicts import find_conflicting_claims
-from dra_extender.scheduling.binding.reports import DELETED_IN_USE
+from dra_extender.scheduling.binding.reports import DELETED_IN_USE_REASON
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -89,7 +89,7 @@ async def test_people_hear_of_it_by_an_event_on_the_pod_and_metrics() -> None:
     await world.extender.start()
     strip_and_delete(world, "first")
     events = world.cluster.events.of_pod(world.pod("first")["metadata"]["uid"])
-    told = [each for each in events if each.reason == DELETED_IN_USE]
+    told = [each for each in events if each.reason == DELETED_IN_USE_REASON]
     await world.extender.stop()
 
     assert len(told) == 1
@@ -104,14 +104,14 @@ async def test_people_hear_of_it_by_an_event_on_the_pod_and_metrics() -> None:
 async def test_new_leader_reports_what_it_saw_as_a_standby() -> None:
     world = await running()
     strip_and_delete(world, "first")
-    assert DELETED_IN_USE not in [
+    assert DELETED_IN_USE_REASON not in [
         each.reason for each in world.cluster.events.of_pod(world.pod("first")["metadata"]["uid"])
     ]
     await world.extender.start()
     events = world.cluster.events.of_pod(world.pod("first")["metadata"]["uid"])
     await world.extender.stop()
 
-    assert DELETED_IN_USE in [each.reason for each in events]
+    assert DELETED_IN_USE_REASON in [each.reason for each in events]
 
 
 async def test_claim_that_its_pod_has_done_with_leaves_nothing_behind() -> None:

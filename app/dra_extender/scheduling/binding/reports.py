@@ -18,8 +18,8 @@ from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, find_conflic
 from dra_extender.scheduling.ports.cluster import Events
 from dra_extender.telemetry.metrics import Metrics
 
-ALLOCATED_TWICE: Final = "DevicesAllocatedTwice"
-DELETED_IN_USE: Final = "ClaimDeletedInUse"
+ALLOCATED_TWICE_REASON: Final = "DevicesAllocatedTwice"
+DELETED_IN_USE_REASON: Final = "ClaimDeletedInUse"
 _REPORT_SECONDS: Final = 2.0
 _MOST_DEVICES: Final = 4
 _LOG = structlog.get_logger(__name__)
@@ -115,7 +115,7 @@ class ConflictMonitor:
             text = f"{conflict.kind} {conflict.what} of claim {name} was given to claim {to}, too{by}"
             for pod in self._users(claim):
                 if pod.node_name:
-                    self._events.about_pod(pod, warning=True, reason=ALLOCATED_TWICE, message=text)
+                    self._events.about_pod(pod, warning=True, reason=ALLOCATED_TWICE_REASON, message=text)
 
     def _users(self, record: ClaimRecord) -> Iterator[Pod]:
         """Yield the pods for which the claim is reserved; the members, where it is reserved for a PodGroup."""
@@ -170,7 +170,7 @@ class ClaimReports:
             " this pod ends: delete the pod to free them"
         )
         for pod in pods:
-            self._events.about_pod(pod, warning=True, reason=DELETED_IN_USE, message=text)
+            self._events.about_pod(pod, warning=True, reason=DELETED_IN_USE_REASON, message=text)
 
     def _report_contradictions(self) -> None:
         """Set the metric, and log each claim once for as long as its snapshots differ."""
